@@ -1,0 +1,82 @@
+"""Checks of a trainer's arguments: one clear error each, before any training."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from tensordict import is_tensor_collection
+
+from .errors import ConfigError
+
+
+def check_count(name: str, value: Any, *, none: str | None = None) -> None:
+    """Refuse ``value`` unless it is a positive integer.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+    """
+    if value is None and none is not None:
+        return
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        extra = f", or None ({none})" if none else ""
+        raise ConfigError(f"{name}={value!r}: pass a positive integer{extra}.")
+
+
+def check_collector(collector: Any) -> None:
+    """Refuse what cannot be iterated, and a sequence that holds something but TensorDicts."""
+    if not isinstance(collector, Iterable):
+        raise ConfigError(
+            f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such "
+            "as a VectorCollector, a torchrl collector or a list."
+        )
+    if isinstance(collector, Sequence):
+        for index, batch in enumerate(collector):
+            if not is_tensor_collection(batch):
+                raise ConfigError(not_a_tensordict(f"collector[{index}]", batch))
+
+
+def not_a_tensordict(what: str, value: Any) -> str:
+    """The message for a batch that is not a TensorDict."""
+    return (
+        f"{what} is {value!r:.80} of type {type(value).__name__}, not a TensorDict; wrap it: "
+        "TensorDict({...}, batch_size=[...])."
+    )
+
+
+def check_loss_module(loss_module: Any) -> None:
+    """Refuse a loss that cannot be called, or says that it computes no ``loss*`` key."""
+    if not callable(loss_module):
+        raise ConfigError(
+            f"loss_module={loss_module!r:.80} is not callable; pass a LossModule or a function "
+            "from a TensorDict to a TensorDict of losses."
+        )
+    keys = getattr(loss_module, "out_keys", None)
+    if keys and not any(isinstance(key, str) and key.startswith("loss") for key in keys):
+        raise ConfigError(
+            f"loss_module {type(loss_module).__name__} computes {list(keys)}: none of these keys "
+            "begins with 'loss', so there is nothing to minimize. Rename the loss's key."
+        )
+
+
+def check_optimizer(optimizer: Any, loss_module: Any) -> None:
+    """Refuse an optimizer none of whose parameters is a parameter of the loss."""
+    if not isinstance(getattr(optimizer, "param_groups", None), list):
+        raise ConfigError(f"optimizer={optimizer!r:.80} is not a torch.optim.Optimizer.")
+    if not isinstance(loss_module, torch.nn.Module):
+        return
+    trained = {id(p) for p in loss_module.parameters()}
+    if trained and not any(id(p) in trained for p in parameters_of(optimizer)):
+        raise ConfigError(
+            f"the optimizer ({type(optimizer).__name__}) shares no parameter with loss_module "
+            f"({type(loss_module).__name__}), so it would never train it. Build it from "
+            "loss_module.parameters(), after the last .to(device)."
+        )
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """The parameters of all groups of ``optimizer``."""
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -1,0 +1,236 @@
+"""The three dispatchers: how the loop calls the hooks of a transform, log or action point.
+
+They are on the hot path. A dispatcher keeps a tuple of bound callables, made anew only when hooks
+are added or removed, and a second tuple of the same with a clock around each, used for a sample of
+the passes. Error handling costs nothing until there is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from tensordict import TensorDict, is_tensor_collection
+
+from .cadence import Every
+from .errors import HookReturnError, add_note
+from .hook_points import HookPoint, Kind
+from .metrics import Metrics
+from .progress import Progress
+from .timing import HOOK_PREFIX, TimedCall, Timing
+
+_SAMPLE = 64  # of a per-step point's passes, the first so many are timed, then one in so many
+
+
+class Entry:
+    """One op at one hook point.
+
+    Attributes:
+        point: Where.
+        op: What is called.
+        priority: Higher ones run first.
+        every: The cadence that gates the op, if any.
+        owner: The object behind the op: of a bound method its object, of a partial its function.
+        method: Name of the method, if the op is a bound method other than ``__call__``.
+        name: Unique enough to be recognised by people; set by the registry.
+        serial: Place in the order of registration.
+    """
+
+    def __init__(
+        self,
+        point: HookPoint,
+        op: Callable[..., Any],
+        kwargs: dict[str, Any],
+        priority: float,
+        every: Every | None,
+        serial: int,
+    ) -> None:
+        self.point = point
+        self.op = functools.partial(op, **kwargs) if kwargs else op
+        self.priority = priority
+        self.every = every
+        inner = op
+        while isinstance(inner, functools.partial):
+            inner = inner.func
+        self.owner = getattr(inner, "__self__", inner)
+        method = getattr(inner, "__name__", "")
+        self.method = method if self.owner is not inner and method != "__call__" else ""
+        self.own_name = getattr(inner, "__name__", "") if self.owner is inner else ""
+        self.own_name = self.own_name or type(self.owner).__name__
+        self.name = self.own_name
+        self.serial = serial
+
+    def call(self, progress: Progress) -> Callable[..., Any]:
+        """What the loop calls: the op, behind its cadence if it has one."""
+        if self.every is not None:
+            return _Gate(self.op, self.every, progress, self.point.none_ends)
+        # A bound method is called faster than the object it belongs to.
+        bound = getattr(self.op, "__call__", None)  # noqa: B004
+        return bound if inspect.ismethod(bound) else self.op
+
+
+class _Gate:
+    """Calls an op only when its cadence is due."""
+
+    __slots__ = ("every", "op", "passes_on", "progress")
+
+    def __init__(self, op: Any, every: Every, progress: Progress, passes_on: bool) -> None:
+        self.op = op
+        self.every = every
+        self.progress = progress
+        self.passes_on = passes_on
+
+    def __call__(self, *args: Any) -> Any:
+        if self.every.due(self.progress):
+            return self.op(*args)
+        return args[0] if self.passes_on else None
+
+
+class Dispatcher:
+    """Calls the hooks of one point in order.
+
+    Args:
+        point: The hook point.
+        progress: The run's counters.
+        metrics: Where log hooks' results go.
+        timing: Where hooks' times go.
+
+    Attributes:
+        entries: The ops, in run order.
+        calls: What is called for each entry; empty if the point has no hooks.
+    """
+
+    def __init__(
+        self, point: HookPoint, progress: Progress, metrics: Metrics, timing: Timing
+    ) -> None:
+        self.point = point
+        self.entries: list[Entry] = []
+        self.calls: tuple[Callable[..., Any], ...] = ()
+        self._timed: tuple[Callable[..., Any], ...] = ()
+        self._sampled: tuple[Callable[..., Any], ...] = ()
+        self._passes = 0
+        self._sample = _SAMPLE if point.per_step else 1
+        self._progress = progress
+        self._log = metrics.log
+        self._timing = timing
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hooks with what the point passes."""
+        raise NotImplementedError
+
+    def add(self, entry: Entry) -> None:
+        """Put ``entry`` behind those of higher or equal priority."""
+        self.entries = sorted([*self.entries, entry], key=lambda e: -e.priority)
+
+    def remove(self, entry: Entry) -> None:
+        """Take ``entry`` out."""
+        self.entries = [e for e in self.entries if e is not entry]
+
+    def compile(self) -> None:
+        """Make the tuples that are called from the entries."""
+        self.calls = tuple(entry.call(self._progress) for entry in self.entries)
+        self._timed = self._with_clock(weight=1)
+        self._sampled = self._with_clock(weight=self._sample)
+
+    def _with_clock(self, weight: int) -> tuple[TimedCall, ...]:
+        return tuple(
+            TimedCall(call, self._timing, f"{HOOK_PREFIX}{entry.name}", weight)
+            for call, entry in zip(self.calls, self.entries, strict=True)
+        )
+
+    def _next_calls(self) -> tuple[Callable[..., Any], ...]:
+        passes = self._passes
+        self._passes = passes + 1
+        if passes < self._sample:
+            return self._timed
+        return self.calls if passes % self._sample else self._sampled
+
+    def _name_of(self, call: Any) -> str:
+        for entry, *calls in zip(self.entries, self.calls, self._timed, self._sampled, strict=True):
+            if any(call is known for known in calls):
+                return entry.name
+        return getattr(call, "__qualname__", repr(call))  # the hook took itself out
+
+    def _annotate(self, error: Exception, call: Any) -> None:
+        """Say in ``error`` which hook raised it, where and when."""
+        add_note(
+            error,
+            f"in hook {self._name_of(call)!r} at hook point {self.point!s} "
+            f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
+        )
+
+    def _wrong_return(self, call: Any, out: Any) -> HookReturnError:
+        return HookReturnError(
+            f"hook {self._name_of(call)!r} at hook point {self.point!s} returned {out!r:.80} of "
+            f"type {type(out).__name__}; this {self.point.kind} point takes {self.point.returns}."
+        )
+
+
+class TransformDispatcher(Dispatcher):
+    """Passes a TensorDict through the hooks, each receiving what the one before returned."""
+
+    def __call__(self, *args: Any) -> Any:
+        """Return the last hook's result; ``None`` if a hook ended the inner loop."""
+        value, *rest = args
+        none_ends = self.point.none_ends
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                out = call(value, *rest)
+                if out is None:
+                    if none_ends:
+                        return None
+                elif out.__class__ is TensorDict or is_tensor_collection(out):
+                    value = out
+                else:
+                    raise self._wrong_return(call, out)
+        except Exception as error:
+            if none_ends and isinstance(error, StopIteration):
+                return None
+            self._annotate(error, call)
+            raise
+        return value
+
+
+class LogDispatcher(Dispatcher):
+    """Shows a TensorDict to the hooks and logs the metrics they return."""
+
+    def __call__(self, *args: Any) -> None:
+        """Call every hook."""
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                out = call(*args)
+                if out is not None:
+                    if not isinstance(out, dict):
+                        raise self._wrong_return(call, out)
+                    self._log(out)
+        except Exception as error:
+            self._annotate(error, call)
+            raise
+
+
+class ActionDispatcher(Dispatcher):
+    """Calls the hooks for what they do."""
+
+    def __call__(self, *args: Any) -> None:
+        """Call every hook."""
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                call(*args)
+        except Exception as error:
+            self._annotate(error, call)
+            raise
+
+
+DISPATCHERS: dict[Kind, type[Dispatcher]] = {
+    "transform": TransformDispatcher,
+    "log": LogDispatcher,
+    "action": ActionDispatcher,
+}

@@ -1,0 +1,55 @@
+"""The exceptions hooktrainer raises on purpose. Each message says what to do."""
+
+from __future__ import annotations
+
+
+class ConfigError(ValueError):
+    """An argument of a constructor cannot work; raised before any training."""
+
+
+class HookError(RuntimeError):
+    """A hook breaks its contract with the trainer."""
+
+
+class UnknownHookPointError(HookError, ValueError):
+    """An op was registered at a hook point that does not exist."""
+
+
+class HookSignatureError(HookError, TypeError):
+    """A callable cannot take what its hook point passes."""
+
+
+class HookReturnError(HookError, TypeError):
+    """A hook returned something its hook point has no use for."""
+
+
+class DuplicateNameError(HookError, ValueError):
+    """Two modules were registered under one name."""
+
+
+class NonFiniteError(FloatingPointError):
+    """A loss or a gradient is NaN or infinite; raised before the optimizer step."""
+
+
+class StateMismatchError(RuntimeError):
+    """A state dict does not fit the trainer it is loaded into."""
+
+
+class CheckpointError(RuntimeError):
+    """A checkpoint cannot be written, read or trusted, or a value in it cannot be saved."""
+
+
+class SkipOptimStep(BaseException):
+    """Control flow, not an error: abandons the optimizer step under way.
+
+    Raised by `Trainer.skip_optim_step` and caught by the loop. It derives from `BaseException` so
+    that a hook's own ``except Exception`` does not swallow it.
+    """
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Attach ``note`` to ``error``, as `BaseException.add_note` does from Python 3.11 on."""
+    if hasattr(error, "add_note"):
+        error.add_note(note)
+    else:  # Python 3.10: same attribute, so that tools and tests can read it
+        error.__notes__ = [*getattr(error, "__notes__", []), note]  # type: ignore[attr-defined]

@@ -1,0 +1,68 @@
+"""The base class of hooks: the whole contract on one screen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class TrainerHookBase:
+    """A stateful plugin of the training loop.
+
+    A hook implements `register`, where it puts itself (or its methods) at one or more hook points,
+    and what those points call. Everything else is optional.
+
+    Examples:
+        >>> class EveryTenth(TrainerHookBase):
+        ...     def __init__(self):
+        ...         self.counter = 0
+        ...     def register(self, trainer, name="every_tenth"):
+        ...         trainer.register_module(name, self)
+        ...         trainer.register_op("post_optim_log", self)
+        ...     def state_dict(self):
+        ...         return {"counter": self.counter}
+        ...     def load_state_dict(self, state_dict):
+        ...         self.counter = state_dict["counter"]
+        ...     def __call__(self, batch):
+        ...         self.counter += 1
+        ...         if self.counter % 10 == 0:
+        ...             return {"value": batch["value"].mean(), "log_pbar": False}
+    """
+
+    def register(self, trainer: Trainer, name: str) -> None:
+        """Put the hook at its points of ``trainer`` and name it for checkpoints.
+
+        Args:
+            trainer: The trainer; call its ``register_op`` and ``register_module``.
+            name: The hook's name, unique in the trainer. Give it a default.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no register(trainer, name). Write one that calls "
+            "trainer.register_op(<hook point>, self) and trainer.register_module(name, self), "
+            "or register the hook with trainer.register_op yourself."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that must survive a resume; nothing by default.
+
+        Values are Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts, lists and
+        tuples of them.
+        """
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Called once, before the first batch is collected."""
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Called once after the last batch, unless an exception ends the run."""
+
+    def on_exception(self, trainer: Trainer, exception: BaseException) -> None:
+        """Called when an exception ends the run; the exception goes on to the caller."""
+
+    def close(self) -> None:
+        """Release what the hook holds. Called exactly once, whatever happened."""

@@ -1,0 +1,168 @@
+"""The ten hook points of the training loop: one table that everything else reads.
+
+The loop, with every point where it is called::
+
+    for batch in collector:                                  # collect
+        batch = batch_process(batch)                         # transform
+        pre_steps_log(batch)                                 # log
+        pre_optim_steps()                                    # action
+        for _ in range(num_epochs):
+            for j in range(optim_steps_per_batch):           # optimize
+                sub_batch = process_optim_batch(batch)       # transform; None ends this inner loop
+                losses    = loss_module(sub_batch)
+                sub_batch = post_loss(sub_batch)             # transform
+                losses    = optimizer(losses, clip_grad_norm, clip_norm, j)  # transform
+                post_optim()                                 # action
+                post_optim_log(sub_batch)                    # log
+        post_steps()                                         # action
+        post_steps_log(batch)                                # log
+
+There are three kinds of point. A *transform* receives a TensorDict and returns its replacement, or
+``None`` to leave it unchanged. A *log* receives a TensorDict and returns a dict of metrics, or
+``None``. An *action* receives nothing and its return value is ignored.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+Kind = Literal["transform", "log", "action"]
+
+
+class HookPoint(str):
+    """The name of a hook point, with what the loop passes there and expects back.
+
+    It *is* its name, so it can be used wherever the name can.
+
+    Attributes:
+        kind: ``"transform"``, ``"log"`` or ``"action"``.
+        receives: Names of the positional arguments a hook is called with.
+        returns: What a hook may return.
+        use: Typical uses, in a few words.
+        per_step: Whether the point is passed at every optimizer step (otherwise once a batch).
+        none_ends: Whether a hook that returns ``None`` ends the inner loop.
+    """
+
+    __slots__ = ("kind", "none_ends", "per_step", "receives", "returns", "use")
+
+    kind: Kind
+    receives: tuple[str, ...]
+    returns: str
+    use: str
+    per_step: bool
+    none_ends: bool
+
+    def __new__(
+        cls,
+        name: str,
+        kind: Kind,
+        receives: tuple[str, ...],
+        returns: str,
+        use: str,
+        *,
+        per_step: bool = False,
+        none_ends: bool = False,
+    ) -> HookPoint:
+        """Build one row of the table."""
+        point = super().__new__(cls, name)
+        point.kind = kind
+        point.receives = receives
+        point.returns = returns
+        point.use = use
+        point.per_step = per_step
+        point.none_ends = none_ends
+        return point
+
+    @property
+    def call(self) -> str:
+        """The call the loop makes, for messages and docs: ``optimizer(losses, …)``."""
+        return f"{self}({', '.join(self.receives)})"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle as a look-up in the table: there is only one of each point."""
+        return (_point_named, (str(self),))
+
+
+HOOK_POINTS: tuple[HookPoint, ...] = (
+    HookPoint(
+        "batch_process",
+        "transform",
+        ("batch",),
+        "a TensorDict, or None (unchanged)",
+        "extend a replay buffer, advantages, reward statistics, key selection, masking",
+    ),
+    HookPoint(
+        "pre_steps_log",
+        "log",
+        ("batch",),
+        "a dict of metrics, or None",
+        "training reward, frame count",
+    ),
+    HookPoint(
+        "pre_optim_steps",
+        "action",
+        (),
+        "nothing",
+        "clear the CUDA cache",
+    ),
+    HookPoint(
+        "process_optim_batch",
+        "transform",
+        ("batch",),
+        "a TensorDict; None or StopIteration ends the inner loop",
+        "sample a replay buffer, sub-sample, normalize rewards",
+        per_step=True,
+        none_ends=True,
+    ),
+    HookPoint(
+        "post_loss",
+        "transform",
+        ("sub_batch",),
+        "a TensorDict, or None (unchanged)",
+        "update priorities",
+        per_step=True,
+    ),
+    HookPoint(
+        "optimizer",
+        "transform",
+        ("losses", "clip_grad_norm", "clip_norm", "index"),
+        "a TensorDict, or None (unchanged)",
+        "one optimizer over all or some loss components",
+        per_step=True,
+    ),
+    HookPoint(
+        "post_optim",
+        "action",
+        (),
+        "nothing",
+        "target-network update, scheduler",
+        per_step=True,
+    ),
+    HookPoint(
+        "post_optim_log",
+        "log",
+        ("sub_batch",),
+        "a dict of metrics, or None",
+        "per-step diagnostics",
+        per_step=True,
+    ),
+    HookPoint(
+        "post_steps",
+        "action",
+        (),
+        "nothing",
+        "push weights to the collectors",
+    ),
+    HookPoint(
+        "post_steps_log",
+        "log",
+        ("batch",),
+        "a dict of metrics, or None",
+        "evaluation",
+    ),
+)
+"""The ten hook points, in the order the loop passes them."""
+
+
+def _point_named(name: str) -> HookPoint:
+    return next(point for point in HOOK_POINTS if point == name)

@@ -1,0 +1,43 @@
+"""The hooks: one idea a file."""
+
+from .batch_sub_sampler import BatchSubSampler
+from .clear_cuda_cache import ClearCudaCache
+from .count_frames_log import CountFramesLog
+from .early_stopping import EarlyStopping
+from .log_scalar import LogScalar
+from .log_timing import LogTiming
+from .log_validation_reward import LogValidationReward
+from .lr_scheduler import LRSchedulerHook
+from .mask_batch import mask_batch
+from .mini_batches import MiniBatches
+from .nan_guard import NanGuard
+from .optimizer import OptimizerHook
+from .replay_buffer import ReplayBufferTrainer
+from .reward_normalizer import RewardNormalizer
+from .select_keys import SelectKeys
+from .target_net_updater import TargetNetUpdaterHook
+from .update_weights import UpdateWeights
+from .utd_ratio import UTDRHook
+from .value_estimator import ValueEstimatorHook
+
+__all__ = [
+    "BatchSubSampler",
+    "ClearCudaCache",
+    "CountFramesLog",
+    "EarlyStopping",
+    "LRSchedulerHook",
+    "LogScalar",
+    "LogTiming",
+    "LogValidationReward",
+    "MiniBatches",
+    "NanGuard",
+    "OptimizerHook",
+    "ReplayBufferTrainer",
+    "RewardNormalizer",
+    "SelectKeys",
+    "TargetNetUpdaterHook",
+    "UTDRHook",
+    "UpdateWeights",
+    "ValueEstimatorHook",
+    "mask_batch",
+]

@@ -1,0 +1,93 @@
+"""Train on a random part of the batch just collected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from tensordict import TensorDictBase
+
+from ..checks import check_count
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class BatchSubSampler(TrainerHookBase):
+    """Draws a random sub-batch of the collected batch for every optimizer step.
+
+    Steps of a batch with one dimension are drawn without replacement. A batch with more has time
+    as its last dimension: pieces of trajectories of equal length are drawn with replacement, at
+    any position where a whole piece fits.
+
+    Args:
+        batch_size: Steps in a sub-batch.
+        sub_traj_len: Steps in a piece of a trajectory; 0 or less: whole trajectories.
+        min_sub_traj_len: Lower bound of the length of a piece where trajectories, as marked by
+            ``("collector", "mask")``, are shorter than ``sub_traj_len``.
+    """
+
+    def __init__(self, batch_size: int, sub_traj_len: int = 0, min_sub_traj_len: int = 0) -> None:
+        check_count("batch_size", batch_size)
+        self.batch_size = batch_size
+        self.sub_traj_len = sub_traj_len
+        self.min_sub_traj_len = min_sub_traj_len
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return the sub-batch.
+
+        Args:
+            batch: ``[n]`` or ``[..., time]``.
+
+        Returns:
+            ``[min(batch_size, n)]``, or ``[batch_size // length, length]`` for pieces.
+
+        Raises:
+            ConfigError: If a piece is longer than the batch's time or than ``batch_size``.
+        """
+        if batch.ndim == 1:
+            return batch[torch.randperm(batch.shape[0], device=batch.device)[: self.batch_size]]
+        batch = batch.reshape(-1, batch.shape[-1])
+        valid = self._valid_steps(batch)
+        length = self._piece_length(batch, valid)
+        device = valid.device
+        candidates = (valid >= length).nonzero().squeeze(-1)
+        drawn = torch.randint(len(candidates), (self.batch_size // length,), device=device)
+        rows = candidates[drawn]
+        room = valid[rows] - length + 1  # positions at which a whole piece fits
+        starts = (torch.rand(rows.shape, device=device) * room).long()
+        return batch[rows.unsqueeze(-1), starts.unsqueeze(-1) + torch.arange(length, device=device)]
+
+    def _valid_steps(self, batch: TensorDictBase) -> torch.Tensor:
+        mask = batch.get(("collector", "mask"), None)
+        if mask is None:
+            return torch.full((batch.shape[0],), batch.shape[1], device=batch.device)
+        return mask.sum(-1)
+
+    def _piece_length(self, batch: TensorDictBase, valid: torch.Tensor) -> int:
+        time = batch.shape[1]
+        length = self.sub_traj_len if self.sub_traj_len > 0 else time
+        if length > time:
+            raise ConfigError(
+                f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps; "
+                "pass a smaller one, or collect longer batches."
+            )
+        length = max(self.min_sub_traj_len, min(length, int(valid.min())), 1)
+        if length > self.batch_size:
+            raise ConfigError(
+                f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps; "
+                "it counts steps, so pass a multiple of the piece's length."
+            )
+        if not (valid >= length).any():
+            raise ConfigError(
+                f"BatchSubSampler: no trajectory of the batch has {length} valid steps "
+                f"(min_sub_traj_len={self.min_sub_traj_len}); lower min_sub_traj_len."
+            )
+        return length
+
+    def register(self, trainer: Trainer, name: str = "batch_subsampler") -> None:
+        """Register at ``process_optim_batch``."""
+        trainer.register_op("process_optim_batch", self)
+        trainer.register_module(name, self)

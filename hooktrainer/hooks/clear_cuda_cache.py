@@ -1,0 +1,45 @@
+"""Give unused CUDA memory back now and then."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..checks import check_count
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class ClearCudaCache(TrainerHookBase):
+    """Calls `torch.cuda.empty_cache` before the optimizer steps of every ``interval``-th batch.
+
+    Args:
+        interval: Batches between two calls.
+    """
+
+    def __init__(self, interval: int) -> None:
+        check_count("interval", interval)
+        self.interval = interval
+        self.count = 0
+
+    def __call__(self) -> None:
+        """Count the batch, and clear the cache if it is due."""
+        self.count += 1
+        if self.count % self.interval == 0:
+            torch.cuda.empty_cache()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count."""
+        return {"count": self.count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self.count = state_dict["count"]
+
+    def register(self, trainer: Trainer, name: str = "clear_cuda_cache") -> None:
+        """Register at ``pre_optim_steps``."""
+        trainer.register_op("pre_optim_steps", self)
+        trainer.register_module(name, self)

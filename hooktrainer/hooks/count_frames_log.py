@@ -1,0 +1,49 @@
+"""Log how many environment frames were collected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDictBase
+
+from ..checks import check_count
+from ..hook import TrainerHookBase
+from ..metrics import Latest
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class CountFramesLog(TrainerHookBase):
+    """Counts environment frames and logs the count as ``n_frames``.
+
+    Args:
+        frame_skip: Environment frames per collected step.
+        log_pbar: Whether the count is shown in the progress bar.
+    """
+
+    def __init__(self, frame_skip: int, log_pbar: bool = False) -> None:
+        check_count("frame_skip", frame_skip)
+        self.frame_skip = frame_skip
+        self.log_pbar = log_pbar
+        self.frame_count = 0
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Count the frames of ``batch``; padded steps are left out."""
+        mask = batch.get(("collector", "mask"), None)
+        steps = batch.numel() if mask is None else int(mask.sum())
+        self.frame_count += steps * self.frame_skip
+        return {"n_frames": Latest(self.frame_count), "log_pbar": self.log_pbar}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count."""
+        return {"frame_count": self.frame_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self.frame_count = state_dict["frame_count"]
+
+    def register(self, trainer: Trainer, name: str = "count_frames_log") -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_op("pre_steps_log", self)
+        trainer.register_module(name, self)

@@ -1,0 +1,121 @@
+"""Stop when a metric no longer improves."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import TYPE_CHECKING, Any, Literal
+
+from tensordict import TensorDictBase
+
+from ..errors import ConfigError, HookError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class EarlyStopping(TrainerHookBase):
+    """Stops training when a metric has not improved for a while.
+
+    Until the metric is logged for the first time, and during the first ``wait_for`` frames, nothing
+    happens.
+
+    Args:
+        monitor: Name of the metric.
+        mode: ``"max"`` if larger is better, ``"min"`` if smaller is.
+        min_delta: By how much a value must be better to count as an improvement.
+        patience: Frames without an improvement after which training stops.
+        wait_for: Frames at the beginning of the run in which the metric is not looked at.
+        check_finite: Whether a value that is NaN or infinite stops training.
+    """
+
+    def __init__(
+        self,
+        *,
+        monitor: str = "r_evaluation",
+        mode: Literal["min", "max"] = "max",
+        min_delta: float = 0.0,
+        patience: int = 100_000,
+        wait_for: int = 1_000_000,
+        check_finite: bool = True,
+    ) -> None:
+        if mode not in ("min", "max"):
+            raise ConfigError(f"EarlyStopping(mode={mode!r}): pass 'min' or 'max'.")
+        for name, value in (("patience", patience), ("wait_for", wait_for)):
+            if value < 0:
+                raise ConfigError(f"EarlyStopping({name}={value!r}): pass 0 or more frames.")
+        self.monitor = monitor
+        self.mode = mode
+        self.min_delta = min_delta
+        self.patience = patience
+        self.wait_for = wait_for
+        self.check_finite = check_finite
+        self.best_score: float | None = None
+        self.stop_reason: str | None = None
+        self._improved_at = 0
+        self._warned = False
+        self._trainer: Trainer | None = None
+
+    def __call__(self, batch: TensorDictBase) -> None:
+        """Look at the metric, and ask for a stop if it is time."""
+        trainer = self._trainer
+        if trainer is None:
+            raise HookError(
+                "EarlyStopping was not registered with its own register(trainer), so it cannot "
+                "see metrics: call EarlyStopping(...).register(trainer)."
+            )
+        frames = trainer.collected_frames
+        if frames < self.wait_for:
+            return
+        score = trainer.metrics.latest(self.monitor)
+        if score is None:
+            self._warn_if_never_logged(trainer)
+        elif self.check_finite and not math.isfinite(score):
+            self._stop(trainer, f"{self.monitor} is {score}")
+        elif self.best_score is None or self._is_improvement(score, self.best_score):
+            self.best_score, self._improved_at = score, frames
+        elif frames - self._improved_at >= self.patience:
+            self._stop(
+                trainer,
+                f"{self.monitor} has not improved on {self.best_score:.6g} for "
+                f"{frames - self._improved_at} frames",
+            )
+
+    def _is_improvement(self, score: float, best: float) -> bool:
+        gain = score - best if self.mode == "max" else best - score
+        return gain > self.min_delta
+
+    def _stop(self, trainer: Trainer, reason: str) -> None:
+        self.stop_reason = reason
+        trainer.request_stop(reason)
+
+    def _warn_if_never_logged(self, trainer: Trainer) -> None:
+        if not self._warned and trainer.collected_frames >= self.wait_for + self.patience:
+            self._warned = True
+            warnings.warn(
+                f"EarlyStopping: {self.monitor!r} was not logged in the first "
+                f"{trainer.collected_frames} frames; logged were "
+                f"{', '.join(trainer.metrics.names()) or 'no metrics'}.",
+                stacklevel=2,
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best value and when it was seen."""
+        return {
+            "best_score": self.best_score,
+            "stop_reason": self.stop_reason,
+            "improved_at": self._improved_at,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.best_score = state_dict["best_score"]
+        self.stop_reason = state_dict["stop_reason"]
+        self._improved_at = state_dict["improved_at"]
+
+    def register(self, trainer: Trainer, name: str = "early_stopping") -> None:
+        """Register at ``post_steps_log``, behind the hooks that log the metric."""
+        self._trainer = trainer
+        trainer.register_op("post_steps_log", self, priority=-1000)
+        trainer.register_module(name, self)

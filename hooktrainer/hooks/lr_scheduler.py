@@ -1,0 +1,65 @@
+"""Step a learning-rate scheduler."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from torch.optim.lr_scheduler import LRScheduler
+
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class LRSchedulerHook(TrainerHookBase):
+    """Steps a scheduler after every batch or every optimizer step, and logs the learning rate.
+
+    A batch without an optimizer step, as during random warm-up, does not step the scheduler.
+
+    Args:
+        scheduler: The scheduler.
+        interval: ``"batch"`` or ``"optim"``.
+    """
+
+    def __init__(
+        self, scheduler: LRScheduler, interval: Literal["batch", "optim"] = "batch"
+    ) -> None:
+        if interval not in ("batch", "optim"):
+            raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
+        self.scheduler = scheduler
+        self.interval = interval
+        self._trainer: Trainer | None = None
+        self._last_optim_count = 0
+
+    def __call__(self) -> None:
+        """Step the scheduler if an optimizer step was made since the last call."""
+        if self._trainer is not None:
+            if self._trainer.optim_count == self._last_optim_count:
+                return
+            self._last_optim_count = self._trainer.optim_count
+        self.scheduler.step()
+
+    def log_lr(self, batch: Any) -> dict[str, float]:
+        """Metric: the learning rate of the first parameter group."""
+        return {"train/lr": float(self.scheduler.get_last_lr()[0])}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the scheduler's state."""
+        return {
+            "scheduler": self.scheduler.state_dict(),
+            "last_optim_count": self._last_optim_count,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the scheduler."""
+        self.scheduler.load_state_dict(state_dict["scheduler"])
+        self._last_optim_count = state_dict["last_optim_count"]
+
+    def register(self, trainer: Trainer, name: str = "lr_scheduler") -> None:
+        """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
+        self._trainer = trainer
+        trainer.register_op("post_optim" if self.interval == "optim" else "post_steps", self)
+        trainer.register_op("pre_steps_log", self.log_lr)
+        trainer.register_module(name, self)

@@ -1,0 +1,155 @@
+"""Backward, clip, step, zero: one optimizer over all or some loss components."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+from torch import nn
+
+from ..checks import check_optimizer, not_a_tensordict, parameters_of
+from ..errors import ConfigError, HookError, NonFiniteError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class OptimizerHook(TrainerHookBase):
+    """Minimizes the sum of loss components with one optimizer.
+
+    The gradient's total norm before clipping is logged as ``train/grad_norm`` (with several
+    optimizers: ``train/grad_norm_<name>``).
+
+    Args:
+        optimizer: The optimizer.
+        loss_components: Keys of the losses to minimize; ``None`` for all that begin with
+            ``"loss"``. With several hooks over disjoint components each one's gradients reach
+            only its own parameters.
+        error_if_nonfinite: Whether a gradient that is NaN or infinite is an error, raised before
+            the step. On an accelerator this waits for the gradient.
+
+    Raises:
+        ConfigError: If ``loss_components`` is empty or a string.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        loss_components: Sequence[str] | None = None,
+        *,
+        error_if_nonfinite: bool = True,
+    ) -> None:
+        if loss_components is not None and (
+            isinstance(loss_components, str) or not loss_components
+        ):
+            raise ConfigError(
+                f"OptimizerHook(loss_components={loss_components!r}): pass a non-empty list of "
+                "loss keys, or None for all of them."
+            )
+        self.optimizer = optimizer
+        self.loss_components = None if loss_components is None else list(loss_components)
+        self.error_if_nonfinite = error_if_nonfinite
+        self._parameters = parameters_of(optimizer)
+        self._norm_key = "grad_norm"
+
+    def __call__(
+        self,
+        losses: TensorDictBase,
+        clip_grad_norm: bool,
+        clip_norm: float | None,
+        index: int,
+    ) -> TensorDictBase:
+        """Take one optimizer step.
+
+        Args:
+            losses: Loss components, each a scalar.
+            clip_grad_norm: Whether ``clip_norm`` bounds the total norm, or each element.
+            clip_norm: The bound; ``None`` for no clipping.
+            index: Index of the step in its epoch; not used.
+
+        Returns:
+            ``losses`` with the gradient's norm added.
+
+        Raises:
+            HookError: If there is no such loss.
+            NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
+        """
+        if not is_tensor_collection(losses):
+            raise HookError(not_a_tensordict("what loss_module returned", losses))
+        loss = self._total(losses)
+        if self.loss_components is None:
+            loss.backward()  # type: ignore[no-untyped-call]
+        else:
+            loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
+        norm = self._clip(clip_grad_norm, clip_norm)
+        if self.error_if_nonfinite and not math.isfinite(norm.item()):
+            self.optimizer.zero_grad()
+            raise NonFiniteError(
+                f"the gradient of {self.loss_components or 'the loss'} has the norm {norm.item()}; "
+                "the parameters are as they were before this step. Lower the learning rate, or "
+                "look for a square root, logarithm or division near 0 in the loss."
+            )
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return losses.set(self._norm_key, norm)
+
+    def _total(self, losses: TensorDictBase) -> torch.Tensor:
+        if self.loss_components is None:
+            parts = [loss for key, loss in losses.items() if key.startswith("loss")]
+        else:
+            parts = [losses.get(key, None) for key in self.loss_components]
+        if not parts or any(part is None for part in parts):
+            raise HookError(
+                f"no {self.loss_components or 'key that begins with loss'} among the losses "
+                f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
+                "pass OptimizerHook their names as loss_components."
+            )
+        total: torch.Tensor = parts[0]
+        for part in parts[1:]:
+            total = total + part
+        return total
+
+    def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
+        if clip_norm is not None and clip_grad_norm:
+            return nn.utils.clip_grad_norm_(self._parameters, clip_norm)
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = nn.utils.get_total_norm(gradients)
+        if clip_norm is not None:
+            nn.utils.clip_grad_value_(self._parameters, clip_norm)
+        return norm
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the optimizer's state."""
+        return self.optimizer.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the optimizer's state."""
+        self.optimizer.load_state_dict(state_dict)
+
+    def register(self, trainer: Trainer, name: str = "optimizer") -> None:
+        """Register at ``optimizer``.
+
+        Raises:
+            ConfigError: If another optimizer minimizes one of the same losses, or the optimizer
+                shares no parameter with the loss.
+        """
+        check_optimizer(self.optimizer, trainer.loss_module)
+        for other_name, other in trainer.registry.modules.items():
+            if isinstance(other, OptimizerHook) and (shared := self._shared_with(other)):
+                raise ConfigError(
+                    f"OptimizerHook {name!r} minimizes {shared}, as {other_name!r} does already. "
+                    "Give each its own loss_components (and Trainer no optimizer=)."
+                )
+        if name != "optimizer":
+            self._norm_key = f"grad_norm_{name}"
+        trainer.register_op("optimizer", self)
+        trainer.register_module(name, self)
+
+    def _shared_with(self, other: OptimizerHook) -> str:
+        if self.loss_components is None or other.loss_components is None:
+            return "every loss"
+        return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))

@@ -1,0 +1,115 @@
+"""Send the trained weights to the collector."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any, Literal
+
+from tensordict import TensorDict
+
+from ..checks import check_count
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class UpdateWeights(TrainerHookBase):
+    """Brings the policy of a collector up to date, wherever it runs.
+
+    Args:
+        collector: The collector; its ``update_policy_weights_`` is called.
+        update_weights_interval: Number of ``interval_unit`` between two updates.
+        policy_weights_getter: Returns the weights to send; by default the collector reads them
+            from the policy it was made with.
+        weight_update_map: Destination in the collector to attribute path in the trainer, such as
+            ``{"policy": "loss_module.actor_network"}``, for several networks at once.
+        trainer: The trainer; by default the one the hook is registered with.
+        sender: An object with ``update_weights()``, used instead of a collector.
+        interval_unit: ``"batches"``, or ``"optim_steps"`` for updates in the middle of a batch.
+    """
+
+    def __init__(
+        self,
+        collector: Any = None,
+        update_weights_interval: int = 1,
+        policy_weights_getter: Callable[[], Any] | None = None,
+        weight_update_map: dict[str, str] | None = None,
+        trainer: Trainer | None = None,
+        *,
+        sender: Any = None,
+        interval_unit: Literal["batches", "optim_steps"] = "batches",
+    ) -> None:
+        check_count("update_weights_interval", update_weights_interval)
+        if interval_unit not in ("batches", "optim_steps"):
+            raise ConfigError(
+                f"UpdateWeights(interval_unit={interval_unit!r}): pass 'batches' or 'optim_steps'."
+            )
+        if (collector is None) == (sender is None):
+            raise ConfigError("UpdateWeights: pass either a collector or a sender.")
+        if sender is not None and (policy_weights_getter or weight_update_map):
+            raise ConfigError(
+                "UpdateWeights: a sender knows what it sends; leave out policy_weights_getter and "
+                "weight_update_map."
+            )
+        self.collector = collector
+        self.update_weights_interval = update_weights_interval
+        self.policy_weights_getter = policy_weights_getter
+        self.weight_update_map = weight_update_map
+        self.trainer = trainer
+        self.sender = sender
+        self.interval_unit = interval_unit
+        self.counter = 0
+
+    def __call__(self) -> None:
+        """Count one unit, and update if it is time."""
+        self.counter += 1
+        if self.counter % self.update_weights_interval:
+            return
+        if self.sender is not None:
+            self.sender.update_weights()
+        elif self.weight_update_map is not None:
+            self.collector.update_policy_weights_(weights_dict=self._mapped_weights())
+        elif self.policy_weights_getter is not None:
+            self.collector.update_policy_weights_(self.policy_weights_getter())
+        else:
+            self.collector.update_policy_weights_()
+
+    def _mapped_weights(self) -> dict[str, Any]:
+        from torchrl.weight_update.weight_sync_schemes import WeightStrategy
+
+        schemes = getattr(self.collector, "_weight_sync_schemes", None) or {}
+        weights = {}
+        for destination, path in (self.weight_update_map or {}).items():
+            source = attrgetter(path)(self.trainer)
+            if destination in schemes:
+                strategy = WeightStrategy(extract_as=schemes[destination].strategy_str)
+                weights[destination] = strategy.extract_weights(source)
+            else:
+                weights[destination] = TensorDict.from_module(source)
+        return weights
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count."""
+        return {"counter": self.counter}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self.counter = state_dict["counter"]
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Send the weights once, since those of a resumed run are not the collector's."""
+        if self.sender is None and self.weight_update_map is None:
+            self.collector.update_policy_weights_(
+                *([self.policy_weights_getter()] if self.policy_weights_getter else [])
+            )
+
+    def register(self, trainer: Trainer, name: str = "update_weights") -> None:
+        """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
+        if self.trainer is None:
+            self.trainer = trainer
+        point = "post_optim" if self.interval_unit == "optim_steps" else "post_steps"
+        trainer.register_op(point, self)
+        trainer.register_module(name, self)

@@ -1,0 +1,69 @@
+"""Compute advantages and value targets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDictBase
+
+from ..hook import TrainerHookBase
+from ..registry import has_state
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class ValueEstimatorHook(TrainerHookBase):
+    """Applies a value estimator, such as GAE, to the collected batch.
+
+    Args:
+        value_estimator: Writes advantages and value targets into a batch ``[num_envs, time]`` and
+            returns it.
+        every_epoch: Whether the estimates are renewed at the beginning of every epoch, with the
+            value network as it is then. The sub-batches must be drawn from the batch itself, by
+            `MiniBatches` or `BatchSubSampler`; what a replay buffer holds is not renewed.
+    """
+
+    def __init__(
+        self,
+        value_estimator: Callable[[TensorDictBase], TensorDictBase],
+        every_epoch: bool = False,
+    ) -> None:
+        self.value_estimator = value_estimator
+        self.every_epoch = every_epoch
+        self._trainer: Trainer | None = None
+        self._epoch = 0
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch`` with advantages and value targets."""
+        self._epoch = 0
+        return self.value_estimator(batch)
+
+    def renew(self, batch: TensorDictBase) -> TensorDictBase:
+        """Estimate again if a new epoch has begun."""
+        if self._trainer is not None and self._trainer.epoch != self._epoch:
+            self._epoch = self._trainer.epoch
+            return self.value_estimator(batch)
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the estimator's state, if it has any."""
+        if not has_state(self.value_estimator):
+            return {}
+        return {"value_estimator": self.value_estimator.state_dict()}  # type: ignore[attr-defined]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the estimator's state."""
+        if "value_estimator" in state_dict:
+            self.value_estimator.load_state_dict(  # type: ignore[attr-defined]
+                state_dict["value_estimator"]
+            )
+
+    def register(self, trainer: Trainer, name: str = "value_estimator") -> None:
+        """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``."""
+        self._trainer = trainer
+        trainer.register_op("batch_process", self)
+        if self.every_epoch:
+            trainer.register_op("process_optim_batch", self.renew, priority=1000)
+        trainer.register_module(name, self)

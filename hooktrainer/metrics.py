@@ -1,0 +1,198 @@
+"""Metrics of a run: collected as they come, reported as means over log windows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+_CHUNK = 256  # values kept before they are added up; bounds the memory of a long window
+
+
+class Latest(float):
+    """A metric whose window reports its last value instead of the mean: a counter, for instance.
+
+    Examples:
+        >>> {"n_frames": Latest(2048)}
+        {'n_frames': 2048.0}
+    """
+
+
+class Metrics:
+    """The metrics of the current log window.
+
+    Tensors stay tensors on their device until the window is closed, so logging never waits for an
+    accelerator. Memory is bounded by the number of metrics, not by the length of the run.
+
+    Attributes:
+        reported: The last reported value of every metric of the run.
+        pbar_names: Metrics marked for the progress bar, in order of first appearance.
+    """
+
+    def __init__(self) -> None:
+        self.reported: dict[str, float] = {}
+        self.pbar_names: dict[str, None] = {}
+        self._series: dict[str, _Series] = {}
+        self._loss_names: dict[str, str] = {}
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add one value to each of several metrics.
+
+        Args:
+            values: Metric name to a scalar: a number or a tensor with one element. The key
+                ``"log_pbar"`` is not a metric: if true, the others are shown in the progress bar.
+
+        Raises:
+            TypeError: If a value is not a scalar.
+        """
+        for name, value in values.items():
+            if name == "log_pbar":
+                continue
+            self._add(name, value)
+        if values.get("log_pbar", False):
+            self.pbar_names.update((name, None) for name in values if name != "log_pbar")
+
+    def log_losses(self, losses: TensorDictBase) -> None:
+        """Add the entries of a loss TensorDict, one optimizer step's worth.
+
+        ``loss_<x>`` becomes ``loss/<x>``; everything else becomes ``train/<key>``.
+        """
+        for key, value in losses.items():
+            series = self._series.get(self._loss_names.get(key, ""))
+            if series is None:
+                series = self._new_loss(key)
+            series.add(value.detach() if value.ndim == 0 else value.detach().float().mean())
+
+    def latest(self, name: str) -> float | None:
+        """The value logged last under ``name``; ``None`` if there was none yet."""
+        series = self._series.get(name)
+        return None if series is None or series.last is None else float(series.last)
+
+    def names(self) -> list[str]:
+        """Names of the metrics logged so far."""
+        return [name for name, series in self._series.items() if series.last is not None]
+
+    def close_window(self) -> dict[str, float]:
+        """End the window.
+
+        Returns:
+            Metric name to the mean (for `Latest`: the last) of the window's values, for every
+            metric that has values.
+        """
+        window = {name: s.close() for name, s in self._series.items() if s.count or s.pending}
+        self.reported.update(window)
+        return window
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the open window, exactly, and the values reported so far."""
+        return {
+            "series": {name: series.state_dict() for name, series in self._series.items()},
+            "reported": dict(self.reported),
+            "pbar_names": list(self.pbar_names),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._series = {n: _Series.from_state_dict(s) for n, s in state_dict["series"].items()}
+        self.reported = dict(state_dict["reported"])
+        self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
+
+    def _add(self, name: str, value: Any) -> None:
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = _Series()
+        if isinstance(value, torch.Tensor):
+            if value.numel() != 1:
+                raise TypeError(
+                    f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
+                    "its .mean()."
+                )
+            series.add(value.detach().reshape(()))
+        elif isinstance(value, Latest):
+            series.set(float(value))
+        elif isinstance(value, (Real, np.bool_)):
+            series.add(float(value))
+        elif isinstance(value, np.ndarray) and value.size == 1:
+            series.add(float(value.item()))
+        else:
+            raise TypeError(
+                f"metric {name!r} is {value!r:.80} of type {type(value).__name__}; log a number or "
+                "a tensor with one element."
+            )
+
+    def _new_loss(self, key: str) -> _Series:
+        if not isinstance(key, str):
+            raise TypeError(f"loss key {key!r} is not a string.")
+        group, short = ("loss", key[5:]) if key.startswith("loss_") else ("train", key)
+        name = "loss/loss" if key == "loss" else f"{group}/{short}"
+        self._loss_names[key] = name
+        return self._series.setdefault(name, _Series())
+
+
+class _Series:
+    """The values of one metric in the open window.
+
+    ``sum`` and ``count`` hold what was added up already, ``pending`` what was not. Values are added
+    up in chunks of a fixed size, so that the result does not depend on when the state was saved.
+    """
+
+    __slots__ = ("count", "last", "pending", "sum")
+
+    def __init__(self) -> None:
+        self.sum: torch.Tensor | float = 0.0
+        self.count = 0
+        self.pending: list[torch.Tensor | float] = []
+        self.last: torch.Tensor | float | None = None
+
+    def add(self, value: torch.Tensor | float) -> None:
+        self.last = value
+        self.pending.append(value)
+        if len(self.pending) >= _CHUNK:
+            self._add_up()
+
+    def set(self, value: float) -> None:
+        self.last = value
+        self.pending = [value]
+
+    def close(self) -> float:
+        self._add_up()
+        mean = float(self.sum) / self.count
+        self.sum, self.count = 0.0, 0
+        return mean
+
+    def _add_up(self) -> None:
+        tensors = [v for v in self.pending if isinstance(v, torch.Tensor)]
+        self.sum = self.sum + sum(v for v in self.pending if not isinstance(v, torch.Tensor))
+        self.count += len(self.pending)
+        self.pending = []
+        if tensors:
+            wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
+            self.sum = self.sum + torch.stack(tensors).sum(dtype=wide)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "sum": self.sum,
+            "count": self.count,
+            "pending": _pack(self.pending),
+            "last": self.last,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> _Series:
+        series = cls()
+        series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
+        pending = state["pending"]
+        series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
+        return series
+
+
+def _pack(values: list[torch.Tensor | float]) -> torch.Tensor | list[torch.Tensor | float]:
+    """One tensor instead of many where that loses nothing."""
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    if tensors and len(tensors) == len(values) and len({(t.dtype, t.device) for t in tensors}) == 1:
+        return torch.stack(tensors)
+    return list(values)

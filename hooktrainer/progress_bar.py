@@ -1,0 +1,46 @@
+"""The progress bar: frames, frames per second, time left, and the metrics marked for it."""
+
+from __future__ import annotations
+
+from tqdm.auto import tqdm
+
+from .metrics import Metrics
+from .progress import Progress
+
+
+class ProgressBar:
+    """A `tqdm` bar over the frames of a run; it begins where a resumed run stands.
+
+    Args:
+        total_frames: Frames at which the bar is full.
+        progress: The run's counters.
+        metrics: The run's metrics; those marked ``log_pbar`` are shown with their latest values.
+    """
+
+    def __init__(self, total_frames: int, progress: Progress, metrics: Metrics) -> None:
+        self._progress = progress
+        self._metrics = metrics
+        self._bar = tqdm(
+            total=total_frames,
+            initial=progress.frames,
+            unit=" frames",
+            unit_scale=True,
+            dynamic_ncols=True,
+            smoothing=0.1,
+        )
+
+    def update(self) -> None:
+        """Show the current counters and metrics, as often as the terminal is worth it."""
+        # Reading a metric may wait for an accelerator, so it is read only when the bar redraws.
+        if self._bar.update(self._progress.frames - self._bar.n):
+            self._show_metrics()
+
+    def close(self) -> None:
+        """Show the final values and leave the bar on the screen."""
+        self._show_metrics()
+        self._bar.close()
+
+    def _show_metrics(self) -> None:
+        latest = ((name, self._metrics.latest(name)) for name in self._metrics.pbar_names)
+        shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
+        self._bar.set_postfix(shown, refresh=False)

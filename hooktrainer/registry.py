@@ -1,0 +1,248 @@
+"""The hooks of one trainer: adding, removing, ordering, naming, describing."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from .cadence import Every
+from .dispatch import DISPATCHERS, Dispatcher, Entry
+from .errors import ConfigError, DuplicateNameError, HookSignatureError, UnknownHookPointError
+from .hook_points import HOOK_POINTS, HookPoint
+from .metrics import Metrics
+from .progress import Progress
+from .timing import Timing
+
+# Stages that later versions of torchrl.trainers added, and what takes their place here.
+_TORCHRL_STAGES = {
+    "process_loss": "register it at 'optimizer' with a priority above 0; it receives the losses",
+    "pre_epoch": "register it at 'batch_process' (once a batch), or use ValueEstimatorHook",
+    "post_epoch": "register it at 'post_steps' (once a batch)",
+    "pre_epoch_log": "register it at 'pre_steps_log'",
+    "post_epoch_log": "register it at 'post_steps_log'",
+    "post_optim_complete_log": "losses are averaged and logged already; for more use "
+    "'post_optim_log'",
+    "setup": "give the hook a method on_train_start(trainer)",
+    "shutdown": "give the hook a method on_train_end(trainer), or close()",
+}
+
+
+class HookHandle:
+    """What registering an op returns: the way to take it out again."""
+
+    def __init__(self, registry: Registry, entry: Entry) -> None:
+        self._registry = registry
+        self._entry = entry
+
+    def remove(self) -> None:
+        """Take the op out of its hook point. Doing it twice is harmless."""
+        self._registry.remove(self._entry)
+
+
+class Registry:
+    """The hooks of one trainer.
+
+    Args:
+        progress: The run's counters, for cadences and messages.
+        metrics: Where log hooks' results go.
+        timing: Where hooks' times go.
+
+    Attributes:
+        points: Hook point to its dispatcher, in loop order.
+        modules: Name to stateful object, as registered.
+    """
+
+    def __init__(self, progress: Progress, metrics: Metrics, timing: Timing) -> None:
+        self._progress = progress
+        self._timing = timing
+        self._serial = 0
+        self.modules: dict[str, Any] = {}
+        self.points: dict[str, Dispatcher] = {
+            point: DISPATCHERS[point.kind](point, progress, metrics, timing)
+            for point in HOOK_POINTS
+        }
+
+    def add(
+        self,
+        dest: str,
+        op: Callable[..., Any],
+        *,
+        priority: float = 0,
+        every: Every | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> HookHandle:
+        """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
+        point = _find_point(dest)
+        if not callable(op):
+            raise HookSignatureError(
+                f"cannot register {op!r:.80} at {point!r}: it is not callable. The loop calls "
+                f"{point.call}."
+            )
+        if every is not None and not isinstance(every, Every):
+            raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
+        _check_signature(point, op, kwargs or {})
+        cadence = every.copy() if every else None  # one Every may serve several ops
+        entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
+        self._serial += 1
+        self.points[point].add(entry)
+        self._rename()
+        return HookHandle(self, entry)
+
+    def remove(self, entry: Entry) -> None:
+        """Take ``entry`` out; nothing happens if it is out already."""
+        self.points[entry.point].remove(entry)
+        self._rename()
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Name a stateful object for checkpoints; see `Trainer.register_module`."""
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
+        if name in self.modules:
+            raise DuplicateNameError(
+                f"{name!r} is already the name of a {type(self.modules[name]).__name__}; register "
+                f"this {type(module).__name__} under another one: hook.register(trainer, "
+                f"name={_unused(name, self.modules)!r})."
+            )
+        self.modules[name] = module
+        self._rename()
+
+    def entries(self) -> Iterator[Entry]:
+        """Every registered op, by point in loop order, in run order."""
+        for dispatcher in self.points.values():
+            yield from dispatcher.entries
+
+    def stateful(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
+        """Name to object for everything a checkpoint holds, each object once.
+
+        These are the registered modules, and the owners of registered ops that have a
+        ``state_dict`` without having been registered as modules.
+
+        Args:
+            exclude: Objects that are saved elsewhere.
+        """
+        found = {n: m for n, m in self.modules.items() if has_state(m)}
+        seen = {id(m) for m in (*exclude, *self.modules.values())}
+        for entry in sorted(self.entries(), key=lambda e: e.serial):
+            owner = entry.owner
+            if id(owner) not in seen and has_state(owner) and not inspect.isclass(owner):
+                seen.add(id(owner))
+                found[_unused(snake_case(type(owner).__name__), found | self.modules)] = owner
+        return found
+
+    def hooks(self) -> list[Any]:
+        """Every distinct module and owner of an op, in order of registration."""
+        owners = (e.owner for e in sorted(self.entries(), key=lambda e: e.serial))
+        return list({id(h): h for h in (*self.modules.values(), *owners)}.values())
+
+    def cadences(self) -> dict[str, Every]:
+        """Unique key to cadence, for every op that has one."""
+        found: dict[str, Every] = {}
+        for entry in self.entries():
+            if entry.every is not None:
+                found[_unused(f"{entry.point}/{entry.name}", found)] = entry.every
+        return found
+
+    def describe(self) -> str:
+        """A table of every hook by point, in run order, with its cadence and its state."""
+        names = {id(module): name for name, module in self.stateful().items()}
+        rows = [
+            (
+                entry.name,
+                repr(entry.every) if entry.every else "always",
+                f"{entry.priority:g}",
+                _describe_state(entry.owner, names),
+            )
+            for entry in self.entries()
+        ]
+        heads = ("hook", "when", "priority", "saves")
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        line = "  ".join(f"{{:<{width}}}" for width in widths)
+        lines = [f"  {line.format(*heads)}".rstrip()]
+        remaining = iter(rows)
+        for point, dispatcher in self.points.items():
+            lines.append(f"{point} ({dispatcher.point.kind})")
+            lines += [
+                f"  {line.format(*next(remaining))}".rstrip() for _ in dispatcher.entries
+            ] or ["  -"]
+        return "\n".join(lines)
+
+    def _rename(self) -> None:
+        """Give every op the name of the module it belongs to, whichever came first."""
+        names = {id(module): name for name, module in self.modules.items()}
+        for entry in self.entries():
+            base = names.get(id(entry.owner)) or snake_case(entry.own_name)
+            entry.name = f"{base}.{entry.method}" if entry.method else base
+        for dispatcher in self.points.values():
+            dispatcher.compile()
+
+
+def has_state(thing: Any) -> bool:
+    """Whether ``thing`` has the two methods by which state is saved and restored."""
+    return callable(getattr(thing, "state_dict", None)) and callable(
+        getattr(thing, "load_state_dict", None)
+    )
+
+
+def snake_case(name: str) -> str:
+    """``EveryTenth`` to ``every_tenth``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _describe_state(owner: Any, names: dict[int, str]) -> str:
+    if id(owner) not in names:
+        return "-"
+    keys = ", ".join(map(str, owner.state_dict()))
+    return f"{names[id(owner)]}: {keys}" if keys else "-"
+
+
+def _unused(name: str, taken: Any) -> str:
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _find_point(dest: str) -> HookPoint:
+    for point in HOOK_POINTS:
+        if point == dest:
+            return point
+    if dest in _TORCHRL_STAGES:
+        hint = f"For torchrl's stage {dest!r}: {_TORCHRL_STAGES[dest]}."
+    else:
+        near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
+        hint = f"Did you mean {near[0]!s}?" if near else ""
+    raise UnknownHookPointError(
+        f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
+    )
+
+
+def _check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    try:
+        signature = inspect.signature(op)
+    except (TypeError, ValueError):  # some builtins tell nothing; their first call will
+        return
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError as error:
+        name = getattr(op, "__qualname__", type(op).__name__)
+        extra = f" and {kwargs}" if kwargs else ""
+        fits = [p for p in HOOK_POINTS if _binds(signature, p, kwargs)]
+        near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
+        hint = f" The nearest point it fits is {near[0]!s}." if near else ""
+        raise HookSignatureError(
+            f"hook {name} takes {signature}, but {point} passes "
+            f"({', '.join(point.receives)}){extra}: {error}.{hint}"
+        ) from None
+
+
+def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,243 @@
+"""Helpers for people who test hooks: a fake collector, a scripted loss, a recorder, a check."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from .checkpoint.tree import flatten, unflatten
+from .errors import HookError
+from .hook import TrainerHookBase
+from .hook_points import HOOK_POINTS
+from .registry import has_state
+from .trainer import Trainer
+
+
+class FakeCollector:
+    """A collector of made-up transitions, in torchrl's layout.
+
+    Batches are ``[num_envs, time]`` with ``observation`` (float32, ``[4]``), ``action`` (int64),
+    ``done``, ``terminated`` and, under ``next``, those and ``reward``. An episode takes five steps.
+
+    Args:
+        num_batches: Batches after which the collector ends; ``None``: never.
+        num_envs: Environments.
+        time: Steps per environment in a batch.
+        seed: Seed of the data.
+
+    Attributes:
+        closed: How often `shutdown` was called.
+    """
+
+    def __init__(
+        self, num_batches: int | None = None, num_envs: int = 2, time: int = 5, seed: int = 0
+    ) -> None:
+        self.num_batches = num_batches
+        self.num_envs = num_envs
+        self.time = time
+        self.closed = 0
+        self.yielded = 0
+        self._generator = torch.Generator().manual_seed(seed)
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """Yield the remaining batches."""
+        while self.num_batches is None or self.yielded < self.num_batches:
+            self.yielded += 1
+            yield self._batch()
+
+    def _batch(self) -> TensorDictBase:
+        shape = (self.num_envs, self.time)
+        steps = torch.arange(self.time) + (self.yielded - 1) * self.time
+        terminated = ((steps + 1) % 5 == 0).expand(shape).unsqueeze(-1).clone()
+        flags = {
+            "done": terminated,
+            "terminated": terminated,
+            "truncated": torch.zeros_like(terminated),
+        }
+        observation = torch.randn(*shape, 4, generator=self._generator)
+        return TensorDict(
+            {
+                "observation": observation,
+                "action": torch.randint(2, shape, generator=self._generator),
+                **{key: torch.zeros_like(terminated) for key in flags},
+                "next": {
+                    "observation": torch.randn(*shape, 4, generator=self._generator),
+                    "reward": torch.randn(*shape, 1, generator=self._generator),
+                    **{key: flag.clone() for key, flag in flags.items()},
+                },
+            },
+            batch_size=shape,
+        )
+
+    def set_seed(self, seed: int) -> None:
+        """Seed the data."""
+        self._generator.manual_seed(seed)
+
+    def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
+        """Do nothing: there is no policy."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position and the generator's state."""
+        return {"yielded": self.yielded, "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the position and the generator."""
+        self.yielded = state_dict["yielded"]
+        self._generator.set_state(state_dict["generator"])
+
+    def shutdown(self) -> None:
+        """Count the call."""
+        self.closed += 1
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_generator": self._generator.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._generator = torch.Generator()
+        self._generator.set_state(state["_generator"])
+
+
+class ScriptedLoss(torch.nn.Module):
+    """A loss module whose values are known beforehand.
+
+    It has one parameter, on which the losses depend with the gradient 1.
+
+    Args:
+        values: Values of ``key``, one a call; the last one is repeated.
+        key: Key of the loss.
+    """
+
+    def __init__(self, values: Sequence[float] = (1.0,), key: str = "loss") -> None:
+        super().__init__()
+        self.values = list(values)
+        self.key = key
+        self.calls = 0
+        self.parameter = torch.nn.Parameter(torch.zeros(()))
+
+    def forward(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``{key: the next value}``."""
+        value = self.values[min(self.calls, len(self.values) - 1)]
+        self.calls += 1
+        return TensorDict({self.key: self.parameter - self.parameter.detach() + value}, [])
+
+
+class CallRecorder(TrainerHookBase):
+    """Writes down which hook points are passed, in order.
+
+    Attributes:
+        calls: Names of the hook points, one for each call.
+        arguments: What was passed, beside it.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+        self.arguments: list[tuple[Any, ...]] = []
+
+    def register(self, trainer: Trainer, name: str = "call_recorder") -> None:
+        """Register at all ten points."""
+        for point in HOOK_POINTS:
+            trainer.register_op(point, getattr(self, f"_at_{len(point.receives)}"), point=point)
+        trainer.register_module(name, self)
+
+    def _record(self, point: str, *arguments: Any) -> Any:
+        self.calls.append(str(point))
+        self.arguments.append(arguments)
+        return arguments[0] if point == "process_optim_batch" else None
+
+    def _at_0(self, point: str) -> None:
+        self._record(point)
+
+    def _at_1(self, batch: Any, point: str) -> Any:
+        return self._record(point, batch)
+
+    def _at_4(self, losses: Any, clip: Any, norm: Any, index: Any, point: str) -> None:
+        self._record(point, losses, clip, norm, index)
+
+
+def make_trainer(**overrides: Any) -> Trainer:
+    """A tiny trainer: `FakeCollector`, `ScriptedLoss`, SGD, 2 steps a batch, 5 batches, no bar.
+
+    Args:
+        **overrides: Arguments of `Trainer` that replace those.
+    """
+    loss = overrides.pop("loss_module", None) or ScriptedLoss()
+    arguments: dict[str, Any] = {
+        "collector": FakeCollector(),
+        "total_frames": 50,
+        "frame_skip": 1,
+        "optim_steps_per_batch": 2,
+        "loss_module": loss,
+        "progress_bar": False,
+    }
+    if "optimizer" not in overrides:
+        arguments["optimizer"] = torch.optim.SGD(loss.parameters(), lr=0.1)
+    return Trainer(**arguments | overrides)
+
+
+def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer) -> None:
+    """Check that a hook keeps the contract.
+
+    It registers the hook, trains a few batches with it, and checks that its state survives being
+    saved and loaded, that it pickles, and that it can be closed twice.
+
+    Args:
+        hook: A fresh hook.
+        make: Makes the trainer to try it in, if the hook needs more than `make_trainer` gives.
+
+    Raises:
+        HookError: Saying what the hook lacks.
+    """
+    kind = type(hook).__name__
+    _require_no_shared_state(hook)
+    trainer = make()
+    before = len(list(trainer.registry.entries()))
+    try:
+        hook.register(trainer)  # type: ignore[call-arg]
+    except TypeError as error:
+        raise HookError(f"{kind}.register(trainer) failed; give name a default: {error}") from error
+    if len(list(trainer.registry.entries())) == before:
+        raise HookError(f"{kind}.register registers no op; call trainer.register_op in it.")
+    if not any(module is hook for module in trainer.registry.modules.values()):
+        raise HookError(f"{kind}.register must call trainer.register_module(name, self).")
+    if not has_state(hook):
+        raise HookError(
+            f"{kind} needs state_dict and load_state_dict; derive from TrainerHookBase."
+        )
+    trainer.train()
+
+    saved = flatten({kind: hook.state_dict()})
+    copy = pickle.loads(pickle.dumps(hook))
+    copy.load_state_dict(unflatten(*saved)[kind])
+    if not _same(saved, flatten({kind: copy.state_dict()})):
+        raise HookError(
+            f"{kind}.load_state_dict does not restore what state_dict returned:\n"
+            f"saved    {hook.state_dict()}\nrestored {copy.state_dict()}"
+        )
+    hook.close()
+
+
+def _require_no_shared_state(hook: Any) -> None:
+    for owner in type(hook).__mro__:
+        for name, value in vars(owner).items():
+            if isinstance(value, (list, dict, set)) and not name.startswith("__"):
+                raise HookError(
+                    f"{owner.__name__}.{name} is a mutable class attribute, shared by every "
+                    "trainer in the process; make it in __init__."
+                )
+
+
+def _same(one: Any, other: Any) -> bool:
+    (skeleton, tensors), (other_skeleton, other_tensors) = one, other
+    return (
+        skeleton == other_skeleton
+        and tensors.keys() == other_tensors.keys()
+        and all(
+            a.dtype == other_tensors[n].dtype and a.equal(other_tensors[n])
+            for n, a in tensors.items()
+        )
+    )

@@ -1,0 +1,448 @@
+"""The trainer: one nested loop, and everything else a hook."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from . import checks
+from .cadence import Every
+from .checkpoint.rng import set_rng_state
+from .checkpoint.single_file import load_file, save_file
+from .closing import close_all
+from .control import Control
+from .errors import ConfigError, SkipOptimStep, add_note
+from .hooks.nan_guard import NanGuard
+from .hooks.optimizer import OptimizerHook
+from .loggers import as_loggers
+from .metrics import Latest, Metrics
+from .progress import Progress
+from .progress_bar import ProgressBar
+from .registry import HookHandle, Registry
+from .state import load_trainer_state, trainer_state
+from .timing import Timing
+
+
+class Trainer:
+    """Collects batches and optimizes on them; hooks do the rest.
+
+    The loop, with its ten hook points, is drawn in `hooktrainer.hook_points`. A trainer trains
+    once: when `train` returns or raises, everything it uses is closed.
+
+    Args:
+        collector: An iterable of TensorDicts, usually ``[num_envs, time]``.
+        total_frames: Environment frames at which training ends, those before a resume included.
+        frame_skip: Environment frames per step of the collected data.
+        optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
+            ``process_optim_batch`` returns ``None`` or raises ``StopIteration``.
+        loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
+        optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
+            to use several.
+        logger: One logger or several; see `hooktrainer.get_logger`.
+        clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient; otherwise it
+            bounds each of its elements.
+        clip_norm: The bound; ``None`` for no clipping.
+        progress_bar: Whether to show a progress bar and, at the end, where the time went.
+        seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
+        save_trainer_interval: Frames between two saves.
+        log_interval: Frames in a log window. The first batch and the end of the run close a window
+            as well.
+        save_trainer_file: File that the trainer's state is saved to; ``None`` for no saving.
+        num_epochs: Passes over a batch.
+        nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        collector: Iterable[TensorDictBase],
+        total_frames: int,
+        frame_skip: int = 1,
+        optim_steps_per_batch: int | None,
+        loss_module: Callable[[TensorDictBase], TensorDictBase],
+        optimizer: torch.optim.Optimizer | None = None,
+        logger: Any | Sequence[Any] | None = None,
+        clip_grad_norm: bool = True,
+        clip_norm: float | None = None,
+        progress_bar: bool = True,
+        seed: int | None = None,
+        save_trainer_interval: int = 10_000,
+        log_interval: int = 10_000,
+        save_trainer_file: str | Path | None = None,
+        num_epochs: int = 1,
+        nan_guard: bool = True,
+    ) -> None:
+        checks.check_count("total_frames", total_frames)
+        checks.check_count("frame_skip", frame_skip)
+        checks.check_count(
+            "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
+        )
+        checks.check_count("num_epochs", num_epochs)
+        checks.check_count("save_trainer_interval", save_trainer_interval)
+        checks.check_count("log_interval", log_interval)
+        if clip_norm is not None and not clip_norm > 0:
+            raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
+        checks.check_collector(collector)
+        checks.check_loss_module(loss_module)
+        if optimizer is not None:
+            checks.check_optimizer(optimizer, loss_module)
+
+        self.collector: Any = collector
+        self.total_frames = total_frames
+        self.frame_skip = frame_skip
+        self.optim_steps_per_batch = optim_steps_per_batch
+        self.loss_module = loss_module
+        self.optimizer = optimizer
+        self.logger = logger
+        self.clip_grad_norm = clip_grad_norm
+        self.clip_norm = clip_norm
+        self.progress_bar = progress_bar
+        self.seed = seed
+        self.save_trainer_interval = save_trainer_interval
+        self.log_interval = log_interval
+        self.save_trainer_file = None if save_trainer_file is None else Path(save_trainer_file)
+        self.num_epochs = num_epochs
+
+        self.epoch = 0
+        self.progress = Progress()
+        self.control = Control()
+        self.metrics = Metrics()
+        self.timing = Timing()
+        self.registry = Registry(self.progress, self.metrics, self.timing)
+        self.loggers = as_loggers(logger)
+        self.cadences = {
+            "log": Every(frames=log_interval, at_start=True),
+            "save": Every(frames=save_trainer_interval),
+        }
+        self._bar: ProgressBar | None = None
+        self._boundary = 0.0
+        self._rng_state: dict[str, Any] | None = None
+        self._closed = False
+
+        if seed is not None:
+            self.set_seed(seed)
+        if nan_guard:
+            NanGuard().register(self)
+        if optimizer is not None:
+            OptimizerHook(optimizer).register(self)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def train(self) -> None:
+        """Run the loop until ``total_frames``, a stop request, or the collector's end.
+
+        Does nothing if ``total_frames`` were collected already, as in a finished run reloaded.
+
+        Raises:
+            ConfigError: If nothing would be trained, or the trainer was closed before.
+            Exception: Whatever a hook, the collector or the loss raises, with a note that says
+                which hook, where and when. Everything is closed first.
+        """
+        if self.collected_frames >= self.total_frames:
+            return
+        self._check_ready()
+        point = self.registry.points
+        init_random_frames = getattr(self.collector, "init_random_frames", None) or 0
+        try:
+            self._start()
+            for batch in self._batches():
+                batch = point["batch_process"](batch)
+                point["pre_steps_log"](batch)
+                if self.collected_frames >= init_random_frames:
+                    self.optim_steps(batch)
+                point["post_steps"]()
+                point["post_steps_log"](batch)
+                if not self._end_batch():
+                    break
+            self._finish()
+        except BaseException as error:
+            self._fail(error)
+            raise
+        finally:
+            self.shutdown()
+
+    def optim_steps(self, batch: TensorDictBase) -> None:
+        """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
+        point, progress, metrics = self.registry.points, self.progress, self.metrics
+        process_optim_batch, post_loss = point["process_optim_batch"], point["post_loss"]
+        optimizer, post_optim = point["optimizer"], point["post_optim"]
+        post_optim_log = point["post_optim_log"]
+        loss_module, clip_grad_norm, clip_norm = (
+            self.loss_module,
+            self.clip_grad_norm,
+            self.clip_norm,
+        )
+        steps = self.optim_steps_per_batch
+
+        point["pre_optim_steps"]()
+        started = perf_counter()
+        for epoch in range(self.num_epochs):
+            self.epoch = epoch
+            for j in itertools.count() if steps is None else range(steps):
+                # A point without hooks is not even called.
+                sub_batch = process_optim_batch(batch) if process_optim_batch.calls else batch
+                if sub_batch is None:
+                    break
+                progress.optim_steps += 1
+                try:
+                    losses = loss_module(sub_batch)
+                    if post_loss.calls:
+                        sub_batch = post_loss(sub_batch)
+                    losses = optimizer(losses, clip_grad_norm, clip_norm, j)
+                    if post_optim.calls:
+                        post_optim()
+                    if post_optim_log.calls:
+                        post_optim_log(sub_batch)
+                    metrics.log_losses(losses)
+                except SkipOptimStep:
+                    progress.optim_steps -= 1
+        self.timing.add("optimize", perf_counter() - started)
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def register_op(
+        self,
+        dest: str,
+        op: Callable[..., Any],
+        *,
+        priority: float = 0,
+        every: Every | None = None,
+        **kwargs: Any,
+    ) -> HookHandle:
+        """Register ``op`` at a hook point.
+
+        Args:
+            dest: One of `HOOK_POINTS`.
+            op: A callable that takes what the point passes, checked here.
+            priority: Ops of higher priority run first; among equals, the one registered first.
+            every: The op is called only when this cadence is due.
+            **kwargs: Passed to ``op`` at every call.
+
+        Returns:
+            A handle; its ``remove()`` takes the op out again.
+
+        Raises:
+            UnknownHookPointError: If there is no such point.
+            HookSignatureError: If ``op`` cannot take what the point passes.
+        """
+        return self.registry.add(dest, op, priority=priority, every=every, kwargs=kwargs)
+
+    def register_module(self, module_name: str, module: Any) -> None:
+        """Name a stateful object, so that checkpoints hold its state under that name.
+
+        Args:
+            module_name: Unique in this trainer.
+            module: An object with ``state_dict`` and ``load_state_dict``.
+
+        Raises:
+            DuplicateNameError: If the name is taken.
+        """
+        self.registry.add_module(module_name, module)
+
+    def describe(self) -> str:
+        """List every hook by point in run order, with its cadence and the state it saves."""
+        head = (
+            f"Trainer: {self.collected_frames:,} of {self.total_frames:,} frames, "
+            f"{self.optim_count:,} optimizer steps"
+        )
+        return f"{head}\n{self.registry.describe()}"
+
+    __str__ = describe
+
+    # -- what hooks ask for ----------------------------------------------------------------------
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Add values to metrics from anywhere in the run, as a log hook's result would be."""
+        self.metrics.log(metrics)
+
+    def request_stop(self, reason: str | None = None) -> None:
+        """End the run after the current batch."""
+        self.control.request_stop(reason)
+
+    def request_save(self) -> None:
+        """Save at the end of the current batch."""
+        self.control.save_requested = True
+
+    def skip_optim_step(self) -> None:
+        """Abandon the optimizer step under way; call it from a hook inside the inner loop.
+
+        The rest of the step is not run: no later hook, no optimizer, no target update, no metric,
+        and the step is not counted. The call does not return.
+        """
+        raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def collected_frames(self) -> int:
+        """Environment frames collected so far."""
+        return self.progress.frames
+
+    @property
+    def optim_count(self) -> int:
+        """Optimizer steps made so far."""
+        return self.progress.optim_steps
+
+    def set_seed(self, seed: int) -> None:
+        """Seed the global generators and the collector, whose environments are reset."""
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        if callable(getattr(self.collector, "set_seed", None)):
+            self.collector.set_seed(seed)
+            # torchrl's collectors were reset before they could be seeded.
+            if callable(getattr(self.collector, "reset", None)):
+                self.collector.reset()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state of the run, as of the last finished batch."""
+        return trainer_state(self)
+
+    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+        """Restore a run.
+
+        Args:
+            state_dict: What `state_dict` of a trainer with the same hooks returned.
+            strict: Whether hooks that are missing on either side are an error; otherwise they are
+                a warning.
+
+        Raises:
+            StateMismatchError: If the state does not fit; nothing is changed then.
+        """
+        self._rng_state = load_trainer_state(self, state_dict, strict=strict)
+
+    def save_trainer(self, force_save: bool = False) -> None:
+        """Write the state to ``save_trainer_file``, if it is due, requested or forced."""
+        requested = self.control.take_save_request()
+        due = self.cadences["save"].due(self.progress)
+        if self.save_trainer_file is None or not (due or requested or force_save):
+            return
+        with self.timing.phase("checkpoint"):
+            save_file(self.save_trainer_file, self.state_dict())
+
+    def load_from_file(self, file: str | Path, strict: bool = True) -> Trainer:
+        """Restore what `save_trainer` wrote; see `load_state_dict`."""
+        self.load_state_dict(load_file(Path(file)), strict=strict)
+        return self
+
+    # -- beginning and end -----------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Close the hooks, the progress bar, the collector and the loggers, once.
+
+        All are closed even if one of them fails; the first failure is raised at the end, unless
+        an exception is under way already, in which case it is added to that one as a note.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        close_all(
+            *(getattr(hook, "close", None) for hook in self.registry.hooks()),
+            getattr(self._bar, "close", None),
+            # torchrl's collectors are shut down, other iterables are closed
+            getattr(self.collector, "shutdown", getattr(self.collector, "close", None)),
+            *(logger.close for logger in self.loggers),
+        )
+
+    def _check_ready(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "this trainer was closed: its run ended, or shutdown() was called. To go on, "
+                "build a new Trainer and load this one's state with load_state_dict."
+            )
+        points = self.registry.points
+        if not any(not isinstance(e.owner, NanGuard) for e in points["optimizer"].entries):
+            raise ConfigError(
+                "nothing is registered at the optimizer point, so nothing would be trained: pass "
+                "optimizer=, or register an OptimizerHook."
+            )
+        if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
+            raise ConfigError(
+                "optim_steps_per_batch=None optimizes until a process_optim_batch hook returns "
+                "None, but no hook is registered there: the loop would never end. Register one, "
+                "such as ReplayBufferTrainer(..., iterate=True), or pass a number."
+            )
+
+    def _start(self) -> None:
+        if self.progress_bar:
+            self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
+        self._call_hooks("on_train_start", self)
+        if self._rng_state is not None:  # last, since building and starting may draw numbers
+            set_rng_state(self._rng_state)
+        self._boundary = perf_counter()
+        self.timing.start_window(self.progress.frames, self.progress.batches)
+
+    def _batches(self) -> Iterator[TensorDictBase]:
+        iterator = iter(self.collector)
+        while True:
+            with self.timing.phase("collect"):
+                batch = next(iterator, None)
+            if batch is None:
+                return
+            if not is_tensor_collection(batch):
+                raise ConfigError(checks.not_a_tensordict("the collector's batch", batch))
+            self.progress.frames += _count_frames(batch) * self.frame_skip
+            self.progress.batches += 1
+            yield batch
+
+    def _end_batch(self) -> bool:
+        """Log, show and save what is due; whether there is another batch to come."""
+        now = perf_counter()
+        self.timing.add("step", now - self._boundary)
+        self.progress.seconds += now - self._boundary
+        self._boundary = now
+        if self.control.stop_reason is not None or self.collected_frames >= self.total_frames:
+            return False  # the last window and the last save follow when the hooks are done
+        if self.cadences["log"].due(self.progress):
+            self._write_window()
+        if self._bar is not None:
+            self._bar.update()
+        self.save_trainer()
+        return True
+
+    def _write_window(self) -> None:
+        with self.timing.phase("log"):
+            times = self.timing.close_window(self.progress.frames, self.progress.batches)
+            self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
+            window = self.metrics.close_window()
+            for logger in self.loggers:
+                logger.log_scalars(window, self.collected_frames)
+
+    def _finish(self) -> None:
+        self._call_hooks("on_train_end", self)
+        self._write_window()
+        for logger in self.loggers:
+            logger.flush()
+        self.save_trainer(force_save=True)
+
+    def _fail(self, error: BaseException) -> None:
+        try:
+            self._call_hooks("on_exception", self, error)
+        except Exception as second:
+            add_note(error, f"on_exception of a hook failed as well: {second!r}")
+
+    def _call_hooks(self, method: str, *args: Any) -> None:
+        for hook in self.registry.hooks():
+            call = getattr(hook, method, None)
+            if callable(call):
+                call(*args)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bar": None}
+
+
+def _count_frames(batch: TensorDictBase) -> int:
+    """Frames in ``batch``: its elements, or those its collector marked as valid."""
+    mask = batch.get(("collector", "mask"), None)
+    return batch.numel() if mask is None else int(mask.sum())
