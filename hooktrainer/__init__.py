@@ -1,7 +1,8 @@
 """hooktrainer: a hook-based trainer for reinforcement learning in PyTorch."""
 
 from .cadence import Every
-from .errors import ConfigError, HookError, NonFiniteError, StateMismatchError
+from .collectors import VectorCollector
+from .errors import CheckpointError, ConfigError, HookError, NonFiniteError, StateMismatchError
 from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS, HookPoint
 from .hooks import (
@@ -9,6 +10,8 @@ from .hooks import (
     ClearCudaCache,
     CountFramesLog,
     EarlyStopping,
+    Evaluate,
+    LogEpisodes,
     LogScalar,
     LogTiming,
     LogValidationReward,
@@ -18,6 +21,7 @@ from .hooks import (
     OptimizerHook,
     ReplayBufferTrainer,
     RewardNormalizer,
+    RunRecorder,
     SelectKeys,
     TargetNetUpdaterHook,
     UpdateWeights,
@@ -25,7 +29,10 @@ from .hooks import (
     ValueEstimatorHook,
     mask_batch,
 )
-from .metrics import Latest
+from .loggers import generate_exp_name, get_logger
+from .metrics import Latest, Samples
+from .plugins import available_hooks
+from .run_dir import RunDir
 from .trainer import Trainer
 
 __version__ = "0.1.0"
@@ -33,15 +40,18 @@ __version__ = "0.1.0"
 __all__ = [
     "HOOK_POINTS",
     "BatchSubSampler",
+    "CheckpointError",
     "ClearCudaCache",
     "ConfigError",
     "CountFramesLog",
     "EarlyStopping",
+    "Evaluate",
     "Every",
     "HookError",
     "HookPoint",
     "LRSchedulerHook",
     "Latest",
+    "LogEpisodes",
     "LogScalar",
     "LogTiming",
     "LogValidationReward",
@@ -51,6 +61,9 @@ __all__ = [
     "OptimizerHook",
     "ReplayBufferTrainer",
     "RewardNormalizer",
+    "RunDir",
+    "RunRecorder",
+    "Samples",
     "SelectKeys",
     "StateMismatchError",
     "TargetNetUpdaterHook",
@@ -59,5 +72,9 @@ __all__ = [
     "UTDRHook",
     "UpdateWeights",
     "ValueEstimatorHook",
+    "VectorCollector",
+    "available_hooks",
+    "generate_exp_name",
+    "get_logger",
     "mask_batch",
 ]

@@ -61,8 +61,11 @@ class Every:
                 f"{given or 'none'}. For a union, register the hook once for each."
             )
         ((unit, interval),) = given.items()
-        if isinstance(interval, bool) or not interval > 0:
-            raise ConfigError(f"Every({unit}={interval!r}): the interval must be positive.")
+        number = isinstance(interval, (int, float)) and not isinstance(interval, bool)
+        if not number or not interval > 0:
+            raise ConfigError(
+                f"Every({unit}={interval!r}): the interval must be a positive number."
+            )
         self.unit = cast(Unit, unit)
         self.interval = interval
         self.at_start = at_start

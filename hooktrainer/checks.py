@@ -36,13 +36,13 @@ def check_collector(collector: Any) -> None:
     if isinstance(collector, Sequence):
         for index, batch in enumerate(collector):
             if not is_tensor_collection(batch):
-                raise ConfigError(not_a_tensordict(f"collector[{index}]", batch))
+                raise ConfigError(not_a_tensordict(f"collector[{index}] is", batch))
 
 
 def not_a_tensordict(what: str, value: Any) -> str:
-    """The message for a batch that is not a TensorDict."""
+    """The message for something that should have been a TensorDict."""
     return (
-        f"{what} is {value!r:.80} of type {type(value).__name__}, not a TensorDict; wrap it: "
+        f"{what} {value!r:.80} of type {type(value).__name__}, not a TensorDict; wrap it: "
         "TensorDict({...}, batch_size=[...])."
     )
 

@@ -1,34 +1,48 @@
-"""Closing several things so that all are closed and no failure hides another."""
+"""Calling several things so that all are called and no failure hides another."""
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from .errors import add_note
 
 
-def close_all(*closers: Callable[[], Any] | None) -> None:
-    """Call every closer, even if others fail.
+def call_all(calls: Iterable[Callable[[], Any]], *, beside: BaseException | None = None) -> None:
+    """Make every call, even if others fail.
 
     Args:
-        *closers: Called in order; ``None`` and what cannot be called are passed over.
+        calls: Called in order.
+        beside: An exception that is on its way to the caller already; failures become its notes.
 
     Raises:
-        Exception: The first failure, with the others as notes; unless this is called while another
-            exception is on its way to the caller, which then gets all of them as notes.
+        Exception: The first failure, with the others as notes; never if there is ``beside``.
     """
-    failures: list[Exception] = []
-    for close in filter(callable, closers):
+    first: BaseException | None = None
+    for call in calls:
         try:
-            close()
+            call()
         except Exception as error:
-            failures.append(error)
-    under_way = sys.exc_info()[1]
-    main = under_way or (failures.pop(0) if failures else None)
-    for failure in failures:
-        if main is not None:
-            add_note(main, f"closing failed as well: {failure!r}")
-    if main is not None and main is not under_way:
-        raise main
+            main = beside or first
+            if main is None:
+                first = error
+            else:
+                add_note(main, f"{_name(call)} failed as well: {error!r}")
+    if first is not None:
+        raise first
+
+
+def close_methods(*things: Any) -> list[Callable[[], Any]]:
+    """How each of several things is closed, each once: its ``shutdown``, else its ``close``.
+
+    Args:
+        *things: Anything; what has neither method is left out.
+    """
+    unique = {id(thing): thing for thing in things}.values()
+    methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in unique)
+    return [method for method in methods if callable(method)]
+
+
+def _name(call: Any) -> str:
+    call = getattr(call, "func", call)
+    return str(getattr(call, "__qualname__", call))

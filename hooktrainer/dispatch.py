@@ -151,7 +151,8 @@ class Dispatcher:
         for entry, *calls in zip(self.entries, self.calls, self._timed, self._sampled, strict=True):
             if any(call is known for known in calls):
                 return entry.name
-        return getattr(call, "__qualname__", repr(call))  # the hook took itself out
+        call = getattr(call, "call", call)  # the hook took itself out
+        return str(getattr(call, "__qualname__", call))
 
     def _annotate(self, error: Exception, call: Any) -> None:
         """Say in ``error`` which hook raised it, where and when."""

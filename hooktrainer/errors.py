@@ -39,6 +39,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written, read or trusted, or a value in it cannot be saved."""
 
 
+class DamagedCheckpointError(CheckpointError):
+    """A checkpoint's files are not what was written; names the file."""
+
+
 class SkipOptimStep(BaseException):
     """Control flow, not an error: abandons the optimizer step under way.
 

@@ -22,6 +22,17 @@ class Latest(float):
     """
 
 
+class Samples:
+    """Several values of a metric at once; each counts as one in the window's mean.
+
+    Args:
+        values: Any shape, at least one element.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+
 class Metrics:
     """The metrics of the current log window.
 
@@ -43,8 +54,9 @@ class Metrics:
         """Add one value to each of several metrics.
 
         Args:
-            values: Metric name to a scalar: a number or a tensor with one element. The key
-                ``"log_pbar"`` is not a metric: if true, the others are shown in the progress bar.
+            values: Metric name to a scalar (a number or a tensor with one element), or to
+                `Latest` or `Samples`. The key ``"log_pbar"`` is not a metric: it says whether the
+                others are shown in the progress bar, or names those that are.
 
         Raises:
             TypeError: If a value is not a scalar.
@@ -53,8 +65,9 @@ class Metrics:
             if name == "log_pbar":
                 continue
             self._add(name, value)
-        if values.get("log_pbar", False):
-            self.pbar_names.update((name, None) for name in values if name != "log_pbar")
+        if shown := values.get("log_pbar"):
+            names = shown if isinstance(shown, (list, tuple)) else values
+            self.pbar_names.update((name, None) for name in names if name != "log_pbar")
 
     def log_losses(self, losses: TensorDictBase) -> None:
         """Add the entries of a loss TensorDict, one optimizer step's worth.
@@ -65,7 +78,10 @@ class Metrics:
             series = self._series.get(self._loss_names.get(key, ""))
             if series is None:
                 series = self._new_loss(key)
-            series.add(value.detach() if value.ndim == 0 else value.detach().float().mean())
+            # Without a history it may be a buffer, or the output of a CUDA graph, that the next
+            # step overwrites.
+            value = value.detach().clone() if value.grad_fn is None else value.detach()
+            series.add(value if value.ndim == 0 else value.float().mean())
 
     def latest(self, name: str) -> float | None:
         """The value logged last under ``name``; ``None`` if there was none yet."""
@@ -111,7 +127,9 @@ class Metrics:
                     f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
                     "its .mean()."
                 )
-            series.add(value.detach().reshape(()))
+            series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
+        elif isinstance(value, Samples):
+            series.add_many(value.values.detach())
         elif isinstance(value, Latest):
             series.set(float(value))
         elif isinstance(value, (Real, np.bool_)):
@@ -154,6 +172,12 @@ class _Series:
         if len(self.pending) >= _CHUNK:
             self._add_up()
 
+    def add_many(self, values: torch.Tensor) -> None:
+        values = values.reshape(-1)
+        self.last = values[-1].clone()  # not a view, which would keep all of them
+        self.sum = self.sum + values.sum(dtype=_wide(values))
+        self.count += values.numel()
+
     def set(self, value: float) -> None:
         self.last = value
         self.pending = [value]
@@ -170,8 +194,7 @@ class _Series:
         self.count += len(self.pending)
         self.pending = []
         if tensors:
-            wide = torch.float32 if tensors[0].device.type == "mps" else torch.float64
-            self.sum = self.sum + torch.stack(tensors).sum(dtype=wide)
+            self.sum = self.sum + torch.stack(tensors).sum(dtype=_wide(tensors[0]))
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -188,6 +211,11 @@ class _Series:
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
         return series
+
+
+def _wide(values: torch.Tensor) -> torch.dtype:
+    """The type to add up in; MPS has no float64."""
+    return torch.float32 if values.device.type == "mps" else torch.float64
 
 
 def _pack(values: list[torch.Tensor | float]) -> torch.Tensor | list[torch.Tensor | float]:

@@ -37,6 +37,7 @@ class ProgressBar:
 
     def close(self) -> None:
         """Show the final values and leave the bar on the screen."""
+        self._bar.update(self._progress.frames - self._bar.n)
         self._show_metrics()
         self._bar.close()
 

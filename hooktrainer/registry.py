@@ -10,7 +10,13 @@ from typing import Any
 
 from .cadence import Every
 from .dispatch import DISPATCHERS, Dispatcher, Entry
-from .errors import ConfigError, DuplicateNameError, HookSignatureError, UnknownHookPointError
+from .errors import (
+    ConfigError,
+    DuplicateNameError,
+    HookSignatureError,
+    UnknownHookPointError,
+    add_note,
+)
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .progress import Progress
@@ -123,8 +129,9 @@ class Registry:
         Args:
             exclude: Objects that are saved elsewhere.
         """
-        found = {n: m for n, m in self.modules.items() if has_state(m)}
-        seen = {id(m) for m in (*exclude, *self.modules.values())}
+        once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
+        found = {n: self.modules[n] for n in reversed(once.values()) if has_state(self.modules[n])}
+        seen = {id(m) for m in exclude} | once.keys()
         for entry in sorted(self.entries(), key=lambda e: e.serial):
             owner = entry.owner
             if id(owner) not in seen and has_state(owner) and not inspect.isclass(owner):
@@ -136,6 +143,18 @@ class Registry:
         """Every distinct module and owner of an op, in order of registration."""
         owners = (e.owner for e in sorted(self.entries(), key=lambda e: e.serial))
         return list({id(h): h for h in (*self.modules.values(), *owners)}.values())
+
+    def call_all(self, method: str, *args: Any) -> None:
+        """Call a method of the run, such as ``on_train_start``, of every hook that has it."""
+        for hook in self.hooks():
+            call = getattr(hook, method, None)
+            if callable(call):
+                try:
+                    call(*args)
+                except Exception as error:
+                    name = next((n for n, m in self.modules.items() if m is hook), None)
+                    add_note(error, f"in {method} of hook {name or type(hook).__name__!r}")
+                    raise
 
     def cadences(self) -> dict[str, Every]:
         """Unique key to cadence, for every op that has one."""

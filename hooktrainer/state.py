@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from .checkpoint.rng import rng_state
+from .checkpoint.rng import rng_state, set_rng_state
 from .errors import StateMismatchError, add_note
 from .registry import has_state
 
@@ -38,7 +40,9 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
     return {"format": 1, "components": state, "rng": rng_state()}
 
 
-def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool) -> dict[str, Any]:
+def load_trainer_state(
+    trainer: Trainer, state: dict[str, Any], *, strict: bool
+) -> Callable[[], None]:
     """Apply ``state`` to the trainer's components.
 
     Args:
@@ -47,7 +51,8 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         strict: Whether components on one side only are refused; otherwise they are warned of.
 
     Returns:
-        The state of the random generators, to be set when training starts.
+        What is left to do when training starts: rewind the loggers (a finished run that is loaded
+        again logs nothing and must lose nothing) and set the random generators.
 
     Raises:
         StateMismatchError: If the components differ; nothing is changed then.
@@ -70,11 +75,24 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
                 "to leave these out."
             )
         warnings.warn(message, stacklevel=4)
-    for name, part in live.items():
-        if name in saved:
-            try:
-                part.load_state_dict(saved[name])
-            except Exception as error:
-                add_note(error, f"while loading the state of {name}")
-                raise
-    return dict(state["rng"])
+    loggers = {name for name in live if name.startswith("logger/")}
+    for name in live:
+        if name in saved and name not in loggers:
+            _load(name, live[name], saved[name])
+    return functools.partial(
+        _resume, [(name, live[name], saved[name]) for name in loggers & saved.keys()], state["rng"]
+    )
+
+
+def _resume(loggers: list[tuple[str, Any, Any]], rng: dict[str, Any]) -> None:
+    for name, logger, saved in loggers:
+        _load(name, logger, saved)
+    set_rng_state(rng)
+
+
+def _load(name: str, part: Any, saved: Any) -> None:
+    try:
+        part.load_state_dict(saved)
+    except Exception as error:
+        add_note(error, f"while loading the state of {name}")
+        raise

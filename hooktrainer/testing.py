@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
@@ -15,6 +17,8 @@ from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS
 from .registry import has_state
 from .trainer import Trainer
+
+_MUTABLE = (list, dict, set, bytearray, deque, torch.Tensor, np.ndarray)
 
 
 class FakeCollector:
@@ -194,6 +198,7 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer
     """
     kind = type(hook).__name__
     _require_no_shared_state(hook)
+    fresh = _pickled(hook)
     trainer = make()
     before = len(list(trainer.registry.entries()))
     try:
@@ -211,20 +216,30 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer
     trainer.train()
 
     saved = flatten({kind: hook.state_dict()})
-    copy = pickle.loads(pickle.dumps(hook))
-    copy.load_state_dict(unflatten(*saved)[kind])
-    if not _same(saved, flatten({kind: copy.state_dict()})):
-        raise HookError(
-            f"{kind}.load_state_dict does not restore what state_dict returned:\n"
-            f"saved    {hook.state_dict()}\nrestored {copy.state_dict()}"
-        )
+    for copy in (fresh, _pickled(hook)):
+        copy.load_state_dict(unflatten(*saved)[kind])
+        if not _same(saved, flatten({kind: copy.state_dict()})):
+            raise HookError(
+                f"{kind}.load_state_dict does not restore what state_dict returned:\n"
+                f"saved    {hook.state_dict()}\nrestored {copy.state_dict()}"
+            )
     hook.close()
+
+
+def _pickled(hook: Any) -> Any:
+    try:
+        return pickle.loads(pickle.dumps(hook))
+    except Exception as error:
+        raise HookError(
+            f"{type(hook).__name__} does not pickle, so a trainer with it cannot be sent to "
+            f"another process: {error}. Leave out what cannot be sent in __getstate__."
+        ) from error
 
 
 def _require_no_shared_state(hook: Any) -> None:
     for owner in type(hook).__mro__:
         for name, value in vars(owner).items():
-            if isinstance(value, (list, dict, set)) and not name.startswith("__"):
+            if isinstance(value, _MUTABLE) and not name.startswith("__"):
                 raise HookError(
                     f"{owner.__name__}.{name} is a mutable class attribute, shared by every "
                     "trainer in the process; make it in __init__."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -11,15 +12,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from . import checks
 from .cadence import Every
-from .checkpoint.rng import set_rng_state
 from .checkpoint.single_file import load_file, save_file
-from .closing import close_all
+from .closing import call_all, close_methods
 from .control import Control
-from .errors import ConfigError, SkipOptimStep, add_note
+from .errors import ConfigError, HookError, SkipOptimStep
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .loggers import as_loggers
@@ -29,6 +29,8 @@ from .progress_bar import ProgressBar
 from .registry import HookHandle, Registry
 from .state import load_trainer_state, trainer_state
 from .timing import Timing
+
+_END = object()
 
 
 class Trainer:
@@ -127,7 +129,7 @@ class Trainer:
         }
         self._bar: ProgressBar | None = None
         self._boundary = 0.0
-        self._rng_state: dict[str, Any] | None = None
+        self._resume: Callable[[], None] | None = None
         self._closed = False
 
         if seed is not None:
@@ -150,8 +152,8 @@ class Trainer:
                 which hook, where and when. Everything is closed first.
         """
         if self.collected_frames >= self.total_frames:
+            self.shutdown()
             return
-        self._check_ready()
         point = self.registry.points
         init_random_frames = getattr(self.collector, "init_random_frames", None) or 0
         try:
@@ -169,8 +171,7 @@ class Trainer:
         except BaseException as error:
             self._fail(error)
             raise
-        finally:
-            self.shutdown()
+        self.shutdown()
 
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
@@ -190,13 +191,16 @@ class Trainer:
         for epoch in range(self.num_epochs):
             self.epoch = epoch
             for j in itertools.count() if steps is None else range(steps):
-                # A point without hooks is not even called.
-                sub_batch = process_optim_batch(batch) if process_optim_batch.calls else batch
-                if sub_batch is None:
-                    break
-                progress.optim_steps += 1
+                made = progress.optim_steps
                 try:
+                    # A point without hooks is not even called.
+                    sub_batch = process_optim_batch(batch) if process_optim_batch.calls else batch
+                    if sub_batch is None:
+                        break
+                    progress.optim_steps = made + 1
                     losses = loss_module(sub_batch)
+                    if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
+                        raise HookError(checks.not_a_tensordict("loss_module returned", losses))
                     if post_loss.calls:
                         sub_batch = post_loss(sub_batch)
                     losses = optimizer(losses, clip_grad_norm, clip_norm, j)
@@ -206,7 +210,7 @@ class Trainer:
                         post_optim_log(sub_batch)
                     metrics.log_losses(losses)
                 except SkipOptimStep:
-                    progress.optim_steps -= 1
+                    progress.optim_steps = made
         self.timing.add("optimize", perf_counter() - started)
 
     # -- hooks -----------------------------------------------------------------------------------
@@ -274,6 +278,10 @@ class Trainer:
         """Save at the end of the current batch."""
         self.control.save_requested = True
 
+    def request_log(self) -> None:
+        """Close the log window at the end of the current batch."""
+        self.control.log_requested = True
+
     def skip_optim_step(self) -> None:
         """Abandon the optimizer step under way; call it from a hook inside the inner loop.
 
@@ -320,7 +328,7 @@ class Trainer:
         Raises:
             StateMismatchError: If the state does not fit; nothing is changed then.
         """
-        self._rng_state = load_trainer_state(self, state_dict, strict=strict)
+        self._resume = load_trainer_state(self, state_dict, strict=strict)
 
     def save_trainer(self, force_save: bool = False) -> None:
         """Write the state to ``save_trainer_file``, if it is due, requested or forced."""
@@ -339,21 +347,18 @@ class Trainer:
     # -- beginning and end -----------------------------------------------------------------------
 
     def shutdown(self) -> None:
-        """Close the hooks, the progress bar, the collector and the loggers, once.
+        """Close the progress bar, the hooks, the collector and the loggers, once.
 
-        All are closed even if one of them fails; the first failure is raised at the end, unless
-        an exception is under way already, in which case it is added to that one as a note.
+        All are closed even if one of them fails; the first failure is raised at the end.
         """
-        if self._closed:
-            return
-        self._closed = True
-        close_all(
-            *(getattr(hook, "close", None) for hook in self.registry.hooks()),
-            getattr(self._bar, "close", None),
-            # torchrl's collectors are shut down, other iterables are closed
-            getattr(self.collector, "shutdown", getattr(self.collector, "close", None)),
-            *(logger.close for logger in self.loggers),
-        )
+        self._close()
+
+    def _close(self, beside: BaseException | None = None) -> None:
+        if not self._closed:
+            self._closed = True
+            # The bar first, so that hooks can print below it.
+            things = (self._bar, *self.registry.hooks(), self.collector, *self.loggers)
+            call_all(close_methods(*things), beside=beside)
 
     def _check_ready(self) -> None:
         if self._closed:
@@ -375,11 +380,12 @@ class Trainer:
             )
 
     def _start(self) -> None:
+        self._check_ready()
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
-        self._call_hooks("on_train_start", self)
-        if self._rng_state is not None:  # last, since building and starting may draw numbers
-            set_rng_state(self._rng_state)
+        self.registry.call_all("on_train_start", self)
+        if self._resume is not None:  # last, since building and starting may draw numbers
+            self._resume()
         self._boundary = perf_counter()
         self.timing.start_window(self.progress.frames, self.progress.batches)
 
@@ -387,11 +393,11 @@ class Trainer:
         iterator = iter(self.collector)
         while True:
             with self.timing.phase("collect"):
-                batch = next(iterator, None)
-            if batch is None:
+                batch = next(iterator, _END)
+            if batch is _END:
                 return
             if not is_tensor_collection(batch):
-                raise ConfigError(checks.not_a_tensordict("the collector's batch", batch))
+                raise ConfigError(checks.not_a_tensordict("the collector's batch is", batch))
             self.progress.frames += _count_frames(batch) * self.frame_skip
             self.progress.batches += 1
             yield batch
@@ -402,41 +408,40 @@ class Trainer:
         self.timing.add("step", now - self._boundary)
         self.progress.seconds += now - self._boundary
         self._boundary = now
-        if self.control.stop_reason is not None or self.collected_frames >= self.total_frames:
-            return False  # the last window and the last save follow when the hooks are done
-        if self.cadences["log"].due(self.progress):
+        requested = self.control.take_log_request()
+        if self.cadences["log"].due(self.progress) or requested:
             self._write_window()
         if self._bar is not None:
             self._bar.update()
         self.save_trainer()
-        return True
+        return self.control.stop_reason is None and self.collected_frames < self.total_frames
 
     def _write_window(self) -> None:
         with self.timing.phase("log"):
             times = self.timing.close_window(self.progress.frames, self.progress.batches)
-            self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
+            if times:
+                self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
             window = self.metrics.close_window()
             for logger in self.loggers:
                 logger.log_scalars(window, self.collected_frames)
 
     def _finish(self) -> None:
-        self._call_hooks("on_train_end", self)
+        # Saved with the log window still open: whoever resumes goes on as if the run had not ended.
+        self.save_trainer(force_save=True)
+        self.registry.call_all("on_train_end", self)
         self._write_window()
         for logger in self.loggers:
             logger.flush()
-        self.save_trainer(force_save=True)
 
     def _fail(self, error: BaseException) -> None:
-        try:
-            self._call_hooks("on_exception", self, error)
-        except Exception as second:
-            add_note(error, f"on_exception of a hook failed as well: {second!r}")
-
-    def _call_hooks(self, method: str, *args: Any) -> None:
-        for hook in self.registry.hooks():
-            call = getattr(hook, method, None)
-            if callable(call):
-                call(*args)
+        """Tell the hooks and close everything; failures of that become notes on ``error``."""
+        calls = [
+            functools.partial(hook.on_exception, self, error)
+            for hook in self.registry.hooks()
+            if callable(getattr(hook, "on_exception", None))
+        ]
+        call_all(calls, beside=error)
+        self._close(beside=error)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bar": None}

@@ -4,6 +4,8 @@ from .batch_sub_sampler import BatchSubSampler
 from .clear_cuda_cache import ClearCudaCache
 from .count_frames_log import CountFramesLog
 from .early_stopping import EarlyStopping
+from .evaluate import Evaluate
+from .log_episodes import LogEpisodes
 from .log_scalar import LogScalar
 from .log_timing import LogTiming
 from .log_validation_reward import LogValidationReward
@@ -14,6 +16,7 @@ from .nan_guard import NanGuard
 from .optimizer import OptimizerHook
 from .replay_buffer import ReplayBufferTrainer
 from .reward_normalizer import RewardNormalizer
+from .run_recorder import RunRecorder
 from .select_keys import SelectKeys
 from .target_net_updater import TargetNetUpdaterHook
 from .update_weights import UpdateWeights
@@ -25,7 +28,9 @@ __all__ = [
     "ClearCudaCache",
     "CountFramesLog",
     "EarlyStopping",
+    "Evaluate",
     "LRSchedulerHook",
+    "LogEpisodes",
     "LogScalar",
     "LogTiming",
     "LogValidationReward",
@@ -34,6 +39,7 @@ __all__ = [
     "OptimizerHook",
     "ReplayBufferTrainer",
     "RewardNormalizer",
+    "RunRecorder",
     "SelectKeys",
     "TargetNetUpdaterHook",
     "UTDRHook",

@@ -89,5 +89,5 @@ class BatchSubSampler(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "batch_subsampler") -> None:
         """Register at ``process_optim_batch``."""
-        trainer.register_op("process_optim_batch", self)
         trainer.register_module(name, self)
+        trainer.register_op("process_optim_batch", self)

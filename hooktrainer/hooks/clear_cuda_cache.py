@@ -41,5 +41,5 @@ class ClearCudaCache(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "clear_cuda_cache") -> None:
         """Register at ``pre_optim_steps``."""
-        trainer.register_op("pre_optim_steps", self)
         trainer.register_module(name, self)
+        trainer.register_op("pre_optim_steps", self)

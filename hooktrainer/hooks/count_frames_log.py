@@ -45,5 +45,5 @@ class CountFramesLog(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "count_frames_log") -> None:
         """Register at ``pre_steps_log``."""
-        trainer.register_op("pre_steps_log", self)
         trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)

@@ -117,5 +117,5 @@ class EarlyStopping(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""
         self._trainer = trainer
-        trainer.register_op("post_steps_log", self, priority=-1000)
         trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self, priority=-1000)

@@ -20,11 +20,6 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "min": torch.amin,
     "max": torch.amax,
 }
-    "mean": torch.mean,
-    "sum": torch.sum,
-    "min": torch.amin,
-    "max": torch.amax,
-}
 
 
 class LogScalar(TrainerHookBase):
@@ -68,5 +63,5 @@ class LogScalar(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str | None = None) -> None:
         """Register at ``pre_steps_log``."""
-        trainer.register_op("pre_steps_log", self)
         trainer.register_module(f"log_{self.logname}" if name is None else name, self)
+        trainer.register_op("pre_steps_log", self)

@@ -39,5 +39,5 @@ class LogTiming(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "log_timing") -> None:
         """Register at ``post_steps_log``."""
-        trainer.register_op("post_steps_log", self)
         trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self)

@@ -131,5 +131,5 @@ class LogValidationReward(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "recorder") -> None:
         """Register at ``post_steps_log``."""
-        trainer.register_op("post_steps_log", self)
         trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self)

@@ -60,6 +60,6 @@ class LRSchedulerHook(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "lr_scheduler") -> None:
         """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
         self._trainer = trainer
+        trainer.register_module(name, self)
         trainer.register_op("post_optim" if self.interval == "optim" else "post_steps", self)
         trainer.register_op("pre_steps_log", self.log_lr)
-        trainer.register_module(name, self)

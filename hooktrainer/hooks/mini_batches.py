@@ -9,6 +9,7 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 
 from ..checks import check_count
+from ..errors import HookError
 from ..hook import TrainerHookBase
 
 if TYPE_CHECKING:
@@ -31,7 +32,8 @@ class MiniBatches(TrainerHookBase):
         check_count("batch_size", batch_size)
         self.batch_size = batch_size
         self.keys = keys
-        self._batch: TensorDictBase | None = None
+        self._trainer: Trainer | None = None
+        self._epoch: tuple[int, int] | None = None
         self._pieces: Iterator[TensorDictBase] = iter(())
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase | None:
@@ -43,20 +45,24 @@ class MiniBatches(TrainerHookBase):
         Returns:
             ``[batch_size]``; ``None`` at the end of an epoch.
         """
-        if batch is not self._batch:
-            self._batch = batch
+        if self._trainer is None:
+            raise HookError(
+                "MiniBatches was not registered with its own register(trainer), so it cannot see "
+                "where an epoch begins: call MiniBatches(...).register(trainer)."
+            )
+        epoch = (self._trainer.progress.batches, self._trainer.epoch)
+        if epoch != self._epoch:
+            self._epoch = epoch
             flat = (batch if self.keys is None else batch.select(*self.keys)).reshape(-1)
             order = torch.randperm(flat.shape[0], device=flat.device)
             self._pieces = iter(flat[order].split(self.batch_size))
-        piece = next(self._pieces, None)
-        if piece is None:
-            self._batch = None
-        return piece
+        return next(self._pieces, None)
 
     def register(self, trainer: Trainer, name: str = "mini_batches") -> None:
         """Register at ``process_optim_batch``."""
-        trainer.register_op("process_optim_batch", self)
+        self._trainer = trainer
         trainer.register_module(name, self)
+        trainer.register_op("process_optim_batch", self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_batch": None, "_pieces": iter(())}
+        return self.__dict__ | {"_epoch": None, "_pieces": iter(())}

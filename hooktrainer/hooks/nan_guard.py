@@ -57,5 +57,5 @@ class NanGuard(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "nan_guard") -> None:
         """Register at ``optimizer``, before every optimizer."""
         self._trainer = trainer
-        trainer.register_op("optimizer", self, priority=1000)
         trainer.register_module(name, self)
+        trainer.register_op("optimizer", self, priority=1000)

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import TensorDictBase, is_tensor_collection
+from tensordict import TensorDictBase
 from torch import nn
 
-from ..checks import check_optimizer, not_a_tensordict, parameters_of
+from ..checks import check_optimizer, parameters_of
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..hook import TrainerHookBase
 
@@ -53,8 +53,8 @@ class OptimizerHook(TrainerHookBase):
         self.optimizer = optimizer
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
-        self._parameters = parameters_of(optimizer)
         self._norm_key = "grad_norm"
+        self._retain_graph = False
 
     def __call__(
         self,
@@ -78,13 +78,28 @@ class OptimizerHook(TrainerHookBase):
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
-        if not is_tensor_collection(losses):
-            raise HookError(not_a_tensordict("what loss_module returned", losses))
+        self.backward(losses)
+        return self.step(losses, clip_grad_norm, clip_norm)
+
+    def backward(self, losses: TensorDictBase, *_: Any) -> None:
+        """Compute the gradients of this optimizer's parameters, and no others."""
         loss = self._total(losses)
         if self.loss_components is None:
             loss.backward()  # type: ignore[no-untyped-call]
         else:
-            loss.backward(inputs=self._parameters)  # type: ignore[no-untyped-call]
+            loss.backward(  # type: ignore[no-untyped-call]
+                inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
+                retain_graph=self._retain_graph,
+            )
+
+    def step(
+        self,
+        losses: TensorDictBase,
+        clip_grad_norm: bool,
+        clip_norm: float | None,
+        index: int = 0,
+    ) -> TensorDictBase:
+        """Clip the gradients, take the step and set the gradients to zero."""
         norm = self._clip(clip_grad_norm, clip_norm)
         if self.error_if_nonfinite and not math.isfinite(norm.item()):
             self.optimizer.zero_grad()
@@ -114,12 +129,12 @@ class OptimizerHook(TrainerHookBase):
         return total
 
     def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
+        parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
-            return nn.utils.clip_grad_norm_(self._parameters, clip_norm)
-        gradients = [p.grad for p in self._parameters if p.grad is not None]
-        norm = nn.utils.get_total_norm(gradients)
+            return nn.utils.clip_grad_norm_(parameters, clip_norm)
+        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if clip_norm is not None:
-            nn.utils.clip_grad_value_(self._parameters, clip_norm)
+            nn.utils.clip_grad_value_(parameters, clip_norm)
         return norm
 
     def state_dict(self) -> dict[str, Any]:
@@ -133,21 +148,30 @@ class OptimizerHook(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "optimizer") -> None:
         """Register at ``optimizer``.
 
+        With several optimizers all gradients are computed before the first step is taken, since
+        one optimizer's step changes parameters that another's loss may depend on.
+
         Raises:
             ConfigError: If another optimizer minimizes one of the same losses, or the optimizer
                 shares no parameter with the loss.
         """
         check_optimizer(self.optimizer, trainer.loss_module)
         for other_name, other in trainer.registry.modules.items():
-            if isinstance(other, OptimizerHook) and (shared := self._shared_with(other)):
-                raise ConfigError(
-                    f"OptimizerHook {name!r} minimizes {shared}, as {other_name!r} does already. "
-                    "Give each its own loss_components (and Trainer no optimizer=)."
-                )
+            if isinstance(other, OptimizerHook):
+                if shared := self._shared_with(other):
+                    raise ConfigError(
+                        f"OptimizerHook {name!r} minimizes {shared}, as {other_name!r} does "
+                        "already. Give each its own loss_components (and Trainer no optimizer=)."
+                    )
+                other._retain_graph = True  # the losses may share a part of the graph with this one
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
-        trainer.register_op("optimizer", self)
         trainer.register_module(name, self)
+        if self.loss_components is None:
+            trainer.register_op("optimizer", self)
+        else:
+            trainer.register_op("optimizer", self.backward, priority=100)
+            trainer.register_op("optimizer", self.step)
 
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:

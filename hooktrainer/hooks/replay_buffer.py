@@ -108,11 +108,11 @@ class ReplayBufferTrainer(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``."""
+        trainer.register_module(name, self)
         trainer.register_op("batch_process", self.extend)
         trainer.register_op("process_optim_batch", self.sample)
         if self.prioritized:
             trainer.register_op("post_loss", self.update_priority)
-        trainer.register_module(name, self)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_samples": None}

@@ -103,7 +103,7 @@ class RewardNormalizer(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "reward_normalizer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""
+        trainer.register_module(name, self)
         trainer.register_op("batch_process", self.update_reward_stats)
         trainer.register_op("process_optim_batch", self.normalize_reward)
         trainer.register_op("pre_steps_log", self.log_stats)
-        trainer.register_module(name, self)

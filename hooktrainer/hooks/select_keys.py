@@ -35,5 +35,5 @@ class SelectKeys(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "select_keys") -> None:
         """Register at ``batch_process``."""
-        trainer.register_op("batch_process", self)
         trainer.register_module(name, self)
+        trainer.register_op("batch_process", self)

@@ -42,5 +42,5 @@ class TargetNetUpdaterHook(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "target_net_updater") -> None:
         """Register at ``post_optim``."""
-        trainer.register_op("post_optim", self)
         trainer.register_module(name, self)
+        trainer.register_op("post_optim", self)

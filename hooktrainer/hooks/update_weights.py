@@ -66,8 +66,11 @@ class UpdateWeights(TrainerHookBase):
     def __call__(self) -> None:
         """Count one unit, and update if it is time."""
         self.counter += 1
-        if self.counter % self.update_weights_interval:
-            return
+        if self.counter % self.update_weights_interval == 0:
+            self.send()
+
+    def send(self) -> None:
+        """Update the collector's weights now."""
         if self.sender is not None:
             self.sender.update_weights()
         elif self.weight_update_map is not None:
@@ -101,15 +104,12 @@ class UpdateWeights(TrainerHookBase):
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Send the weights once, since those of a resumed run are not the collector's."""
-        if self.sender is None and self.weight_update_map is None:
-            self.collector.update_policy_weights_(
-                *([self.policy_weights_getter()] if self.policy_weights_getter else [])
-            )
+        self.send()
 
     def register(self, trainer: Trainer, name: str = "update_weights") -> None:
         """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
         if self.trainer is None:
             self.trainer = trainer
         point = "post_optim" if self.interval_unit == "optim_steps" else "post_steps"
-        trainer.register_op(point, self)
         trainer.register_module(name, self)
+        trainer.register_op(point, self)

@@ -49,5 +49,5 @@ class UTDRHook(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "utdr_hook") -> None:
         """Register at ``pre_steps_log``."""
-        trainer.register_op("pre_steps_log", self)
         trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)

@@ -34,18 +34,19 @@ class ValueEstimatorHook(TrainerHookBase):
         self.every_epoch = every_epoch
         self._trainer: Trainer | None = None
         self._epoch = 0
+        self._renewed: TensorDictBase | None = None
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch`` with advantages and value targets."""
-        self._epoch = 0
+        self._epoch, self._renewed = 0, None
         return self.value_estimator(batch)
 
     def renew(self, batch: TensorDictBase) -> TensorDictBase:
-        """Estimate again if a new epoch has begun."""
+        """Return the batch with the estimates of this epoch."""
         if self._trainer is not None and self._trainer.epoch != self._epoch:
             self._epoch = self._trainer.epoch
-            return self.value_estimator(batch)
-        return batch
+            self._renewed = self.value_estimator(batch)
+        return batch if self._renewed is None else self._renewed
 
     def state_dict(self) -> dict[str, Any]:
         """Return the estimator's state, if it has any."""
@@ -63,7 +64,10 @@ class ValueEstimatorHook(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "value_estimator") -> None:
         """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``."""
         self._trainer = trainer
+        trainer.register_module(name, self)
         trainer.register_op("batch_process", self)
         if self.every_epoch:
             trainer.register_op("process_optim_batch", self.renew, priority=1000)
-        trainer.register_module(name, self)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_renewed": None}

@@ -1,0 +1,192 @@
+"""The preallocated memory of a rollout, and the tensors a batch is made of.
+
+While stepping, everything lies time first, ``[time, num_envs, ...]``, so that a step writes one
+contiguous row of each buffer. The rows are views made once. A finished rollout is copied, one copy
+a key, to fresh tensors ``[num_envs, time, ...]`` that belong to the batch alone.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey
+
+from ..errors import ConfigError
+from .spaces import Array, Leaf
+
+
+class Row:
+    """What one step of the environments writes: views of one row of each buffer.
+
+    Attributes:
+        observation: For each leaf the observation to act on next, ``[num_envs, *shape]``.
+        reward: float32, ``[num_envs]``.
+        terminated: bool, ``[num_envs]``.
+        truncated: bool, ``[num_envs]``.
+        episode_reward: float64, ``[num_envs]``; written by the collector.
+        step_count: int64, ``[num_envs]``; written by the collector.
+    """
+
+    __slots__ = (
+        "episode_reward",
+        "observation",
+        "reward",
+        "step_count",
+        "terminated",
+        "truncated",
+    )
+
+    def __init__(
+        self,
+        observation: tuple[Array, ...],
+        reward: Array,
+        terminated: Array,
+        truncated: Array,
+        episode_reward: Array,
+        step_count: Array,
+    ) -> None:
+        self.observation = observation
+        self.reward = reward
+        self.terminated = terminated
+        self.truncated = truncated
+        self.episode_reward = episode_reward
+        self.step_count = step_count
+
+
+class StepBuffers:
+    """What the environments write in a rollout.
+
+    Args:
+        leaves: The leaves of an observation.
+        num_envs: Number of environments.
+        horizon: Steps of a rollout.
+        pin: Whether the observations lie in page-locked memory, for copies to a CUDA device.
+
+    Attributes:
+        observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and
+            in the last row what it will act on next.
+        reward: float32, ``[time, num_envs]``.
+        terminated: bool, ``[time, num_envs]``.
+        truncated: bool, ``[time, num_envs]``.
+        episode_reward: float64, ``[time, num_envs]``: sum of the episode's rewards so far.
+        step_count: int64, ``[time, num_envs]``: steps of the episode so far.
+        rows: For each step its `Row`.
+        inputs: For each leaf of the observation its rows as tensors, ``[num_envs, *shape]`` each.
+    """
+
+    def __init__(
+        self, leaves: Sequence[Leaf], num_envs: int, horizon: int, pin: bool = False
+    ) -> None:
+        self.leaves = tuple(leaves)
+        self.observation = tuple(
+            _empty((horizon + 1, num_envs, *leaf.shape), leaf.dtype, pin) for leaf in leaves
+        )
+        shape = (horizon, num_envs)
+        self.reward = np.zeros(shape, np.float32)
+        self.terminated = np.zeros(shape, bool)
+        self.truncated = np.zeros(shape, bool)
+        self.episode_reward = np.zeros(shape, np.float64)
+        self.step_count = np.zeros(shape, np.int64)
+        by_step = zip(
+            self.reward,
+            self.terminated,
+            self.truncated,
+            self.episode_reward,
+            self.step_count,
+            strict=True,
+        )
+        self.rows = [
+            Row(tuple(array[t + 1] for array in self.observation), *views)
+            for t, views in enumerate(by_step)
+        ]
+        self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
+
+    @staticmethod
+    def size(leaves: Sequence[Leaf], num_envs: int, horizon: int) -> int:
+        """Bytes such buffers take."""
+        each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
+        others = 4 + 1 + 1 + 8 + 8
+        return num_envs * ((horizon + 1) * each + horizon * others)
+
+    def carry(self) -> None:
+        """Make the last row of the observations the first one of the next rollout."""
+        for array in self.observation:
+            array[0] = array[-1]
+
+
+class OutputBuffers:
+    """What the policy writes in a rollout; laid out by its first output.
+
+    Args:
+        num_envs: Number of environments.
+        horizon: Steps of a rollout.
+    """
+
+    def __init__(self, num_envs: int, horizon: int) -> None:
+        self._num_envs = num_envs
+        self._horizon = horizon
+        self._buffers: dict[NestedKey, torch.Tensor] = {}
+        self._tensor_rows: list[tuple[NestedKey, tuple[torch.Tensor, ...]]] = []
+        self._array_rows: list[tuple[NestedKey, list[Array]]] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._buffers)
+
+    def allocate(self, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
+        """Make a buffer for each output like the one given.
+
+        Raises:
+            ConfigError: If the first dimension of one is not the number of environments.
+        """
+        for key, value in outputs.items():
+            shape = tuple(value.shape)
+            if shape[:1] != (self._num_envs,):
+                raise ConfigError(
+                    f"The policy's output {key!r} has shape {list(shape)}: its first dimension "
+                    f"has to be the number of environments, {self._num_envs}."
+                )
+            if isinstance(value, torch.Tensor):
+                buffer = value.new_zeros((self._horizon, *shape))
+                self._tensor_rows.append((key, buffer.unbind(0)))
+            else:
+                array = np.zeros((self._horizon, *shape), value.dtype)
+                buffer = torch.from_numpy(array)
+                self._array_rows.append((key, list(array)))
+            self._buffers[key] = buffer
+
+    def write(self, t: int, outputs: Mapping[NestedKey, torch.Tensor | Array]) -> None:
+        """Copy the outputs of step ``t``."""
+        for key, rows in self._tensor_rows:
+            rows[t].copy_(outputs[key])  # type: ignore[arg-type]
+        for key, arrays in self._array_rows:
+            arrays[t][...] = outputs[key]
+
+    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
+        """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
+        return {key: env_first(buffer, blank) for key, buffer in self._buffers.items()}
+
+
+def env_first(buffer: torch.Tensor, blank: bool = False) -> torch.Tensor:
+    """A fresh contiguous copy ``[num_envs, time, ...]`` of ``[time, num_envs, ...]``."""
+    swapped = buffer.transpose(0, 1)
+    if blank:
+        return swapped.new_zeros(swapped.shape)
+    # Not .contiguous(): with one environment or one step it would return the buffer itself.
+    return swapped.clone(memory_format=torch.contiguous_format)
+
+
+def env_first_array(array: Array) -> Array:
+    """The same for a NumPy array, which is quicker for small ones."""
+    return np.array(array.swapaxes(0, 1), order="C")
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], pin: bool) -> Array:
+    if not pin:
+        return np.zeros(shape, dtype)
+    sample = torch.from_numpy(np.zeros((), dtype))
+    pinned: Array = torch.zeros(shape, dtype=sample.dtype, pin_memory=True).numpy()
+    return pinned

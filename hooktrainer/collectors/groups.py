@@ -1,0 +1,113 @@
+"""A group of environments that step together: what a collector needs of it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+
+from .buffers import Row
+from .restore import Restore
+from .seeding import EpisodeSeeds
+from .spaces import ActionFormat, Array, ObservationLayout
+
+# An environment that finished in this step, and the true final observation, leaf by leaf.
+Finished = tuple[int, list[Array]]
+EnvFactory = Callable[[], "gym.Env[Any, Any]"]
+
+
+class EnvGroup(ABC):
+    """Environments that step together and begin their own next episodes.
+
+    A group seeds each episode with its `EpisodeSeeds`, so that its data do not depend on which
+    other environments are beside it, and writes only to the rows it is given.
+
+    Args:
+        names: A name for each environment, for messages.
+        restores: For each, how `restore` brings its running episode back.
+        seeds: The seeds of its episodes.
+        observation_space: The observation space of one environment.
+        action_space: The action space of one environment.
+
+    Attributes:
+        kind: What is stepped, in words; states are exchanged between groups of one kind.
+        episodes: For each environment the index of its running episode; -1 before the first.
+    """
+
+    kind: str
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        restores: Sequence[Restore],
+        seeds: EpisodeSeeds,
+        observation_space: gym.Space[Any],
+        action_space: gym.Space[Any],
+    ) -> None:
+        self.names = tuple(names)
+        self.restores = tuple(restores)
+        self.seeds = seeds
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.num_envs = len(self.names)
+        self.episodes = [-1] * self.num_envs
+
+    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
+        """Say how to write observations and how to read actions; called before any step."""
+        self._layout = layout
+        self._format = action_format
+
+    @abstractmethod
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of one environment's first reset, to see whether it has an action mask."""
+
+    @abstractmethod
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every environment; writes ``row.observation``."""
+
+    @abstractmethod
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step every environment and begin the next episode of those that finished.
+
+        Args:
+            actions: As the policy writes them, ``[num_envs, ...]``.
+            row: Where everything is written; the observation is the one to act on next.
+
+        Returns:
+            The environments that finished with their true final observations, copied.
+        """
+
+    @abstractmethod
+    def snapshots(self) -> list[str | None]:
+        """The state of each environment whose method is ``state``; ``None`` for the others."""
+
+    @abstractmethod
+    def restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """Bring every environment to where another run of the same seed left it.
+
+        Args:
+            episodes: Index of each environment's running episode.
+            snapshots: What `snapshots` returned.
+            actions: For each environment whose method is ``replay`` the actions of its running
+                episode, ``[steps, ...]``, as the policy wrote them.
+            row: Its observation is the one saved. A replayed episode is held against it.
+
+        Returns:
+            The environments that could not be restored. They have begun their next episode, and
+            its observation is in ``row``.
+
+        Raises:
+            StateMismatchError: If a replayed episode does not lead to the saved observation.
+        """
+
+    @abstractmethod
+    def close(self) -> None:
+        """Release the environments. Safe to call again."""

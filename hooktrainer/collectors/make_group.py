@@ -1,0 +1,182 @@
+"""From what the user names as environments to a group that steps them."""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+import gymnasium as gym
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import SyncVectorEnv
+
+from ..errors import ConfigError
+from .groups import EnvFactory, EnvGroup
+from .ready_group import ReadyGroup
+from .scalar_group import ScalarGroup
+from .seeding import EpisodeSeeds
+from .slot_group import SlotGroup, slot_axes
+
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
+Envs = str | Source
+VectorizationMode = Literal["sync", "vector_entry_point"]
+
+
+def make_group(
+    env: Envs,
+    num_envs: int | None,
+    seed: int,
+    *,
+    frame_skip: int = 1,
+    env_kwargs: Mapping[str, Any] | None = None,
+    vectorization_mode: VectorizationMode | None = None,
+) -> EnvGroup:
+    """Build the environments and the group that steps them.
+
+    Args:
+        env: An environment id or its `EnvSpec`, a factory, a list of factories, or a vector
+            environment.
+        num_envs: How many; needed with an id or one factory, and checked otherwise.
+        seed: The run's seed.
+        frame_skip: How many times each action is repeated.
+        env_kwargs: Keyword arguments of the environment, with an id only.
+        vectorization_mode: With an id only. ``None`` takes the environment's own vector entry
+            point if it has one whose episodes can be seeded one by one, and scalar environments
+            otherwise; ``"sync"`` scalar environments; ``"vector_entry_point"`` the entry point.
+
+    Raises:
+        ConfigError: If the environments cannot be built so.
+    """
+    seeds = EpisodeSeeds(seed)
+    source: Source = find_spec(env) if isinstance(env, str) else env
+    if isinstance(source, EnvSpec):
+        count = _required(num_envs, source.id)
+        kwargs = dict(env_kwargs or {})
+        return _from_spec(source, count, seeds, frame_skip, kwargs, vectorization_mode)
+    for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
+        if value:
+            raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
+    if isinstance(source, gym.vector.VectorEnv):
+        _matching(num_envs, source.num_envs)
+        return _from_vector_env(source, seeds, frame_skip)
+    if callable(source):
+        return _scalar([source] * _required(num_envs, repr(env)), seeds, frame_skip)
+    if not isinstance(source, Sequence):
+        raise ConfigError(
+            f"env={env!r}: give an environment id, a factory, a list of factories or a VectorEnv."
+        )
+    _matching(num_envs, len(source))
+    return _scalar(source, seeds, frame_skip)
+
+
+def find_spec(env_id: str) -> EnvSpec:
+    """The specification registered as ``env_id``, which may begin with ``module:``.
+
+    Raises:
+        ConfigError: If there is none; it lists the nearest ids.
+    """
+    module, _, name = env_id.rpartition(":")
+    if module:
+        importlib.import_module(module)
+    if name in gym.registry:
+        return gym.registry[name]
+    known = {key.lower(): key for key in gym.registry}
+    near = difflib.get_close_matches(name.lower(), known, n=5, cutoff=0.5)
+    hint = f" Near: {', '.join(known[key] for key in near)}." if near else ""
+    raise ConfigError(
+        f"There is no environment {name!r}.{hint} Import the package that registers it first, or "
+        "write 'package:id'."
+    )
+
+
+def _from_spec(
+    spec: EnvSpec,
+    num_envs: int,
+    seeds: EpisodeSeeds,
+    frame_skip: int,
+    kwargs: dict[str, Any],
+    mode: VectorizationMode | None,
+) -> EnvGroup:
+    if mode != "sync" and spec.vector_entry_point is not None:
+        make = _own_vectorization(spec, kwargs)
+        if axes := slot_axes(make):
+            return SlotGroup(make(num_envs), make(1), axes, seeds, frame_skip)
+        if mode is not None or spec.entry_point is None:
+            return _ready(make(num_envs), seeds, frame_skip)
+    elif mode == "vector_entry_point":
+        raise ConfigError(f"{spec.id} has no vector entry point: leave vectorization_mode out.")
+    plain = copy.deepcopy(spec)
+    # These wrappers check at every step what the collector guarantees, or checks once.
+    plain.order_enforce = False
+    plain.disable_env_checker = True
+    return _scalar([lambda: gym.make(plain, **kwargs)] * num_envs, seeds, frame_skip)
+
+
+def _from_vector_env(env: VectorEnv, seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
+    if type(env) is SyncVectorEnv:
+        return ScalarGroup(env.envs, seeds, frame_skip)
+    spec = env.spec
+    mode = spec.kwargs.get("vectorization_mode") if spec is not None else None
+    if spec is not None and mode == "vector_entry_point" and env.unwrapped is env:
+        make = _own_vectorization(spec, {})
+        if axes := slot_axes(make):
+            return SlotGroup(env, make(1), axes, seeds, frame_skip)
+    return _ready(env, seeds, frame_skip)
+
+
+def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int], VectorEnv]:
+    plain = copy.deepcopy(spec)
+    plain.kwargs = {**spec.kwargs, **kwargs}
+    for name in ("num_envs", "vectorization_mode"):  # in the specification of a built one
+        plain.kwargs.pop(name, None)
+    return lambda count: gym.make_vec(
+        plain, num_envs=count, vectorization_mode="vector_entry_point"
+    )
+
+
+def _ready(env: VectorEnv, seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
+    if frame_skip != 1:
+        raise ConfigError(
+            f"frame_skip={frame_skip} does not go with {env}: repeat actions in its environments."
+        )
+    return ReadyGroup(env, seeds)
+
+
+def _scalar(factories: Sequence[EnvFactory], seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
+    if not factories:
+        raise ConfigError("env is an empty list: give at least one factory.")
+    envs: list[gym.Env[Any, Any]] = []
+    try:
+        for i, factory in enumerate(factories):
+            if not callable(factory):
+                raise ConfigError(
+                    f"env[{i}] is {factory!r}: give functions that build an environment, for "
+                    "instance lambda: gymnasium.make('CartPole-v1')."
+                )
+            made = factory()
+            if not isinstance(made, gym.Env):
+                raise ConfigError(
+                    f"Factory {i} built a {type(made).__name__}, not a gymnasium.Env."
+                )
+            envs.append(made)
+        return ScalarGroup(envs, seeds, frame_skip)
+    except BaseException:
+        for made in envs:
+            made.close()
+        raise
+
+
+def _required(num_envs: int | None, what: str) -> int:
+    if num_envs is None:
+        raise ConfigError(f"num_envs is missing: say how many environments of {what} to step.")
+    if num_envs < 1:
+        raise ConfigError(f"num_envs={num_envs}: there has to be at least 1.")
+    return num_envs
+
+
+def _matching(num_envs: int | None, count: int) -> None:
+    if num_envs is not None and num_envs != count:
+        raise ConfigError(f"num_envs={num_envs}, but env holds {count}: leave num_envs out.")

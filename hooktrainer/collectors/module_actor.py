@@ -1,0 +1,215 @@
+"""A TensorDict module as the policy: exploration modules and recurrent networks included."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict.nn import TensorDictModuleBase
+
+from ..errors import ConfigError, StateMismatchError
+from .actors import as_array
+from .buffers import OutputBuffers, StepBuffers
+from .spaces import ActionFormat, Array
+
+Key = tuple[str, ...]
+_ACTION: Key = ("action",)
+_INIT: Key = ("is_init",)
+
+
+class ModuleActor:
+    """An `Actor` that calls a TensorDict module on one TensorDict that lives as long as the actor.
+
+    The observations of a step are copied into the tensors of that TensorDict, so that nothing is
+    set in it. What a module leaves there for itself, as the Ornstein-Uhlenbeck process does with
+    its noise, is there at its next call; so is ``"is_init"``.
+
+    A key that the module reads as ``k`` and writes as ``("next", k)`` is a hidden state: it is
+    carried to the next step and set back where an episode begins. Its first value comes from the
+    ``make_tensordict_primer`` of the module that has it.
+
+    Args:
+        policy: The module. It has to write ``"action"``.
+        buffers: Where the observations are.
+        action_format: What an action has to look like.
+        num_envs: Number of environments.
+        horizon: Steps of a rollout.
+        device: Where the module computes.
+
+    Raises:
+        ConfigError: If the module reads what nobody writes, writes no action, overwrites an
+            observation, or has a hidden state of unknown shape.
+    """
+
+    def __init__(
+        self,
+        policy: TensorDictModuleBase,
+        buffers: StepBuffers,
+        action_format: ActionFormat,
+        num_envs: int,
+        horizon: int,
+        device: torch.device,
+    ) -> None:
+        reads, writes = _as_keys(policy.in_keys), _as_keys(policy.out_keys)
+        observed = [leaf.key for leaf in buffers.leaves]
+        hidden = [key for key in reads if ("next", *key) in writes]
+        _check_keys(policy, reads, writes, [*observed, *hidden, _INIT])
+        self._policy = policy
+        self._format = action_format
+        self._num_envs = num_envs
+        self._observations = [(rows[0].to(device, copy=True), rows) for rows in buffers.inputs]
+        self._is_init = torch.ones(num_envs, 1, dtype=torch.bool, device=device)
+        self._first = _first_values(policy, hidden, num_envs, device)
+        self._hidden = {key: value.clone() for key, value in self._first.items()}
+        self._data = TensorDict({}, batch_size=[num_envs], device=device)
+        for key, (tensor, _) in zip(observed, self._observations, strict=True):
+            self._data.set(key, tensor)
+        for key, tensor in self._hidden.items():
+            self._data.set(key, tensor)
+        self._data.set(_INIT, self._is_init)
+        self._given = {*observed, *hidden, _INIT}
+        self._following = [(tensor, ("next", *key)) for key, tensor in self._hidden.items()]
+        self._recorded: list[NestedKey] = []
+        self._outputs = OutputBuffers(num_envs, horizon)
+        # What the policy reads beside the observations is recorded before it is called.
+        self._carried = {unravel_key(key): tensor for key, tensor in self._hidden.items()}
+        if hidden or _INIT in reads:
+            self._carried["is_init"] = self._is_init
+        self._carried_rows = OutputBuffers(num_envs, horizon)
+        self._carried_rows.allocate(self._carried)
+        self._any_init = True
+
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the policy has been called, so that its outputs are known."""
+        return bool(self._outputs)
+
+    def act(self, t: int) -> Array:
+        """Actions for the observations of step ``t``, recorded with all other outputs."""
+        data = self._data
+        for tensor, rows in self._observations:
+            tensor.copy_(rows[t], non_blocking=True)
+        self._carried_rows.write(t, self._carried)
+        self._policy(data)
+        if not self._outputs:
+            self._lay_out()
+        outputs = {key: data.get(key) for key in self._recorded}
+        self._outputs.write(t, outputs)
+        for tensor, following in self._following:
+            tensor.copy_(outputs[following])
+        self._clear_init()
+        return as_array(outputs["action"])
+
+    def skip(self, t: int) -> None:
+        """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
+        self._carried_rows.write(t, self._carried)
+        self._clear_init()
+
+    def begin(self, envs: Sequence[int]) -> None:
+        """Note that these environments are at the start of an episode."""
+        index = list(envs)
+        self._is_init[index] = True
+        self._any_init = True
+        for key, tensor in self._hidden.items():
+            tensor[index] = self._first[key][index]
+
+    def tensors(self, blank: bool = False) -> dict[Any, torch.Tensor]:
+        """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each."""
+        return {**self._carried_rows.tensors(), **self._outputs.tensors(blank)}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Hidden states and what the modules left for themselves."""
+        return {
+            "is_init": self._is_init.cpu().clone(),
+            "hidden": [[list(key), tensor.cpu().clone()] for key, tensor in self._hidden.items()],
+            "kept": [[list(key), self._data.get(key).cpu().clone()] for key in self._private()],
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        saved = {tuple(key): value for key, value in state_dict["hidden"]}
+        if {key: value.shape for key, value in saved.items()} != {
+            key: value.shape for key, value in self._hidden.items()
+        }:
+            raise StateMismatchError(
+                f"The saved policy has the hidden states {_shapes(saved)}, this one "
+                f"{_shapes(self._hidden)}."
+            )
+        for key, value in saved.items():
+            self._hidden[key].copy_(value)
+        self._is_init.copy_(state_dict["is_init"])
+        self._any_init = bool(self._is_init.any())
+        for private in self._private():
+            del self._data[private]
+        for key, value in state_dict["kept"]:
+            self._data.set(tuple(key), value.to(self._data.device))
+
+    def _clear_init(self) -> None:
+        if self._any_init:
+            self._is_init.fill_(False)
+            self._any_init = False
+
+    def _private(self) -> list[Key]:
+        keys = _as_keys(self._data.keys(True, True))
+        return [key for key in keys if any(part.startswith("_") for part in key)]
+
+    def _lay_out(self) -> None:
+        found = [key for key in _as_keys(self._data.keys(True, True)) if key not in self._given]
+        private = self._private()
+        self._recorded = [unravel_key(key) for key in found if key not in private]
+        self._format.check(as_array(self._data.get("action")), self._num_envs)
+        self._outputs.allocate({key: self._data.get(key) for key in self._recorded})
+
+
+def _as_keys(keys: Iterable[NestedKey]) -> list[Key]:
+    return [(key,) if isinstance(key, str) else tuple(key) for key in keys]
+
+
+def _check_keys(
+    policy: TensorDictModuleBase, reads: list[Key], writes: list[Key], given: list[Key]
+) -> None:
+    names = [unravel_key(key) for key in given]
+    if missing := [unravel_key(key) for key in reads if key not in given]:
+        raise ConfigError(
+            f"The policy reads {missing}, which the environments do not give; they give {names}. "
+            "Name its in_keys after these."
+        )
+    if _ACTION not in writes:
+        raise ConfigError(
+            f"The policy writes {[unravel_key(key) for key in writes]}; one of its out_keys has to "
+            "be 'action'."
+        )
+    if taken := [unravel_key(key) for key in writes if key in given]:
+        raise ConfigError(
+            f"The policy writes {taken}, which the environments write too: give these out_keys "
+            "another name."
+        )
+
+
+def _first_values(
+    policy: TensorDictModuleBase, hidden: list[Key], num_envs: int, device: torch.device
+) -> dict[Key, torch.Tensor]:
+    """The hidden states at the start of an episode, ``[num_envs, ...]`` each."""
+    if not hidden:
+        return {}
+    from torchrl.modules.utils import get_primers_from_module
+
+    primer = get_primers_from_module(policy, warn=False)
+    values = TensorDict({}, batch_size=[])
+    if primer is not None:
+        values = primer(values)
+    if missing := [unravel_key(key) for key in hidden if values.get(key, None) is None]:
+        raise ConfigError(
+            f"The shape of the hidden state {missing} is unknown: the module that has it needs a "
+            "method make_tensordict_primer(), as torchrl.modules.LSTMModule and GRUModule have."
+        )
+    return {
+        key: values.get(key).to(device).expand(num_envs, *values.get(key).shape).clone()
+        for key in hidden
+    }
+
+
+def _shapes(tensors: dict[Key, torch.Tensor]) -> dict[NestedKey, list[int]]:
+    return {unravel_key(key): list(tensor.shape) for key, tensor in tensors.items()}

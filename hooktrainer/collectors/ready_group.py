@@ -1,0 +1,187 @@
+"""A vector environment that the user built: asynchronous, wrapped, or of another library."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+
+from ..errors import ConfigError, StateMismatchError
+from .buffers import Row
+from .groups import EnvGroup, Finished
+from .restore import Restore
+from .seeding import EpisodeSeeds
+from .spaces import Array
+
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+
+
+class ReadyGroup(EnvGroup):
+    """An `EnvGroup` over a vector environment as it is.
+
+    Gymnasium's synchronous and asynchronous vector environments take a seed for each
+    sub-environment that is reset: their episodes are seeded one by one and restored by replay. Any
+    other is seeded once, goes on with its own generators, and cannot be restored. It has to be in
+    autoreset mode ``DISABLED``, and is told which sub-environments to reset, or ``SAME_STEP``.
+
+    Args:
+        env: The vector environment.
+        seeds: The seeds of the episodes.
+
+    Raises:
+        ConfigError: If the environment is in mode ``NEXT_STEP`` and cannot be told to reset: it
+            would put steps that are no transitions between episodes.
+    """
+
+    kind = "a vector environment"
+
+    def __init__(self, env: VectorEnv, seeds: EpisodeSeeds) -> None:
+        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        self._seeds_each = _seeds_each(env, mode)
+        self._resets_itself = mode is AutoresetMode.SAME_STEP
+        if mode is AutoresetMode.NEXT_STEP and not self._seeds_each:
+            raise ConfigError(
+                f"{env} resets its sub-environments in the step after an episode's end, which is "
+                "no transition. Build it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED, "
+                "or pass the environment's id or a list of factories."
+            )
+        restore = (
+            Restore("replay", "it takes a seed for each episode")
+            if self._seeds_each
+            else Restore("none", "it seeds its sub-environments itself")
+        )
+        super().__init__(
+            [str(env)] * env.num_envs,
+            [restore] * env.num_envs,
+            seeds,
+            env.single_observation_space,
+            env.single_action_space,
+        )
+        self._env = env
+        self._everyone = np.ones(env.num_envs, bool)
+
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of the first sub-environment's first reset."""
+        _, info = self._begin(self._everyone, [0] * self.num_envs)
+        return {key: value[0] for key, value in info.items() if isinstance(value, np.ndarray)}
+
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every sub-environment."""
+        self.episodes = [episode + 1 for episode in self.episodes]
+        observation, info = self._begin(self._everyone, self.episodes)
+        self._layout.write(row.observation, ..., observation, info)
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step all sub-environments and begin the next episode of those that finished."""
+        observation, reward, terminated, truncated, info = self._env.step(
+            self._format.to_env(actions)
+        )
+        row.reward[...] = reward
+        row.terminated[...] = terminated
+        row.truncated[...] = truncated
+        self._layout.write(row.observation, ..., observation, info)
+        done = row.terminated | row.truncated
+        if not np.count_nonzero(done):
+            return []
+        finished = [(i, self._final(i, observation, info)) for i in np.flatnonzero(done).tolist()]
+        for i, _ in finished:
+            self.episodes[i] += 1
+        if self._seeds_each or not self._resets_itself:
+            observation, info = self._begin(done, self.episodes)
+            for i, _ in finished:
+                for leaf, value in zip(
+                    row.observation, self._layout.copies(observation, info, i), strict=True
+                ):
+                    leaf[i] = value
+        return finished
+
+    def snapshots(self) -> list[str | None]:
+        """Nothing: the states of the sub-environments are out of reach."""
+        return [None] * self.num_envs
+
+    def restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """Replay all running episodes side by side, so that they end in the same step."""
+        self.episodes = list(episodes)
+        if not self._seeds_each:
+            self.reset(row)
+            return list(range(self.num_envs))
+        played = [array for array in actions if array is not None]
+        if len(played) != self.num_envs:
+            raise StateMismatchError(
+                f"The saved state comes from environments that were stepped in another way; "
+                f"{self._env} needs the actions of every running episode."
+            )
+        lengths = np.array([len(array) for array in played])
+        starts = lengths.max() - lengths
+        filler = played[int(lengths.argmax())]
+        observation, _ = self._begin(self._everyone, self.episodes)
+        for t in range(len(filler)):
+            taken = [
+                array[t - start] if t >= start else filler[t]
+                for array, start in zip(played, starts, strict=True)
+            ]
+            actions_now = self._format.to_env(np.stack(taken))
+            observation, _, terminated, truncated, _ = self._env.step(actions_now)
+            # Those whose turn has not come take any action, and begin when it comes.
+            begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
+            if begin.any():
+                observation, _ = self._begin(begin, self.episodes)
+        self._compare(observation, row)
+        return []
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+
+    def _begin(self, which: Array, episodes: Sequence[int]) -> tuple[Any, dict[str, Any]]:
+        options = None if which.all() else {"reset_mask": which}
+        seed: Any = None
+        if self._seeds_each:
+            seed = [self.seeds(i, episode) for i, episode in enumerate(episodes)]
+        elif options is None:
+            seed = self.seeds(0, max(episodes))
+        return self._env.reset(seed=seed, options=options)
+
+    def _final(self, i: int, observation: Any, info: dict[str, Any]) -> list[Array]:
+        if not self._resets_itself:
+            return self._layout.copies(observation, info, i)
+        try:
+            final = info["final_obs"]
+        except KeyError:
+            raise KeyError(
+                f"{self._env} is in mode SAME_STEP but gives no info['final_obs'], the true final "
+                "observation of the episodes that ended."
+            ) from None
+        final_info = info.get("final_info", {})
+        if isinstance(final, np.ndarray) and final.dtype == object:
+            one = {key: value[i] for key, value in final_info.items()}
+            return self._layout.copies(final[i], one)
+        return self._layout.copies(final, final_info, i)
+
+    def _compare(self, observation: Any, row: Row) -> None:
+        values = self._layout.observation_values(observation)
+        for leaf, value, saved in zip(self._layout.leaves, values, row.observation, strict=False):
+            got = np.asarray(value).astype(leaf.dtype)
+            if not np.array_equal(got, saved, equal_nan=leaf.dtype.kind == "f"):
+                raise StateMismatchError(
+                    f"{self._env}: the running episodes, played again from their seeds, do not "
+                    "lead to the saved observations. Is it built with the same arguments, and are "
+                    "its environments deterministic?"
+                )
+
+
+def _seeds_each(env: VectorEnv, mode: AutoresetMode) -> bool:
+    base = env.unwrapped
+    if isinstance(base, AsyncVectorEnv):
+        # Without shared memory a worker in this mode does not notice that it was reset.
+        return base.shared_memory or mode is not AutoresetMode.NEXT_STEP
+    return isinstance(base, SyncVectorEnv)

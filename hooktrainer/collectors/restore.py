@@ -1,0 +1,124 @@
+"""How an environment's running episode is brought back after a resume, found by trying it out."""
+
+from __future__ import annotations
+
+import copy
+import warnings
+from typing import Any, Literal, NamedTuple
+
+import gymnasium as gym
+import numpy as np
+
+from .codec import NotPlainError
+from .snapshot import restore, snapshot
+from .spaces import MASK
+
+_STEPS = 12
+_MAX_CHARACTERS = 4096  # replaying an episode is better than storing tables of the dynamics
+
+
+class Restore(NamedTuple):
+    """How a running episode comes back.
+
+    Attributes:
+        method: ``"state"``: the environment's state is saved and put back. ``"replay"``: the
+            episode is played again from its seed with its actions. ``"none"``: neither works; the
+            environment begins a new episode, and the run is not the one that was interrupted.
+        reason: Why, in words.
+    """
+
+    method: Literal["state", "replay", "none"]
+    reason: str
+
+    def __str__(self) -> str:
+        return f"{self.method} ({self.reason})"
+
+
+def choose_restore(env: gym.Env[Any, Any]) -> Restore:
+    """Find out how the episodes of ``env`` can be restored; ``env`` itself is left alone.
+
+    A copy of the environment goes on from a state saved in mid-episode, and plays an episode again
+    from its seed, with another one in between. The first that agrees bit for bit is taken.
+    """
+    if env.spec is not None and env.spec.nondeterministic:
+        return Restore("none", "registered as nondeterministic")
+    if env.render_mode is not None:
+        return Restore("replay", "an environment that renders is not copied to try out more")
+    try:
+        trial = copy.deepcopy(env)
+    except Exception as error:
+        return Restore("replay", f"cannot be copied to try out more: {type(error).__name__}")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return _try_out(trial)
+    except Exception as error:
+        return Restore("replay", f"not tried out: {type(error).__name__}: {error}")
+
+
+def _try_out(env: gym.Env[Any, Any]) -> Restore:
+    actions, whole = _explore(env, 1)
+    reason = _state_fails(env, actions, max(len(actions) - 1, 0) // 2)
+    if not reason:
+        return Restore("state", "all of its attributes are plain data")
+    _explore(env, 2)
+    if _same(_play(env, 1, actions), whole):
+        return Restore("replay", reason)
+    return Restore("none", "an episode played again from its seed takes another course")
+
+
+def _state_fails(env: gym.Env[Any, Any], actions: list[Any], middle: int) -> str:
+    """Why the attributes of ``env``, taken in mid-episode, do not bring it back; or nothing."""
+    _play(env, 1, actions[:middle])
+    try:
+        state = snapshot(env)
+    except NotPlainError as error:
+        return str(error)
+    if len(state) > _MAX_CHARACTERS:
+        return f"its attributes take {len(state)} characters"
+    rest = _steps(env, actions[middle:])
+    _explore(env, 2)
+    restore(env, state)
+    return "" if _same(_steps(env, actions[middle:]), rest) else "its attributes are not enough"
+
+
+def _explore(env: gym.Env[Any, Any], seed: int) -> tuple[list[Any], list[Any]]:
+    """Play an episode with random actions, allowed ones where there is a mask."""
+    space = copy.deepcopy(env.action_space)
+    space.seed(seed)
+    observation, info = env.reset(seed=seed)
+    actions, outcomes = [], [copy.deepcopy(observation)]
+    for _ in range(_STEPS):
+        mask = info.get(MASK)
+        if mask is None and isinstance(observation, dict):
+            mask = observation.get(MASK)
+        allowed = None if mask is None else np.asarray(mask, np.int8)
+        actions.append(space.sample() if allowed is None else space.sample(allowed))
+        observation, reward, terminated, truncated, info = env.step(actions[-1])
+        outcomes.append(copy.deepcopy((observation, reward, terminated, truncated)))
+        if terminated or truncated:
+            break
+    return actions, outcomes
+
+
+def _play(env: gym.Env[Any, Any], seed: int, actions: list[Any]) -> list[Any]:
+    observation, _ = env.reset(seed=seed)
+    return [copy.deepcopy(observation), *_steps(env, actions)]
+
+
+def _steps(env: gym.Env[Any, Any], actions: list[Any]) -> list[Any]:
+    return [copy.deepcopy(env.step(action)[:4]) for action in actions]
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two outcomes are equal bit for bit."""
+    if isinstance(a, dict):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    left, right = np.asarray(a), np.asarray(b)
+    return (
+        left.dtype == right.dtype
+        and left.shape == right.shape
+        and left.tobytes() == right.tobytes()
+    )

@@ -1,0 +1,284 @@
+"""One rollout after another: a policy, a group of environments, and the batches they make."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict.nn import TensorDictModuleBase
+
+from ..errors import StateMismatchError
+from .actors import Actor, FunctionActor
+from .buffers import StepBuffers, env_first_array
+from .groups import EnvGroup
+from .module_actor import ModuleActor
+from .random_actor import RandomActor, WarmUpActor
+from .spaces import MASK, ActionFormat, Array, ObservationLayout
+
+
+class Rollout:
+    """Steps a group of environments with a policy and makes batches of the transitions.
+
+    Args:
+        group: The environments.
+        policy: What `VectorCollector` takes.
+        horizon: Steps of a rollout.
+        action_format: How the policy writes actions.
+        traj_ids: Whether batches hold the trajectories' numbers.
+        policy_device: Where the policy computes.
+        device: Where batches live.
+    """
+
+    def __init__(
+        self,
+        group: EnvGroup,
+        policy: Callable[..., Any] | None,
+        horizon: int,
+        *,
+        action_format: ActionFormat,
+        traj_ids: bool,
+        policy_device: torch.device,
+        device: torch.device,
+    ) -> None:
+        self._group = group
+        self._traj_ids = traj_ids
+        self._policy_device = policy_device
+        self._device = device
+        # Compared once: a comparison of devices costs as much as making a small tensor.
+        self._moves_outputs = policy_device != device
+        self._moves_arrays = device.type != "cpu"
+        num_envs = group.num_envs
+        mask = group.first_info().get(MASK)
+        layout = ObservationLayout(group.observation_space, mask)
+        group.bind(layout, action_format)
+        self._format = action_format
+        self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
+        pin = policy_device.type == "cuda"
+        self._buffers = StepBuffers(layout.leaves, num_envs, horizon, pin)
+        self._random = RandomActor(
+            self._buffers, action_format, num_envs, horizon, group.seeds.seed
+        )
+        self._actor: Actor = self._random
+        if policy is not None:
+            self._actor = _actor(
+                policy, self._buffers, action_format, num_envs, horizon, policy_device
+            )
+        self._warm_up = WarmUpActor(self._actor, self._random)
+        self._rewards = np.zeros(num_envs)
+        self._counts = np.zeros(num_envs, np.int64)
+        self._finals: list[tuple[int, int, list[Array]]] = []
+        # The actions of each running episode that would have to be replayed, one piece a rollout.
+        self._played: dict[int, list[torch.Tensor]] = {
+            i: [] for i, restore in enumerate(group.restores) if restore.method == "replay"
+        }
+
+    def begin_episodes(self) -> None:
+        """Begin the next episode of every environment."""
+        self._group.reset(self._buffers.rows[-1])
+        self._forget(range(self._group.num_envs))
+
+    def collect(self, warm_up: bool = False) -> TensorDict:
+        """Step all environments ``horizon`` times and return the transitions.
+
+        Args:
+            warm_up: Whether random actions take the place of the policy's.
+        """
+        self._buffers.carry()
+        if warm_up and not self._actor.is_laid_out:
+            self._learn_outputs()
+        first_episodes = list(self._group.episodes)
+        actor = self._warm_up if warm_up else self._actor
+        self._step(actor)
+        batch = self._batch(actor.tensors(), first_episodes)
+        if self._played:
+            self._log_actions(batch.get("action"))
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside."""
+        return {
+            "kind": self._group.kind,
+            "methods": [restore.method for restore in self._group.restores],
+            "episode_rewards": torch.from_numpy(self._rewards.copy()),
+            "step_counts": torch.from_numpy(self._counts.copy()),
+            "observations": [
+                torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
+            ],
+            "snapshots": self._group.snapshots(),
+            "actions": {str(i): torch.cat(pieces) for i, pieces in self._played.items() if pieces},
+            "policy": self._actor.state_dict(),
+            "random": self._random.state_dict(),
+        }
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from other environments."""
+        kind = state_dict["kind"]
+        if kind != self._group.kind:
+            raise StateMismatchError(
+                f"The saved collector stepped {kind}, this one steps {self._group.kind}: build it "
+                "from the same env and vectorization_mode."
+            )
+        methods = [restore.method for restore in self._group.restores]
+        if state_dict["methods"] != methods:
+            raise StateMismatchError(
+                f"The saved environments are restored by {state_dict['methods']}, these by "
+                f"{methods}: they are not the same."
+            )
+        shapes = [list(saved.shape[1:]) for saved in state_dict["observations"]]
+        own = [list(leaf.shape) for leaf in self._buffers.leaves]
+        if shapes != own:
+            raise StateMismatchError(
+                f"The saved observations have the shapes {shapes}, those of this collector {own}."
+            )
+
+    def load_state_dict(self, state_dict: dict[str, Any], episodes: Sequence[int]) -> list[int]:
+        """Restore what `state_dict` returned.
+
+        Args:
+            state_dict: What `state_dict` returned and `check` has seen.
+            episodes: Index of each environment's running episode.
+
+        Returns:
+            The environments that could not be restored and have begun a new episode.
+
+        Raises:
+            StateMismatchError: If the policy has other hidden states, or an episode that was played
+                again took another course.
+        """
+        row = self._buffers.rows[-1]
+        for array, saved in zip(row.observation, state_dict["observations"], strict=True):
+            array[...] = saved.numpy()
+        self._rewards = state_dict["episode_rewards"].numpy().copy()
+        self._counts = state_dict["step_counts"].numpy().copy()
+        self._actor.load_state_dict(state_dict["policy"])
+        self._random.load_state_dict(state_dict["random"])
+        played = {int(i): actions for i, actions in state_dict["actions"].items()}
+        self._played = {i: [played[i].clone()] if i in played else [] for i in self._played}
+        lost = self._group.restore(
+            episodes,
+            state_dict["snapshots"],
+            [self._actions_of(i) for i in range(self._group.num_envs)],
+            row,
+        )
+        self._forget(lost)
+        return lost
+
+    def _step(self, actor: Actor) -> None:
+        act, step, rewards, counts = actor.act, self._group.step, self._rewards, self._counts
+        self._finals.clear()
+        for t, row in enumerate(self._buffers.rows):
+            finished = step(act(t), row)
+            rewards = np.add(rewards, row.reward, out=row.episode_reward)
+            counts = np.add(counts, 1, out=row.step_count)
+            if finished:
+                envs = [i for i, _ in finished]
+                rewards, counts = rewards.copy(), counts.copy()
+                rewards[envs] = counts[envs] = 0
+                actor.begin(envs)
+                self._finals += [(i, t, values) for i, values in finished]
+        self._rewards, self._counts = rewards.copy(), counts.copy()
+
+    def _batch(
+        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
+    ) -> TensorDict:
+        buffers, num_envs, horizon = self._buffers, self._group.num_envs, len(self._buffers.rows)
+        root: dict[NestedKey, Any] = {}
+        following: dict[NestedKey, Any] = {}
+        for key, tensor in outputs.items():
+            placed = tensor.to(self._device) if self._moves_outputs else tensor
+            if isinstance(key, tuple) and key[0] == "next":
+                following[unravel_key(key[1:])] = placed
+            else:
+                root[key] = placed
+        for k, (name, array) in enumerate(zip(self._names, buffers.observation, strict=True)):
+            after = env_first_array(array[1:])
+            for i, t, values in self._finals:
+                after[i, t] = values[k]
+            root[name] = self._tensor(env_first_array(array[:-1]))
+            following[name] = self._tensor(after)
+        terminated = env_first_array(buffers.terminated)[..., None]
+        truncated = env_first_array(buffers.truncated)[..., None]
+        done = terminated | truncated
+        following["reward"] = self._tensor(env_first_array(buffers.reward)[..., None])
+        following["done"] = self._tensor(done)
+        following["terminated"] = self._tensor(terminated)
+        following["truncated"] = self._tensor(truncated)
+        episode_reward = env_first_array(buffers.episode_reward).astype(np.float32)
+        following["episode_reward"] = self._tensor(episode_reward[..., None])
+        following["step_count"] = self._tensor(env_first_array(buffers.step_count)[..., None])
+        for name in ("done", "terminated", "truncated"):
+            root[name] = torch.zeros(done.shape, dtype=torch.bool, device=self._device)
+        size = (num_envs, horizon)
+        if self._traj_ids:
+            ids = self._trajectories(done[..., 0], first_episodes)
+            root["collector"] = TensorDict({"traj_ids": ids}, batch_size=size)
+        root["next"] = TensorDict(following, batch_size=size)
+        return TensorDict(root, batch_size=size)
+
+    def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
+        """``episode * num_envs + environment``, where the episode counts on after each end."""
+        num_envs = len(done)
+        ended = np.cumsum(done, axis=1) - done  # before this step
+        episodes = ended + np.asarray(first_episodes)[:, None]
+        return self._tensor(episodes * num_envs + np.arange(num_envs)[:, None])
+
+    def _log_actions(self, actions: torch.Tensor) -> None:
+        last = {i: t for i, t, _ in self._finals}
+        for i, pieces in self._played.items():
+            if i in last:
+                pieces.clear()
+            begin = last.get(i, -1) + 1
+            if begin < actions.shape[1]:
+                pieces.append(actions[i, begin:].cpu().clone())
+
+    def _actions_of(self, i: int) -> Array | None:
+        """The actions of environment ``i`` in its running episode; ``None`` if it needs none."""
+        if i not in self._played:
+            return None
+        pieces = self._played[i]
+        if pieces:
+            return torch.cat(pieces).numpy()
+        return np.zeros((0, *self._format.shape), self._format.dtype)
+
+    def _forget(self, envs: Sequence[int]) -> None:
+        index = list(envs)
+        self._rewards[index] = 0.0
+        self._counts[index] = 0
+        self._actor.begin(index)
+        for i in self._played.keys() & set(index):
+            self._played[i].clear()
+
+    def _learn_outputs(self) -> None:
+        """Call the policy once to see what it writes, and undo the call."""
+        state = self._actor.state_dict()
+        cuda = [self._policy_device] if self._policy_device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            self._actor.act(0)
+        self._actor.load_state_dict(state)
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.to(self._device) if self._moves_arrays else tensor
+
+
+def _actor(
+    policy: Callable[..., Any],
+    buffers: StepBuffers,
+    action_format: ActionFormat,
+    num_envs: int,
+    horizon: int,
+    device: torch.device,
+) -> Actor:
+    """The actor for a policy of any kind."""
+    act = getattr(policy, "act", None)
+    keys = getattr(policy, "in_keys", None)
+    observed = {unravel_key(leaf.key) for leaf in buffers.leaves}
+    if callable(act) and (keys is None or observed.issuperset(map(unravel_key, keys))):
+        keys = None if keys is None else [unravel_key(key) for key in keys]
+        return FunctionActor(act, buffers, action_format, num_envs, horizon, device, keys)
+    if isinstance(policy, TensorDictModuleBase):
+        return ModuleActor(policy, buffers, action_format, num_envs, horizon, device)
+    return FunctionActor(policy, buffers, action_format, num_envs, horizon, device)

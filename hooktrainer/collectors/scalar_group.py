@@ -1,0 +1,175 @@
+"""Scalar environments, stepped one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+
+from ..errors import ConfigError, StateMismatchError, add_note
+from . import snapshot
+from .buffers import Row
+from .groups import EnvGroup, Finished
+from .restore import Restore, choose_restore
+from .seeding import EpisodeSeeds
+from .spaces import Array
+
+
+class ScalarGroup(EnvGroup):
+    """An `EnvGroup` of scalar Gymnasium environments.
+
+    Args:
+        envs: The environments, each its own object, all with the same spaces.
+        seeds: The seeds of their episodes.
+        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
+            with the episode.
+
+    Raises:
+        ConfigError: If two environments are one object, or their spaces differ.
+    """
+
+    kind = "scalar environments"
+
+    def __init__(
+        self, envs: Sequence[gym.Env[Any, Any]], seeds: EpisodeSeeds, frame_skip: int = 1
+    ) -> None:
+        _check_alike(envs)
+        first = envs[0]
+        names = [str(env) for env in envs]
+        super().__init__(names, _restores(envs), seeds, first.observation_space, first.action_space)
+        self._envs = list(envs)
+        self._steps = [_repeated(env.step, frame_skip) for env in envs]
+
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of the first environment's first reset."""
+        return self._envs[0].reset(seed=self.seeds(0, 0))[1]
+
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every environment."""
+        for i in range(self.num_envs):
+            self._layout.write(row.observation, i, *self._begin(i, self.episodes[i] + 1))
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step every environment and begin the next episode of those that finished."""
+        finished: list[Finished] = []
+        layout, steps, rows = self._layout, self._steps, row.observation
+        rewards, terminations, truncations = row.reward, row.terminated, row.truncated
+        single, first = layout.is_single, rows[0]
+        i = -1
+        try:
+            for i, action in enumerate(self._actions(actions)):
+                observation, reward, terminated, truncated, info = steps[i](action)
+                rewards[i] = reward
+                terminations[i] = terminated
+                truncations[i] = truncated
+                if terminated or truncated:
+                    finished.append((i, layout.copies(observation, info)))
+                    observation, info = self._begin(i, self.episodes[i] + 1)
+                if single:
+                    first[i] = observation
+                else:
+                    layout.write(rows, i, observation, info)
+        except Exception as error:
+            place = self.seeds.first_env + max(i, 0)
+            add_note(error, f"raised while stepping environment {place}, {self.names[max(i, 0)]}")
+            raise
+        return finished
+
+    def snapshots(self) -> list[str | None]:
+        """The state of each environment whose method is ``state``."""
+        return [
+            snapshot.snapshot(env) if restore.method == "state" else None
+            for env, restore in zip(self._envs, self.restores, strict=True)
+        ]
+
+    def restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """Bring every environment to where another run of the same seed left it."""
+        lost = []
+        for i, env in enumerate(self._envs):
+            observation, info = self._begin(i, episodes[i])
+            state, played = snapshots[i], actions[i]
+            if state is not None:
+                snapshot.restore(env, state)
+            elif played is not None:
+                for action in self._actions(played):
+                    observation, _, _, _, info = self._steps[i](action)
+                self._compare(i, observation, info, row)
+            else:
+                lost.append(i)
+                observation, info = self._begin(i, episodes[i] + 1)
+                self._layout.write(row.observation, i, observation, info)
+        return lost
+
+    def close(self) -> None:
+        """Close the environments."""
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
+        self.episodes[i] = episode
+        return self._envs[i].reset(seed=self.seeds(i, episode))
+
+    def _actions(self, actions: Array) -> list[Any]:
+        """One action each: Python integers where the space is Discrete, arrays otherwise."""
+        array = self._format.to_env(actions)
+        return array.tolist() if self._format.is_index else list(array)
+
+    def _compare(self, i: int, observation: Any, info: dict[str, Any], row: Row) -> None:
+        for leaf, saved in zip(
+            self._layout.copies(observation, info), row.observation, strict=True
+        ):
+            if not np.array_equal(leaf, saved[i], equal_nan=leaf.dtype.kind == "f"):
+                raise StateMismatchError(
+                    f"Environment {self.seeds.first_env + i}, {self.names[i]}: its episode "
+                    f"{self.episodes[i]}, played again from its seed, does not lead to the saved "
+                    "observation. Is it built with the same arguments, and deterministic?"
+                )
+
+
+def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
+    if times == 1:
+        return step
+
+    def repeat(action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        total = 0.0
+        for _ in range(times):
+            observation, reward, terminated, truncated, info = step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+    return repeat
+
+
+def _check_alike(envs: Sequence[gym.Env[Any, Any]]) -> None:
+    first = envs[0]
+    if len({id(env.unwrapped) for env in envs}) != len(envs):
+        raise ConfigError(
+            "Two environments are one and the same object. Each factory has to build a new one, "
+            "for instance lambda: gymnasium.make(...)."
+        )
+    for i, env in enumerate(envs):
+        for name in ("observation_space", "action_space"):
+            if getattr(env, name) != getattr(first, name):
+                raise ConfigError(
+                    f"Environment {i} has the {name} {getattr(env, name)}, environment 0 has "
+                    f"{getattr(first, name)}. All have to be the same."
+                )
+
+
+def _restores(envs: Sequence[gym.Env[Any, Any]]) -> tuple[Restore, ...]:
+    """How each is restored; those built alike are tried out once."""
+    known: dict[str, Restore] = {}
+    for env in envs:
+        if (kind := repr(env)) not in known:
+            known[kind] = choose_restore(env)
+    return tuple(known[repr(env)] for env in envs)

@@ -1,0 +1,269 @@
+"""Environments with a vector entry point of their own, whose episodes can be told apart.
+
+Such an environment, Gymnasium's vectorised CartPole for one, steps all of its sub-environments with
+array arithmetic and draws all first states from one generator. Where each array of its state has
+one dimension over the sub-environments, an episode is begun in a second instance with a single
+sub-environment, seeded for that episode, and its state is written into the slot of the one that
+finished. Whether that is right is tried out before it is relied on.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.vector import AutoresetMode
+
+from ..errors import StateMismatchError
+from .buffers import Row
+from .codec import dumps, loads
+from .groups import EnvGroup, Finished
+from .restore import Restore
+from .seeding import EpisodeSeeds
+from .spaces import Array
+
+VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
+_RESTORE = Restore("state", "each sub-environment's part of the state arrays")
+_STEPS = 8
+
+
+class SlotGroup(EnvGroup):
+    """An `EnvGroup` over one vectorised environment.
+
+    Args:
+        env: The environment.
+        one: The same environment with a single sub-environment.
+        axes: For each array of its state the dimension over sub-environments; see `slot_axes`.
+        seeds: The seeds of their episodes.
+        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
+            with the episode.
+    """
+
+    kind = "slots of one vectorised environment"
+
+    def __init__(
+        self,
+        env: VectorEnv,
+        one: VectorEnv,
+        axes: dict[str, int],
+        seeds: EpisodeSeeds,
+        frame_skip: int = 1,
+    ) -> None:
+        super().__init__(
+            [str(env)] * env.num_envs,
+            [_RESTORE] * env.num_envs,
+            seeds,
+            env.single_observation_space,
+            env.single_action_space,
+        )
+        self._env = env
+        self._one = one
+        self._slots = _Slots(axes)
+        self._frame_skip = frame_skip
+
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of the first sub-environment's first reset."""
+        info = self._one.reset(seed=self.seeds(0, 0))[1]
+        return {key: value[0] for key, value in info.items() if isinstance(value, np.ndarray)}
+
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every sub-environment."""
+        self._env.reset(seed=0)  # makes the arrays; every slot is written below
+        for i in range(self.num_envs):
+            self._begin(i, self.episodes[i] + 1, row)
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step all sub-environments and begin the next episode of those that finished."""
+        taken = self._format.to_env(actions)
+        if self._frame_skip > 1:
+            finished = self._repeat(taken, row)
+        else:
+            observation, reward, terminated, truncated, info = self._env.step(taken)
+            self._layout.write(row.observation, ..., observation, info)
+            row.reward[...] = reward
+            row.terminated[...] = terminated
+            row.truncated[...] = truncated
+            finished = self._finals(terminated | truncated, observation, info)
+        for i, _ in finished:
+            self._begin(i, self.episodes[i] + 1, row)
+        return finished
+
+    def snapshots(self) -> list[str | None]:
+        """The state of each sub-environment."""
+        return [self._slots.read(self._env, i) for i in range(self.num_envs)]
+
+    def restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """Bring every sub-environment to where another run of the same seed left it."""
+        self._env.reset(seed=0)
+        self.episodes = list(episodes)
+        for i, text in enumerate(snapshots):
+            if text is None:
+                raise StateMismatchError(
+                    f"The saved state of environment {self.seeds.first_env + i} comes from an "
+                    f"environment stepped in another way; this one is {self._env}."
+                )
+            self._slots.write(self._env, i, text)
+        return []
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._env.close()
+        self._one.close()
+
+    def _begin(self, i: int, episode: int, row: Row) -> None:
+        self.episodes[i] = episode
+        observation, info = self._one.reset(seed=self.seeds(i, episode))
+        self._slots.copy(self._one, 0, self._env, i)
+        for leaf, value in zip(
+            row.observation, self._layout.values(observation, info), strict=True
+        ):
+            leaf[i] = value[0]
+
+    def _finals(self, done: Array, observation: Any, info: dict[str, Any]) -> list[Finished]:
+        if not np.count_nonzero(done):  # quicker than done.any()
+            return []
+        return [
+            (i, self._layout.copies(observation, info, i)) for i in np.flatnonzero(done).tolist()
+        ]
+
+    def _repeat(self, actions: Array, row: Row) -> list[Finished]:
+        """Take each action several times; what a finished sub-environment does then is ignored."""
+        finished: list[Finished] = []
+        live = np.ones(self.num_envs, bool)
+        row.reward[...] = 0.0
+        row.terminated[...] = row.truncated[...] = False
+        for _ in range(self._frame_skip):
+            observation, reward, terminated, truncated, info = self._env.step(actions)
+            row.reward[live] += reward[live]
+            row.terminated[live] = terminated[live]
+            row.truncated[live] = truncated[live]
+            done = (terminated | truncated) & live
+            finished += self._finals(done, observation, info)
+            live &= ~done
+            if not live.any():
+                break
+        self._layout.write(row.observation, ..., observation, info)
+        return finished
+
+
+class _Slots:
+    """Reads, writes and copies the part of one sub-environment in every array of the state."""
+
+    def __init__(self, axes: dict[str, int]) -> None:
+        self._before = {name: (slice(None),) * axis for name, axis in axes.items()}
+
+    def copy(self, source: VectorEnv, i: int, target: VectorEnv, j: int) -> None:
+        for name, before in self._before.items():
+            there, here = (*before, j), (*before, i)
+            getattr(target, name)[there] = getattr(source, name)[here]
+
+    def read(self, env: VectorEnv, i: int) -> str:
+        parts = {}
+        for name, before in self._before.items():
+            place = (*before, i)
+            parts[name] = getattr(env, name)[place].copy()
+        return dumps(parts)
+
+    def write(self, env: VectorEnv, i: int, text: str) -> None:
+        saved = loads(text)
+        for name, before in self._before.items():
+            place = (*before, i)
+            getattr(env, name)[place] = saved[name]
+
+
+def slot_axes(make: Callable[[int], VectorEnv]) -> dict[str, int] | None:
+    """The state arrays of a vectorised environment and their dimensions over sub-environments.
+
+    Args:
+        make: Builds the environment with so many sub-environments.
+
+    Returns:
+        The dimension for each array, by attribute name; ``None`` if an episode cannot be begun in
+        one slot: part of the state is no such array, or a trial with three sub-environments, one of
+        them replaced in mid-episode, shows that the slots are not independent of each other.
+    """
+    made: list[VectorEnv] = []
+
+    def build(num_envs: int, seed: int) -> VectorEnv:
+        made.append(make(num_envs))
+        made[-1].reset(seed=seed)
+        return made[-1]
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            two, three = build(2, 0), build(3, 0)
+            if two.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
+                return None  # the final observation is not where it is looked for
+            axes = _find_axes(two, three)
+            if axes and _independent(axes, build):
+                return axes
+            return None
+    except (AttributeError, TypeError, ValueError, IndexError):
+        return None  # not an environment of this kind: lists of objects, arrays of another library
+    finally:
+        for env in made:
+            env.close()
+
+
+def _find_axes(two: VectorEnv, three: VectorEnv) -> dict[str, int] | None:
+    for env in (two, three):  # some arrays change type or appear with the first step
+        env.action_space.seed(0)
+        env.step(env.action_space.sample())
+    axes = {}
+    for name, value in vars(two).items():
+        other = vars(three).get(name)
+        if isinstance(value, np.ndarray) and isinstance(other, np.ndarray):
+            if value.shape == other.shape:
+                if not np.array_equal(value, other):
+                    return None
+                continue
+            sizes = list(zip(value.shape, other.shape, strict=True))
+            if sizes.count((2, 3)) != 1:
+                return None
+            axes[name] = sizes.index((2, 3))
+        elif name == "num_envs" or isinstance(value, gym.Space | EnvSpec | np.random.Generator):
+            continue
+        elif name != "_np_random_seed" and value != other:
+            return None
+    return axes
+
+
+def _independent(axes: dict[str, int], build: Callable[[int, int], VectorEnv]) -> bool:
+    """Whether a slot that is replaced goes on as its source does, and the others as before."""
+    slots = _Slots(axes)
+    one, three, twin = build(1, 1), build(3, 2), build(3, 2)
+    three.action_space.seed(0)
+    warm_up = three.action_space.sample()
+    three.step(warm_up)
+    twin.step(warm_up)
+    slots.copy(one, 0, three, 1)
+    random_state = three.np_random.bit_generator.state
+    for _ in range(_STEPS):
+        action = three.action_space.sample()
+        mixed, alone, untouched = three.step(action), one.step(action[1:2]), twin.step(action)
+        for got, source, others in zip(mixed[:4], alone[:4], untouched[:4], strict=True):
+            for i, expected in enumerate((others, source, others)):
+                if not _equal(got, i, expected, 0 if i == 1 else i):
+                    return False
+        if (mixed[2] | mixed[3] | untouched[2] | untouched[3]).any():
+            break  # from here on they reset themselves
+        if three.np_random.bit_generator.state != random_state:
+            return False  # the dynamics draw from the generator that all share
+    return True
+
+
+def _equal(a: Any, i: int, b: Any, j: int) -> bool:
+    if isinstance(a, dict):
+        return all(_equal(a[key], i, b[key], j) for key in a)
+    return bool(np.array_equal(a[i], b[j], equal_nan=a.dtype.kind == "f"))

@@ -1,0 +1,84 @@
+"""The state of a scalar environment as a short text, where all of it is plain data.
+
+A Gymnasium environment is a chain of wrappers around a base. Where every attribute of every layer
+is plain (numbers, strings, NumPy arrays and generators, containers of these) or a constant (a
+space, a class, a function), these attributes and the generators are the whole state.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from .codec import NotPlainError, dumps, loads
+
+# Never part of an episode's state, and not to be copied.
+_CONSTANTS = (
+    gym.Space,
+    EnvSpec,
+    type,
+    enum.Enum,
+    np.dtype,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)
+
+
+def snapshot(env: gym.Env[Any, Any]) -> str:
+    """The state of ``env`` and all its wrappers.
+
+    Raises:
+        NotPlainError: If part of the state is not plain data.
+    """
+    layers = _layers(env)
+    states = [
+        {name: value for name, value in vars(layer).items() if not _is_constant(value, layers)}
+        for layer in layers
+    ]
+    try:
+        return dumps(states)
+    except NotPlainError:
+        for layer, state in zip(layers, states, strict=True):
+            for name, value in state.items():
+                _check(f"{type(layer).__name__}.{name}", value)
+        raise
+
+
+def restore(env: gym.Env[Any, Any], text: str) -> None:
+    """Give ``env`` the state that `snapshot` took of one that was built the same way.
+
+    Raises:
+        ValueError: If the environments have different wrappers.
+    """
+    layers = _layers(env)
+    states = loads(text, [vars(layer) for layer in layers])
+    if len(states) != len(layers):
+        raise ValueError(f"the saved environment has {len(states)} layers, this one {len(layers)}")
+    for layer, state in zip(layers, states, strict=True):
+        for name, value in state.items():
+            setattr(layer, name, value)
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[gym.Env[Any, Any]]:
+    layers = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _is_constant(value: Any, layers: list[gym.Env[Any, Any]]) -> bool:
+    owner = value.__self__ if isinstance(value, types.MethodType) else value
+    return isinstance(value, _CONSTANTS) or any(owner is layer for layer in layers)
+
+
+def _check(name: str, value: Any) -> None:
+    try:
+        dumps(value)
+    except NotPlainError as error:
+        raise NotPlainError(f"{name} is {error}") from None

@@ -1,0 +1,383 @@
+"""`VectorCollector`: steps Gymnasium environments and yields TorchRL's batch layout."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from tensordict.nn import InteractionType, set_interaction_type
+
+from ..errors import ConfigError, StateMismatchError
+from .buffers import StepBuffers
+from .make_group import Envs, VectorizationMode, make_group
+from .restore import Restore
+from .rollout import Rollout
+from .seeding import EpisodeSeeds
+from .spaces import ActionFormat, ObservationLayout
+
+Policy = Callable[..., Any]
+
+
+class VectorCollector:
+    """Collects batches ``[num_envs, time]`` from Gymnasium environments, fast and resumable.
+
+    Each batch is a TensorDict in TorchRL's layout. Per transition it holds:
+
+    - the observation: ``"observation"`` for a plain space, the space's own keys for a dict space;
+      float64 becomes float32, discrete values are int64 and count from 0. An action mask, given as
+      an observation or in ``info["action_mask"]``, is ``"action_mask"``, boolean.
+    - ``"action"`` and everything else the policy writes (log-probabilities, values, …).
+    - ``"done"``, ``"terminated"``, ``"truncated"``, bool ``[..., 1]``: false, as in TorchRL, since
+      no transition starts at an episode's end.
+    - ``"next"``: the observation the action led to (at an episode's end the **true final one**, not
+      that of the next episode), ``"reward"`` (float32 ``[..., 1]``), ``"done"``, ``"terminated"``,
+      ``"truncated"``; ``"episode_reward"`` (float32) and ``"step_count"`` (int64), ``[..., 1]``, of
+      the episode so far, as TorchRL's ``RewardSum`` and ``StepCounter`` write them: where
+      ``("next", "done")`` is true they are the episode's return and length.
+    - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``.
+    - for a recurrent policy its hidden states, at the root and in ``"next"``, and ``"is_init"``.
+
+    A batch is made of fresh tensors and stays as it is for as long as it is held.
+
+    Every episode is seeded from the run's seed, the environment's index and the episode's index
+    alone. The data do not depend on how environments are grouped, nor on whether CartPole is
+    stepped by its own vectorised implementation. An environment with a vector entry point is used
+    so if its sub-environments turn out to be independent of each other: an episode then begins in a
+    second instance with one sub-environment, and its state is copied. A vector environment that
+    seeds itself is seeded once and cannot be restored.
+
+    All counts are of transitions; with ``frame_skip`` each is that many frames of the environment.
+
+    Args:
+        env: An environment id or `gymnasium.envs.registration.EnvSpec`, a factory of environments,
+            a list of factories, or a `gymnasium.vector.VectorEnv`.
+        policy: What acts; ``None`` for random actions. Either an object with a method ``act``, the
+            fastest way: it takes the observations as a tensor ``[num_envs, ...]`` (for a dict space
+            a dict of tensors; ``action_mask=`` too if it has such a parameter) and returns a dict
+            of tensors or arrays with ``"action"``; it must not keep or change what it takes. Or a
+            TensorDict module, exploration modules and recurrent networks included. Or any function
+            of the observations that returns the actions. It runs without gradients.
+        num_envs: How many environments; with an id or one factory.
+        frames_per_batch: Transitions of a batch, a multiple of the number of environments.
+        total_frames: Transitions after which iteration ends, those of earlier runs included; -1 for
+            no end. The last batch is a whole one.
+        seed: The run's seed, 0 or more.
+        init_random_frames: So many transitions are collected with random actions first.
+        frame_skip: How many times each action is repeated; rewards are added up.
+        env_kwargs: Keyword arguments of the environment, with an id.
+        vectorization_mode: With an id: ``None`` prefers its own vector entry point; ``"sync"``
+            steps scalar environments, the quicker way for few of them; ``"vector_entry_point"``.
+        categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
+        traj_ids: Whether batches hold ``("collector", "traj_ids")``.
+        exploration_type: How the policy's distributions are sampled.
+        device: Where batches live; by default the environments' outputs are on the CPU and the
+            policy's where it computes, unless that is the CPU too.
+        policy_device: Where the policy computes; by default where its first parameter is.
+
+    Raises:
+        ConfigError: If the arguments cannot work.
+
+    Examples:
+        >>> collector = VectorCollector(
+        ...     "CartPole-v1", num_envs=4, frames_per_batch=512, total_frames=1024
+        ... )
+        >>> [tuple(batch.shape) for batch in collector]
+        [(4, 128), (4, 128)]
+        >>> collector.shutdown()
+    """
+
+    def __init__(
+        self,
+        env: Envs,
+        policy: Policy | None = None,
+        *,
+        num_envs: int | None = None,
+        frames_per_batch: int,
+        total_frames: int = -1,
+        seed: int = 0,
+        init_random_frames: int = 0,
+        frame_skip: int = 1,
+        env_kwargs: Mapping[str, Any] | None = None,
+        vectorization_mode: VectorizationMode | None = None,
+        categorical_actions: bool = True,
+        traj_ids: bool = False,
+        exploration_type: InteractionType = InteractionType.RANDOM,
+        device: torch.device | str | None = None,
+        policy_device: torch.device | str | None = None,
+    ) -> None:
+        _check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
+        if policy is not None and not (callable(policy) or hasattr(policy, "act")):
+            raise ConfigError(
+                f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
+            )
+        self._arguments: dict[str, Any] = {
+            "env": env,
+            "policy": policy,
+            "num_envs": num_envs,
+            "frames_per_batch": frames_per_batch,
+            "total_frames": total_frames,
+            "seed": seed,
+            "init_random_frames": init_random_frames,
+            "frame_skip": frame_skip,
+            "env_kwargs": env_kwargs,
+            "vectorization_mode": vectorization_mode,
+            "categorical_actions": categorical_actions,
+            "traj_ids": traj_ids,
+            "exploration_type": exploration_type,
+            "device": device,
+            "policy_device": policy_device,
+        }
+        self.policy = policy
+        self.frames_per_batch = frames_per_batch
+        self.total_frames = total_frames
+        self.init_random_frames = init_random_frames
+        self.frame_skip = frame_skip
+        self.exploration_type = exploration_type
+        computes = _device_of(policy) if policy_device is None else torch.device(policy_device)
+        self._group = make_group(
+            env,
+            num_envs,
+            seed,
+            frame_skip=frame_skip,
+            env_kwargs=env_kwargs,
+            vectorization_mode=vectorization_mode,
+        )
+        self._options: dict[str, Any] = {
+            "traj_ids": traj_ids,
+            "policy_device": computes,
+            "device": computes if device is None else torch.device(device),
+        }
+        self._frames = 0
+        self._rollout: Rollout | None = None
+        self._fresh = True
+        self._closed = False
+        try:
+            self._horizon = _horizon(frames_per_batch, self._group.num_envs)
+            self._leaves = ObservationLayout(self._group.observation_space).leaves
+            self._options["action_format"] = ActionFormat(
+                self._group.action_space, categorical_actions
+            )
+            _warn_of_loss(self._group.restores, self._group.names)
+        except BaseException:
+            self._group.close()
+            raise
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return self._group.num_envs
+
+    @property
+    def frames(self) -> int:
+        """Transitions collected so far, those of earlier runs included."""
+        return self._frames
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self._group.seeds.seed
+
+    @property
+    def buffer_bytes(self) -> int:
+        """Bytes of the buffers for observations and rewards, allocated once.
+
+        A batch takes up to twice as much. The policy's outputs add to both.
+        """
+        return StepBuffers.size(self._leaves, self.num_envs, self._horizon)
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        """Yield batches until ``total_frames`` are collected."""
+        while self.total_frames < 0 or self._frames < self.total_frames:
+            yield self.collect()
+
+    def collect(self) -> TensorDict:
+        """Collect one batch, whatever ``total_frames`` says.
+
+        Returns:
+            A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
+
+        Raises:
+            RuntimeError: If the collector is shut down.
+        """
+        rollout = self._open()
+        with torch.no_grad(), set_interaction_type(self.exploration_type):
+            if self._fresh:
+                rollout.begin_episodes()
+                self._fresh = False
+            batch = rollout.collect(warm_up=self._frames < self.init_random_frames)
+        self._frames += self.frames_per_batch
+        return batch
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Start over: the first episode of every environment begins anew, seeded from ``seed``.
+
+        Args:
+            seed: The run's seed, 0 or more.
+            static_seed: Whether to return the same seed again.
+
+        Returns:
+            A seed for whatever is seeded next.
+        """
+        self._group.seeds = EpisodeSeeds(seed, self._group.seeds.first_env)
+        self._group.episodes = [-1] * self.num_envs
+        self._rollout = None  # with it go the generator of random actions and hidden states
+        self._fresh = True
+        return seed if static_seed else seed + 1
+
+    def reset(self) -> None:
+        """Abandon the running episodes: the next batch begins with new ones."""
+        self._fresh = True
+
+    def update_policy_weights_(self, policy_or_weights: Any = None, **_: Any) -> None:
+        """Bring the policy up to date.
+
+        Args:
+            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
+                Nothing is done for ``None`` and for the collector's own policy: the collector acts
+                with the policy it was given, which is up to date at any time.
+        """
+        if policy_or_weights is None or policy_or_weights is self.policy:
+            return
+        if not isinstance(self.policy, torch.nn.Module):
+            raise TypeError(
+                f"The policy is a {type(self.policy).__name__}, which has no parameters to update."
+            )
+        if isinstance(policy_or_weights, TensorDictBase):
+            TensorDict.from_module(self.policy).data.update_(policy_or_weights.data)
+        elif isinstance(policy_or_weights, torch.nn.Module):
+            self.policy.load_state_dict(policy_or_weights.state_dict())
+        else:
+            self.policy.load_state_dict(policy_or_weights)
+
+    def describe_restore(self) -> list[Restore]:
+        """For each environment how its running episode comes back after a resume, and why so."""
+        return list(self._group.restores)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs to go on with the same data, bit for bit.
+
+        That is counters, seeds, current observations, hidden states, and every environment's state
+        or the actions of its running episode. The policy's parameters and torch's random state are
+        not the collector's to save.
+        """
+        return {
+            "frames": self._frames,
+            "seed": self.seed,
+            "begins_anew": self._fresh,
+            "episodes": list(self._group.episodes),
+            "rollout": None if self._rollout is None else self._rollout.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, in this process or another.
+
+        Environments that cannot be restored begin a new episode, with a warning.
+
+        Raises:
+            StateMismatchError: If the state comes from other environments or another policy, or an
+                episode that was played again took another course.
+        """
+        saved, episodes = state_dict["rollout"], state_dict["episodes"]
+        if len(episodes) != self.num_envs:
+            raise StateMismatchError(
+                f"The saved collector has {len(episodes)} environments, this one {self.num_envs}."
+            )
+        if saved is not None:
+            self._open().check(saved)
+        self.set_seed(state_dict["seed"])
+        self._frames = state_dict["frames"]
+        self._group.episodes = list(episodes)
+        if saved is None:
+            return
+        lost = self._open().load_state_dict(saved, episodes)
+        self._fresh = state_dict["begins_anew"]
+        if lost:
+            warnings.warn(
+                f"The environments {lost} begin a new episode, since their state cannot be "
+                "restored: the resumed run differs from one that was never interrupted.",
+                stacklevel=2,
+            )
+
+    def shutdown(self) -> None:
+        """Close the environments. Safe to call again."""
+        if not self._closed:
+            self._closed = True
+            self._group.close()
+
+    close = shutdown
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The rows of the buffers are views, and environments may hold what cannot be copied.
+        return _rebuild, (type(self), self._arguments, self.state_dict(), self._closed)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self._group.names[0]}, num_envs={self.num_envs}, "
+            f"stepped as {self._group.kind}, frames_per_batch={self.frames_per_batch}, "
+            f"total_frames={self.total_frames}, seed={self.seed}, frames={self._frames})"
+        )
+
+    def _open(self) -> Rollout:
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        if self._rollout is None:
+            self._rollout = Rollout(self._group, self.policy, self._horizon, **self._options)
+        return self._rollout
+
+
+def _rebuild(
+    cls: type[VectorCollector],
+    arguments: dict[str, Any],
+    state_dict: dict[str, Any],
+    is_closed: bool,
+) -> VectorCollector:
+    collector = cls(**arguments)
+    collector.load_state_dict(state_dict)
+    if is_closed:
+        collector.shutdown()
+    return collector
+
+
+def _check_counts(
+    frames_per_batch: int, total_frames: int, init_random_frames: int, frame_skip: int
+) -> None:
+    for name, value, least in (
+        ("frames_per_batch", frames_per_batch, 1),
+        ("init_random_frames", init_random_frames, 0),
+        ("frame_skip", frame_skip, 1),
+    ):
+        if value < least:
+            raise ConfigError(f"{name}={value}: it has to be at least {least}.")
+    if total_frames < 1 and total_frames != -1:
+        raise ConfigError(f"total_frames={total_frames}: give a positive number, or -1 for no end.")
+
+
+def _horizon(frames_per_batch: int, num_envs: int) -> int:
+    steps, rest = divmod(frames_per_batch, num_envs)
+    if rest:
+        raise ConfigError(
+            f"frames_per_batch={frames_per_batch} is not a multiple of num_envs={num_envs}: the "
+            f"next one is {(steps + 1) * num_envs}, {steps + 1} steps of each environment."
+        )
+    return steps
+
+
+def _device_of(policy: Any) -> torch.device:
+    if isinstance(policy, torch.nn.Module):
+        for parameter in policy.parameters():
+            return parameter.device
+    return torch.device("cpu")
+
+
+def _warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
+    lost = [i for i, restore in enumerate(restores) if restore.method == "none"]
+    if lost:
+        reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
+        warnings.warn(
+            f"A resumed run cannot restore the running episodes of the environments {lost} "
+            f"({'; '.join(reasons)}). They begin new ones; all else is exact.",
+            stacklevel=3,
+        )

@@ -1,0 +1,154 @@
+"""Play whole episodes with the deterministic policy and log what they return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..cadence import Every
+from ..checks import check_count
+from ..hook import TrainerHookBase
+from ..metrics import Latest
+
+if TYPE_CHECKING:
+    from ..collectors import VectorCollector
+    from ..trainer import Trainer
+
+_STEPS_AT_ONCE = 64
+
+
+class Evaluate(TrainerHookBase):
+    """Evaluates the policy in environments of its own, and may end the run when it is good enough.
+
+    Each environment plays exactly one episode, so short episodes are not favoured. The same
+    episodes, by seed, are played every time. Training is not disturbed: it draws the same random
+    numbers with and without evaluation.
+
+    Metrics: ``eval/return``, ``eval/return_std``, ``eval/length``, ``eval/episodes``. Every
+    evaluation closes the log window, so none is averaged away.
+
+    Args:
+        env: As for `VectorCollector`: an environment id, or a factory of environments.
+        policy: As for `VectorCollector`.
+        every: When to evaluate; the end of the run is evaluated in any case.
+        episodes: Episodes per evaluation.
+        stop_at: Mean return at which the run is asked to stop.
+        seed: Seed of the episodes.
+        env_kwargs: Keyword arguments of the environment.
+        log_pbar: Whether ``eval/return`` is shown in the progress bar.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any,
+        *,
+        every: Every,
+        episodes: int = 10,
+        stop_at: float | None = None,
+        seed: int = 2_000_000_011,
+        env_kwargs: Mapping[str, Any] | None = None,
+        log_pbar: bool = True,
+    ) -> None:
+        check_count("episodes", episodes)
+        self.env = env
+        self.policy = policy
+        self.every = every
+        self.episodes = episodes
+        self.stop_at = stop_at
+        self.seed = seed
+        self.env_kwargs = env_kwargs
+        self.log_pbar = log_pbar
+        self._trainer: Trainer | None = None
+        self._collector: VectorCollector | None = None
+        self._evaluated_at = -1
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Evaluate, and return the metrics."""
+        metrics = self.evaluate()
+        if self._trainer is not None:
+            self._evaluated_at = self._trainer.collected_frames
+            self._trainer.request_log()
+            mean = float(metrics["eval/return"])
+            if self.stop_at is not None and mean >= self.stop_at:
+                self._trainer.request_stop(
+                    f"solved: eval/return {mean:.1f} ≥ {self.stop_at:g} over {self.episodes} "
+                    "episodes"
+                )
+        return metrics
+
+    def evaluate(self) -> dict[str, Any]:
+        """Play the episodes and return the metrics."""
+        with torch.random.fork_rng():
+            returns, lengths = self._play()
+        return {
+            "eval/return": Latest(returns.mean()),
+            "eval/return_std": Latest(returns.std(correction=0)),
+            "eval/length": Latest(lengths.mean()),
+            "eval/episodes": Latest(self.episodes),
+            "log_pbar": ["eval/return"] if self.log_pbar else False,
+        }
+
+    def _play(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return and length of the first episode of each environment, float64 ``[episodes]``."""
+        collector = self._open()
+        collector.set_seed(self.seed)
+        ended = torch.zeros(self.episodes, dtype=torch.bool)
+        results = torch.zeros(2, self.episodes, dtype=torch.float64)
+        while not ended.all():
+            following = collector.collect()["next"].cpu()
+            done = following["done"].squeeze(-1)
+            first = done.int().argmax(-1, keepdim=True)  # of each environment, 0 if there is none
+            ends_here = done.any(-1) & ~ended
+            for row, key in zip(results, ("episode_reward", "step_count"), strict=True):
+                value = following[key].squeeze(-1).gather(-1, first).squeeze(-1).double()
+                row[ends_here] = value[ends_here]
+            ended |= ends_here
+        return results[0], results[1]
+
+    def _open(self) -> VectorCollector:
+        if self._collector is None:
+            from tensordict.nn import InteractionType
+
+            from ..collectors import VectorCollector
+
+            self._collector = VectorCollector(
+                self.env,
+                self.policy,
+                num_envs=self.episodes,
+                frames_per_batch=self.episodes * _STEPS_AT_ONCE,
+                env_kwargs=self.env_kwargs,
+                exploration_type=InteractionType.DETERMINISTIC,
+            )
+        return self._collector
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Evaluate the final policy, unless that was just done."""
+        if self._evaluated_at != trainer.collected_frames:
+            self._evaluated_at = trainer.collected_frames
+            trainer.log(self.evaluate())
+
+    def close(self) -> None:
+        """Close the environments."""
+        if self._collector is not None:
+            self._collector.shutdown()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return when the last evaluation was."""
+        return {"evaluated_at": self._evaluated_at}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore when the last evaluation was."""
+        self._evaluated_at = state_dict["evaluated_at"]
+
+    def register(self, trainer: Trainer, name: str = "evaluate") -> None:
+        """Register at ``post_steps_log``."""
+        self._trainer = trainer
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self, every=self.every)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_collector": None}

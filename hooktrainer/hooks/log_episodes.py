@@ -1,0 +1,68 @@
+"""Log the returns and lengths of the episodes that ended."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDictBase
+
+from ..errors import HookError
+from ..hook import TrainerHookBase
+from ..metrics import Latest, Samples
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class LogEpisodes(TrainerHookBase):
+    """Logs the mean return and length of the episodes that ended in a log window.
+
+    Every episode counts once, however many end in a batch. It reads ``("next", "done")``,
+    ``("next", "episode_reward")`` and ``("next", "step_count")``, which `VectorCollector` and
+    torchrl's ``RewardSum`` and ``StepCounter`` write.
+
+    Args:
+        group: Group of the metrics: ``<group>/return``, ``<group>/length``, ``<group>/episodes``.
+        log_pbar: Whether ``<group>/return`` is shown in the progress bar.
+    """
+
+    def __init__(self, group: str = "train", log_pbar: bool = True) -> None:
+        self.group = group
+        self.log_pbar = log_pbar
+        self.episodes = 0
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
+        """Return the metrics; ``None`` if no episode ended in ``batch``."""
+        done = batch.get(("next", "done"))
+        returns = batch.get(("next", "episode_reward"), None)
+        if returns is None:
+            raise HookError(
+                "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
+                "VectorCollector, or add torchrl's RewardSum to the environment."
+            )
+        returns = returns[done]
+        if not len(returns):
+            return None
+        self.episodes += len(returns)
+        metrics: dict[str, Any] = {
+            f"{self.group}/return": Samples(returns),
+            f"{self.group}/episodes": Latest(self.episodes),
+            "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
+        }
+        lengths = batch.get(("next", "step_count"), None)
+        if lengths is not None:
+            metrics[f"{self.group}/length"] = Samples(lengths[done])
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count of episodes."""
+        return {"episodes": self.episodes}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self.episodes = state_dict["episodes"]
+
+    def register(self, trainer: Trainer, name: str = "log_episodes") -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)

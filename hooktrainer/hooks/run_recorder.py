@@ -1,0 +1,103 @@
+"""Keep a run's ``run.json`` true, and say at the end what was reached and where to look."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+from ..cadence import Every
+from ..hook import TrainerHookBase
+from ..run_dir import RunDir
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class RunRecorder(TrainerHookBase):
+    """Records how a run stands in its directory.
+
+    ``run.json`` holds the status (running, finished, stopped, interrupted or failed), the reason,
+    the counters and the last reported metrics. It is brought up to date about once a second.
+
+    Args:
+        run_dir: The run's directory.
+        config: Options of the run, written to ``config.yaml`` and to the loggers.
+        report: Whether to print, at the end, where the time went and what was reached.
+    """
+
+    def __init__(self, run_dir: RunDir, config: Any = None, *, report: bool = True) -> None:
+        self.run_dir = run_dir
+        self.config = config
+        self.report = report
+        self._trainer: Trainer | None = None
+        self._status = "running"
+        self._reason: str | None = None
+
+    def __call__(self) -> None:
+        """Write the counters and metrics."""
+        self._write()
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Write the configuration, and that the run is running."""
+        self._trainer = trainer
+        if self.config is not None:
+            self.run_dir.write_config(self.config)
+            for logger in trainer.loggers:
+                logger.log_hparams(self.config)
+        self._write()
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Remember that the run finished, or why it stopped."""
+        self._reason = trainer.control.stop_reason
+        self._status = "finished" if self._reason is None else "stopped"
+
+    def on_exception(self, trainer: Trainer, exception: BaseException) -> None:
+        """Remember what ended the run."""
+        self._status = "failed" if isinstance(exception, Exception) else "interrupted"
+        self._reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
+
+    def close(self) -> None:
+        """Write how the run ended, and report it."""
+        trainer = self._trainer
+        if trainer is None:
+            return
+        if self._status == "running" and trainer.collected_frames >= trainer.total_frames:
+            self._status = "finished"  # it was before this process began
+        self._write()
+        if self.report:
+            console = Console(highlight=False, soft_wrap=True)
+            console.print(trainer.timing.table())
+            console.print(self._summary(trainer), markup=False)
+
+    def _write(self) -> None:
+        if self._trainer is None:
+            return
+        progress = self._trainer.progress
+        self.run_dir.update(
+            status=self._status,
+            reason=self._reason,
+            frames=progress.frames,
+            optim_steps=progress.optim_steps,
+            seconds=round(progress.seconds, 3),
+            metrics=self._trainer.metrics.reported,
+        )
+
+    def _summary(self, trainer: Trainer) -> str:
+        reached = f"{trainer.collected_frames:,} frames in {trainer.progress.seconds:.1f} s"
+        score = trainer.metrics.reported.get("eval/return")
+        if self._reason is not None:
+            what = self._reason
+        elif score is not None:
+            what = f"{self._status}: eval/return {score:.1f}"
+        else:
+            what = self._status
+        look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}
+        where = look.get("tensorboard") or next(iter(look.values()), f"in {self.run_dir.path}")
+        return f"{what} · {reached} · look: {where}"
+
+    def register(self, trainer: Trainer, name: str = "run_recorder") -> None:
+        """Register at ``post_steps``."""
+        self._trainer = trainer
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self, every=Every(seconds=1.0))

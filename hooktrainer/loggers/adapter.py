@@ -1,0 +1,106 @@
+"""TorchRL's loggers, and any object with their methods, as sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .sink import Sink
+
+
+class LoggerSink(Sink):
+    """Passes records on to an object with TorchRL's `Logger` methods.
+
+    It is called on the thread that logs, since its author may count on that. `log_scalar(name,
+    value, step=...)` is all it needs; `log_scalars` (or `log_metrics`), `log_hparams`, `log_video`,
+    `log_image`, `log_histogram`, `log_text` (or `log_str`), `flush`, `close`, `state_dict` and
+    `load_state_dict` are used where it has them. What happens to its output on a resume is its own
+    affair.
+
+    Args:
+        logger: The object.
+    """
+
+    def __init__(self, logger: Any) -> None:
+        super().__init__()
+        self.logger = logger
+        self.name = type(logger).__name__
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Call `log_scalars` or `log_metrics` once, or else `log_scalar` for each value."""
+        if method := self._method("log_scalars") or self._method("log_metrics"):
+            method(dict(event.values), step=event.step)
+            return
+        for name, value in event.values.items():
+            self.logger.log_scalar(name, value, step=event.step)
+
+    def write_hparams(self, event: HParams) -> None:
+        """Call `log_hparams`."""
+        if method := self._method("log_hparams"):
+            method(event.config)
+        else:
+            self._refuse(event)
+
+    def write_text(self, event: Text) -> None:
+        """Call `log_text` or `log_str`."""
+        if method := self._method("log_text") or self._method("log_str"):
+            method(event.name, event.text, step=event.step)
+        else:
+            self._refuse(event)
+
+    def write_image(self, event: Image) -> None:
+        """Call `log_image` with a uint8 tensor `[C, H, W]`."""
+        if method := self._method("log_image"):
+            method(event.name, torch.from_numpy(event.pixels).permute(2, 0, 1), step=event.step)
+        else:
+            self._refuse(event)
+
+    def write_video(self, event: Video) -> None:
+        """Call `log_video` with a uint8 tensor `[1, T, C, H, W]`."""
+        if method := self._method("log_video"):
+            video = torch.from_numpy(event.frames).permute(0, 3, 1, 2)[None]
+            extra = {} if event.fps is None else {"fps": event.fps}
+            method(name=event.name, video=video, step=event.step, **extra)
+        else:
+            self._refuse(event)
+
+    def write_histogram(self, event: Histogram) -> None:
+        """Call `log_histogram`."""
+        if method := self._method("log_histogram"):
+            method(event.name, event.values, step=event.step, bins=event.bins)
+        else:
+            self._refuse(event)
+
+    def flush(self) -> None:
+        """Call `flush`."""
+        if method := self._method("flush"):
+            method()
+
+    def close(self, status: str = "finished") -> None:
+        """Call `close`, or else `flush`."""
+        if method := self._method("close") or self._method("flush"):
+            method()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Call `state_dict`."""
+        method = self._method("state_dict")
+        return dict(method()) if method else {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Call `load_state_dict`."""
+        if method := self._method("load_state_dict"):
+            method(state_dict)
+
+    def how_to_view(self) -> str:
+        """Return its `log_dir`."""
+        return str(getattr(self.logger, "log_dir", "") or "")
+
+    def _method(self, name: str) -> Any:
+        method = getattr(self.logger, name, None)
+        return method if callable(method) else None
+
+    def __repr__(self) -> str:
+        return repr(self.logger)

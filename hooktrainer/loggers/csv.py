@@ -1,0 +1,198 @@
+"""Metrics in one CSV file of rows `step,name,value`.
+
+One row a value, so that the file is append-only, a metric may appear at any time, and nothing has
+to be rewritten. `pandas.read_csv(path).pivot(index="step", columns="name", values="value")` gives
+the wide form. There is no column of times: two runs that compute the same write the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from . import media
+from .append_file import AppendFile
+from .events import HParams, Image, Scalars, Text, Video
+from .hparams import to_yaml
+from .sink import Sink, log, set_aside
+
+HEADER: Final = "step,name,value\n"
+_BUFFER_ROWS = 4096
+
+
+class CSVSink(Sink):
+    """Writes scalars to a CSV file, and everything else to files in the same directory.
+
+    Values are written by `repr`, so reading gives back the same float64. Texts go to `texts/`,
+    pictures to `images/` (PNG), films to `videos/` (GIF), the configuration to `hparams.yaml`;
+    their file names hold the step.
+
+    Args:
+        path: The CSV file. If it holds rows already and no position is loaded before the first
+            write, it is moved to `previous_<n>/`, so that two runs never mix.
+    """
+
+    name = "csv"
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path = path
+        self._file = AppendFile(path)
+        self._rows: list[str] = []
+        self._quoted: dict[str, str] = {}
+        self._step = 0
+        self._started = False
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Append one row a value."""
+        quoted = self._quoted
+        for name, value in event.values.items():
+            if name not in quoted:
+                quoted[name] = _quote(name)
+            self._rows.append(f"{event.step},{quoted[name]},{value!r}\n")
+        self._step = event.step
+        if len(self._rows) >= _BUFFER_ROWS:
+            self.flush()
+
+    def write_hparams(self, event: HParams) -> None:
+        """Write `hparams.yaml`."""
+        _write(self.path.parent / "hparams.yaml", to_yaml(event.config).encode())
+
+    def write_text(self, event: Text) -> None:
+        """Write `texts/<name>_<step>.txt`."""
+        _write(self._beside("texts", event.name, event.step, ".txt"), event.text.encode())
+
+    def write_image(self, event: Image) -> None:
+        """Write `images/<name>_<step>.png`."""
+        _write(self._beside("images", event.name, event.step, ".png"), media.png(event.pixels))
+
+    def write_video(self, event: Video) -> None:
+        """Write `videos/<name>_<step>.gif`."""
+        gif = media.gif(event.frames, event.fps)
+        _write(self._beside("videos", event.name, event.step, ".gif"), gif)
+
+    def flush(self) -> None:
+        """Write the rows gathered so far."""
+        if not self._rows:
+            return
+        rows, self._rows = self._rows, []
+        if not self._started:
+            if self.path.exists() and self.path.stat().st_size > len(HEADER):
+                set_aside([self.path])
+            elif self.path.exists():
+                self.path.unlink()
+            self._started = True
+        if self._file.size == 0:
+            rows.insert(0, HEADER)
+        self._file.write("".join(rows).encode())
+
+    def sync(self) -> None:
+        """Flush to the disk."""
+        self.flush()
+        self._file.sync()
+
+    def close(self, status: str = "finished") -> None:
+        """Write the rows gathered so far and close the file."""
+        try:
+            self.flush()
+        finally:
+            self._file.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Length, CRC-32 and last step of the file."""
+        self.flush()
+        return {"bytes": self._file.size, "crc32": self._file.crc32, "step": self._step}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Cut the file back to the saved length.
+
+        If its beginning is not what was saved (it lost its end with the power, or was edited), the
+        whole rows up to the saved step are kept instead, and that is reported.
+        """
+        self._rows.clear()
+        self._step = state_dict["step"]
+        self._started = True
+        if not self._file.rewind(state_dict["bytes"], state_dict["crc32"]):
+            rows = _rows(self.path) if self.path.exists() else []
+            kept = [row for row in rows if int(row.split(",", 1)[0]) <= self._step]
+            self._file.replace("".join([HEADER, *kept]).encode())
+            log.warning(
+                "%s is not the file that the checkpoint knew: continuing after its %d rows up to "
+                "step %d.",
+                self.path,
+                len(kept),
+                self._step,
+            )
+
+    def after_fork(self) -> None:
+        """Drop the parent's rows; it writes them itself."""
+        self._rows.clear()
+
+    def how_to_view(self) -> str:
+        """Return the path of the file."""
+        return str(self.path)
+
+    def _beside(self, folder: str, name: str, step: int, suffix: str) -> Path:
+        return self.path.parent / folder / media.file_name(name, step, suffix)
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush()
+        return self.__dict__
+
+    def __repr__(self) -> str:
+        return f"csv: {self.path}"
+
+
+def read_csv(path: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """Read a metrics file.
+
+    A last line without its line end (the run is writing, or was killed) is left out.
+
+    Args:
+        path: The CSV file, or the directory that holds it as `metrics.csv`.
+
+    Returns:
+        For each metric, in order of first appearance, its `(step, value)` pairs in file order.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: The file is not a metrics file.
+    """
+    path = Path(path)
+    if path.is_dir():
+        path = path / "metrics.csv"
+    series: dict[str, list[tuple[int, float]]] = {}
+    for number, row in enumerate(csv.reader(_rows(path)), start=2):
+        try:
+            step, name, value = row
+            series.setdefault(name, []).append((int(step), float(value)))
+        except ValueError as error:
+            raise ValueError(f"{path}, line {number}: {row} is not 'step,name,value'") from error
+    return series
+
+
+def _rows(path: Path) -> list[str]:
+    """Whole lines of a metrics file, without the header."""
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *rows = file.readlines() or [HEADER]
+    if header != HEADER:
+        if HEADER.startswith(header):  # killed while writing its very first line
+            return []
+        raise ValueError(f"{path} is not a metrics file: it does not begin with {HEADER.strip()!r}")
+    if rows and not rows[-1].endswith("\n"):
+        rows.pop()
+    return rows
+
+
+def _quote(name: str) -> str:
+    cell = io.StringIO()
+    csv.writer(cell, lineterminator="").writerow([name])
+    return cell.getvalue()
+
+
+def _write(path: Path, content: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(content)

@@ -1,0 +1,183 @@
+"""`get_logger`, `generate_exp_name`, and `as_logger` for what users bring."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import ConfigError
+from .adapter import LoggerSink
+from .background import BackgroundSink
+from .logger import Logger
+from .sink import Sink
+
+if TYPE_CHECKING:
+    from ..run_dir import RunDir
+
+
+def get_logger(
+    logger_type: str | Sequence[str] | None,
+    logger_name: str | Path | RunDir,
+    experiment_name: str,
+    *,
+    mlflow_kwargs: Mapping[str, Any] | None = None,
+    wandb_kwargs: Mapping[str, Any] | None = None,
+) -> Logger | None:
+    """Make a logger, or several at once.
+
+    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `mlflow.db` with
+    `mlflow_artifacts/`, `wandb/`. Each destination is written by a thread of its own.
+
+    Args:
+        logger_type: `csv`, `tensorboard`, `mlflow` or `wandb`, or a sequence of these. None or
+            empty for no logger.
+        logger_name: The directory of the logs; the run's directory is `experiment_name` in it. Or a
+            `RunDir`, which is the run's directory itself.
+        experiment_name: Name of the run. With a `RunDir`, name of the experiment: MLflow's
+            experiment and W&B's project.
+        mlflow_kwargs: Further arguments of `MLflowSink`: `tracking_uri`, `artifact_location`,
+            `tags`, `run_id`, `experiment`, `run_name`.
+        wandb_kwargs: Further arguments of `WandbSink` and `wandb.init`: `offline`, `id`, `project`,
+            `entity`, `group`, `tags`, `settings`, …
+
+    Returns:
+        The logger, or `None` if none is asked for.
+
+    Raises:
+        ConfigError: An unknown or repeated `logger_type`.
+        ModuleNotFoundError: The package behind `mlflow` or `wandb` is not installed.
+    """
+    from ..run_dir import RunDir  # it imports this package
+
+    kinds = [logger_type] if isinstance(logger_type, str) else list(logger_type or ())
+    kinds = [kind for kind in kinds if kind]
+    if not kinds:
+        return None
+    if isinstance(logger_name, RunDir):
+        place = _Place(logger_name.path, experiment_name, logger_name.path.name)
+    else:
+        directory = Path(logger_name)
+        place = _Place(
+            directory / experiment_name, directory.absolute().name or "runs", experiment_name
+        )
+    kwargs = {"mlflow": dict(mlflow_kwargs or {}), "wandb": dict(wandb_kwargs or {})}
+    for number, kind in enumerate(kinds):
+        if kind not in _SINKS:
+            raise ConfigError(_unknown(kind))
+        if kind in kinds[:number]:
+            raise ConfigError(f"logger {kind!r} is given twice")
+        _need(kind)
+    sinks = {kind: BackgroundSink(_SINKS[kind](place, **kwargs.get(kind, {}))) for kind in kinds}
+    return Logger(sinks, exp_name=experiment_name, log_dir=str(place.directory))
+
+
+def as_logger(logger: Any) -> Logger:
+    """Make a `Logger` of what a user has.
+
+    Args:
+        logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
+            what else of TorchRL's methods it has is used too.
+
+    Raises:
+        TypeError: None of these.
+    """
+    if isinstance(logger, Logger):
+        return logger
+    if isinstance(logger, Sink):
+        return Logger({logger.name: logger})
+    if not callable(getattr(logger, "log_scalar", None)):
+        raise TypeError(
+            "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
+            f"torchrl.record.loggers have; {logger!r} has none"
+        )
+    sink = LoggerSink(logger)
+    return Logger(
+        {sink.name: sink},
+        exp_name=str(getattr(logger, "exp_name", "")),
+        log_dir=str(getattr(logger, "log_dir", "")),
+    )
+
+
+def as_loggers(loggers: Any) -> list[Logger]:
+    """Make a list of `Logger`s of none (`None`), one, or a list or tuple of them.
+
+    Raises:
+        TypeError: Something that is no logger; see `as_logger`.
+    """
+    if loggers is None:
+        return []
+    many = loggers if isinstance(loggers, (list, tuple)) else [loggers]
+    return [as_logger(logger) for logger in many]
+
+
+def generate_exp_name(model_name: str, experiment_name: str) -> str:
+    """Make a name that no other run has: model, experiment, 8 random hex digits, date and time.
+
+    >>> generate_exp_name("ppo", "cartpole")  # doctest: +SKIP
+    'ppo_cartpole_1f0c9a2e_25_03_14-15_09_26'
+    """
+    now = datetime.now().strftime("%y_%m_%d-%H_%M_%S")
+    return f"{model_name}_{experiment_name}_{uuid.uuid4().hex[:8]}_{now}"
+
+
+class _Place:
+    """Where a run's logs go and what they are called."""
+
+    def __init__(self, directory: Path, experiment: str, run: str) -> None:
+        self.directory = directory
+        self.experiment = experiment
+        self.run = run
+
+
+def _csv(place: _Place) -> Sink:
+    from .csv import CSVSink
+
+    return CSVSink(place.directory / "metrics.csv")
+
+
+def _tensorboard(place: _Place) -> Sink:
+    from .tensorboard import TensorBoardSink
+
+    return TensorBoardSink(place.directory / "tensorboard", place.run)
+
+
+def _mlflow(place: _Place, **kwargs: Any) -> Sink:
+    from .mlflow import MLflowSink
+
+    names = {"experiment": place.experiment, "run_name": place.run}
+    return MLflowSink(place.directory, **{**names, **kwargs})
+
+
+def _wandb(place: _Place, **kwargs: Any) -> Sink:
+    from .wandb import WandbSink
+
+    names = {"project": place.experiment, "run_name": place.run}
+    return WandbSink(place.directory, **{**names, **kwargs})
+
+
+_SINKS: Final[Mapping[str, Callable[..., Sink]]] = {
+    "csv": _csv,
+    "tensorboard": _tensorboard,
+    "mlflow": _mlflow,
+    "wandb": _wandb,
+}
+
+
+def _unknown(kind: str) -> str:
+    near = difflib.get_close_matches(kind, _SINKS, n=2, cutoff=0.5)
+    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
+    return f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}."
+
+
+def _need(kind: str) -> None:
+    if importlib.util.find_spec(kind) is None:
+        raise ModuleNotFoundError(
+            f"logger {kind!r} needs a package that is not installed: "
+            f"pip install 'hooktrainer[{kind}]'",
+            name=kind,
+        )

@@ -1,0 +1,80 @@
+"""Configurations as plain, nested Python values: what YAML, JSON and every logger can hold."""
+
+from __future__ import annotations
+
+import dataclasses
+from argparse import Namespace
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import PurePath
+from types import BuiltinFunctionType, FunctionType, SimpleNamespace
+from typing import Any
+
+
+def to_plain(config: Any) -> dict[str, Any]:
+    """Turn a configuration into nested dicts and lists of `None`, bool, int, float and str.
+
+    Paths, devices, dtypes and other objects become their `str`, enum members their name, classes
+    and functions their dotted name, arrays and tensors lists.
+
+    Args:
+        config: A dataclass instance, a mapping (a Hydra or OmegaConf config too), or any object
+            with attributes, such as an `argparse.Namespace`.
+
+    Raises:
+        TypeError: `config` is none of these.
+    """
+    plain = _plain(config)
+    if not isinstance(plain, dict):
+        if isinstance(config, type) or not hasattr(config, "__dict__"):
+            raise TypeError(
+                f"a configuration is a dataclass instance, a mapping or an object with "
+                f"attributes, not {config!r}"
+            )
+        plain = _plain(vars(config))
+    return plain
+
+
+def flatten(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Join the keys of nested dicts with dots: `{"optim": {"lr": 1}}` becomes `{"optim.lr": 1}`."""
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def to_yaml(config: Mapping[str, Any]) -> str:
+    """Write a plain configuration as YAML, in its own order."""
+    import yaml
+
+    return str(yaml.safe_dump(dict(config), sort_keys=False, allow_unicode=True))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return value.name
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, (Namespace, SimpleNamespace)):
+        return _plain(vars(value))
+    if isinstance(value, (set, frozenset)):
+        return [_plain(item) for item in sorted(value, key=str)]
+    if isinstance(value, (list, tuple)) or type(value).__name__ == "ListConfig":
+        return [_plain(item) for item in value]
+    if isinstance(value, PurePath):
+        return str(value)
+    if isinstance(value, (type, FunctionType, BuiltinFunctionType)):
+        return f"{value.__module__}.{value.__qualname__}"
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    for base in (bool, int, float, str):
+        if isinstance(value, base):
+            return base(value)
+    return str(value)

@@ -1,0 +1,281 @@
+"""`Logger`: what a training loop talks to."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final
+
+import numpy as np
+
+from . import media
+from .background import BackgroundSink
+from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
+from .hparams import to_plain
+from .sink import STATUSES, GuardedSink, Sink, log
+
+_DEFAULT_BINS: Final = 64
+
+
+class Logger:
+    """Checks what is logged and gives it to every sink.
+
+    The methods are those of TorchRL's `Logger`, so that it serves wherever TorchRL takes one, such
+    as in `VideoRecorder`. What is wrong with a *call* (a metric that is no number, a film of the
+    wrong shape) raises at once; what is wrong with a *sink* (a full disk, a server that is gone) is
+    reported once and ends the use of that sink, not the run.
+
+    `step` counts environment frames. Where it is left out, the values of a metric are numbered
+    0, 1, 2, … A closed logger continues at the next call. Loggers pickle; log to one from one
+    process only.
+
+    Args:
+        sinks: Where to write, by name. May be empty. Each is guarded, see `GuardedSink`.
+        exp_name: Name of the experiment or run.
+        log_dir: Directory of the logs.
+    """
+
+    def __init__(self, sinks: Mapping[str, Sink], *, exp_name: str = "", log_dir: str = "") -> None:
+        self.exp_name = exp_name
+        self.log_dir = log_dir
+        self.sinks = {
+            name: sink if isinstance(sink, (GuardedSink, BackgroundSink)) else GuardedSink(sink)
+            for name, sink in sinks.items()
+        }
+        self._counts: dict[str, int] = {}
+
+    def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
+        """Log one number.
+
+        Args:
+            name: Name of the metric, such as `train/reward`.
+            value: A number, or a tensor or array of one element.
+            step: Environment frames so far.
+
+        Raises:
+            TypeError: `value` is not one number.
+            ValueError: `name` is empty or has a line break.
+        """
+        step = self._count(name) if step is None else _as_step(step)
+        self._write(Scalars({_as_name(name): _as_float(name, value)}, step))
+
+    def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Log several numbers of one step: one record, one trip to each sink.
+
+        Raises:
+            TypeError: A value is not one number.
+            ValueError: A name is empty or has a line break.
+        """
+        if step is None:
+            for name, value in metrics.items():
+                self.log_scalar(name, value)
+        elif metrics:
+            values = {_as_name(name): _as_float(name, value) for name, value in metrics.items()}
+            self._write(Scalars(values, _as_step(step)))
+
+    def log_metrics(
+        self, metrics: Any, step: int | None = None, *, keys_sep: str = "/"
+    ) -> dict[str, float]:
+        """Log a dict or TensorDict of numbers, the keys of nested ones joined.
+
+        Args:
+            metrics: A mapping or a TensorDict, nested or not.
+            step: Environment frames so far.
+            keys_sep: What to put between the keys of nested entries.
+
+        Returns:
+            The names and numbers that were logged.
+        """
+        values = _flat_metrics(metrics, keys_sep, "")
+        self.log_scalars(values, step)
+        return values
+
+    def log_hparams(self, cfg: Any) -> None:
+        """Log the configuration of the run.
+
+        Args:
+            cfg: A mapping, dataclass instance or object with attributes, nested or not.
+
+        Raises:
+            TypeError: `cfg` is none of these.
+        """
+        self._write(HParams(to_plain(cfg), 0))
+
+    def log_text(self, name: str, text: str, step: int | None = None) -> None:
+        """Log a text, rendered as Markdown where the sink can."""
+        self._write(Text(_as_name(name), str(text), self._resolve(name, step)))
+
+    def log_image(self, name: str, image: Any, step: int | None = None) -> None:
+        """Log a picture: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels.
+
+        Raises:
+            ValueError: Another shape or dtype.
+        """
+        pixels = media.as_image(name, image)
+        self._write(Image(_as_name(name), pixels, self._resolve(name, step)))
+
+    def log_video(
+        self, name: str, video: Any, step: int | None = None, *, fps: float | None = None
+    ) -> None:
+        """Log a film: uint8 `[N, T, C, H, W]` or `[T, C, H, W]` with 1 or 3 channels.
+
+        The frames are copied at once and encoded later, as animated GIF, by the sink's thread.
+
+        Args:
+            name: Name of the film.
+            video: The frames. N films are shown side by side.
+            step: Environment frames so far.
+            fps: Frames per second; 30 if not given.
+
+        Raises:
+            ValueError: Another shape or dtype, or `fps` is not positive.
+        """
+        if fps is not None and not fps > 0:
+            raise ValueError(f"fps of video {name!r} must be positive, not {fps!r}")
+        frames = media.as_video(name, video)
+        self._write(Video(_as_name(name), frames, self._resolve(name, step), fps))
+
+    def log_histogram(
+        self, name: str, data: Any, step: int | None = None, *, bins: int | None = None
+    ) -> None:
+        """Log how values are spread.
+
+        Args:
+            name: Name of the histogram.
+            data: A tensor, array or sequence of numbers of any shape. Values that are not finite
+                are left out; if none is left, nothing is logged.
+            step: Environment frames so far.
+            bins: Number of bins; 64 if not given.
+        """
+        if hasattr(data, "detach"):
+            data = data.detach().double()
+        values = np.array(media.as_array(data), dtype=np.float64).ravel()
+        values = values[np.isfinite(values)]
+        step = self._resolve(name, step)
+        if values.size:
+            self._write(Histogram(_as_name(name), values, step, bins or _DEFAULT_BINS))
+
+    def flush(self) -> None:
+        """Wait until everything logged so far is written.
+
+        There is no need to call this in a loop: sinks write by themselves, twice a second.
+        """
+        for sink in self.sinks.values():
+            sink.flush()
+
+    def close(self, status: str = "finished") -> None:
+        """Write everything and close every sink; calling it again changes nothing.
+
+        Args:
+            status: How the run ended: `finished`, `stopped`, `interrupted` or `failed`.
+
+        Raises:
+            ValueError: Another status.
+        """
+        if status not in STATUSES:
+            raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
+        for sink in self.sinks.values():
+            sink.close(status)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where every sink stands, once everything logged so far is written."""
+        state = {
+            "counts": dict(self._counts),
+            "sinks": {name: sink.state_dict() for name, sink in self.sinks.items()},
+        }
+        for sink in self.sinks.values():
+            sink.sync()
+        return state
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue where a checkpoint left off; what was logged after it is taken back.
+
+        A sink that the checkpoint does not know starts here. One that only the checkpoint knows is
+        named in a warning.
+        """
+        self._counts = dict(state_dict["counts"])
+        saved = state_dict["sinks"]
+        for name, sink in self.sinks.items():
+            if name in saved:
+                sink.load_state_dict(saved[name])
+        if missing := [name for name in saved if name not in self.sinks]:
+            log.warning(
+                "The checkpoint logged to %s too, which this run does not continue.",
+                ", ".join(missing),
+            )
+
+    @property
+    def failures(self) -> dict[str, BaseException]:
+        """The sinks that failed, and why."""
+        return {name: sink.failure for name, sink in self.sinks.items() if sink.failure is not None}
+
+    def how_to_view(self) -> dict[str, str]:
+        """For each sink, the command or path that shows what was logged."""
+        return {name: sink.how_to_view() for name, sink in self.sinks.items()}
+
+    def _write(self, event: Event) -> None:
+        for sink in self.sinks.values():
+            sink.write(event)
+
+    def _resolve(self, name: str, step: int | None) -> int:
+        return self._count(name) if step is None else _as_step(step)
+
+    def _count(self, name: str) -> int:
+        count = self._counts.get(name, 0)
+        self._counts[name] = count + 1
+        return count
+
+    def __enter__(self) -> Logger:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        interrupted = kind is not None and not issubclass(kind, Exception)
+        self.close("interrupted" if interrupted else "failed" if kind else "finished")
+
+    def __repr__(self) -> str:
+        return f"Logger({', '.join(map(repr, self.sinks.values()))})"
+
+
+def _as_name(name: str) -> str:
+    if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
+        raise ValueError(f"the name of a metric is a text of one line, not {name!r}")
+    return name
+
+
+def _as_step(step: int) -> int:
+    if type(step) is int:
+        return step
+    try:
+        return operator.index(step)
+    except TypeError:
+        raise TypeError(f"step counts frames and is an int, not {step!r}") from None
+
+
+def _as_float(name: str, value: Any) -> float:
+    if type(value) is float:
+        return value
+    try:
+        return float(value)
+    except (TypeError, ValueError, RuntimeError):
+        shape = f" of shape {list(value.shape)}" if hasattr(value, "shape") else ""
+        raise TypeError(
+            f"metric {name!r} is a {type(value).__name__}{shape}; one number is needed "
+            "(for several, log their mean)"
+        ) from None
+
+
+def _flat_metrics(metrics: Any, separator: str, prefix: str) -> dict[str, float]:
+    values: dict[str, float] = {}
+    for key, value in metrics.items():
+        name = f"{prefix}{key}"
+        if hasattr(value, "items"):
+            values.update(_flat_metrics(value, separator, f"{name}{separator}"))
+        else:
+            values[name] = _as_float(name, value)
+    return values

@@ -1,0 +1,145 @@
+"""Pictures and films: checked, copied, and encoded with Pillow alone."""
+
+from __future__ import annotations
+
+import io
+import re
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+DEFAULT_FPS: Final = 30.0
+_PALETTE_PIXELS: Final = 1 << 18
+
+
+def as_array(data: Any) -> NDArray[Any]:
+    """Return a tensor (on any device), array or sequence as a NumPy array, perhaps shared."""
+    if hasattr(data, "detach"):
+        data = data.detach().cpu()
+    return np.asarray(data)
+
+
+def as_image(name: str, image: Any) -> NDArray[np.uint8]:
+    """Check a picture and copy it.
+
+    Args:
+        name: What to call it in an error.
+        image: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with C = 1 or 3.
+
+    Returns:
+        uint8 `[H, W, C]`.
+
+    Raises:
+        ValueError: Another shape or dtype.
+    """
+    array = as_array(image)
+    _check_uint8("image", name, array)
+    if array.ndim == 2:
+        array = array[..., None]
+    elif array.ndim == 3 and array.shape[0] in (1, 3):
+        array = array.transpose(1, 2, 0)
+    if array.ndim != 3 or array.shape[-1] not in (1, 3) or array.size == 0:
+        raise ValueError(
+            f"image {name!r} has shape {list(np.shape(image))}; [H, W], [C, H, W] or [H, W, C] "
+            "with 1 or 3 channels is needed"
+        )
+    return _private(array, source=image)
+
+
+def as_video(name: str, video: Any) -> NDArray[np.uint8]:
+    """Check a film and copy it; several films are put side by side.
+
+    Args:
+        name: What to call it in an error.
+        video: uint8 `[N, T, C, H, W]` or `[T, C, H, W]` with C = 1 or 3.
+
+    Returns:
+        uint8 `[T, H, N * W, C]`.
+
+    Raises:
+        ValueError: Another shape or dtype.
+    """
+    array = as_array(video)
+    _check_uint8("video", name, array)
+    if array.ndim == 4:
+        array = array[None]
+    if array.ndim != 5 or array.shape[2] not in (1, 3) or array.size == 0:
+        raise ValueError(
+            f"video {name!r} has shape {list(np.shape(video))}; [N, T, C, H, W] or [T, C, H, W] "
+            "with 1 or 3 channels is needed"
+        )
+    films, time, channels, height, width = array.shape
+    tiled = array.transpose(1, 3, 0, 4, 2).reshape(time, height, films * width, channels)
+    return _private(tiled, source=video)
+
+
+def png(pixels: NDArray[np.uint8]) -> bytes:
+    """Encode a picture, uint8 `[H, W, C]`, as PNG."""
+    out = io.BytesIO()
+    _picture(pixels).save(out, "PNG")
+    return out.getvalue()
+
+
+def gif(frames: NDArray[np.uint8], fps: float | None = None) -> bytes:
+    """Encode a film, uint8 `[T, H, W, C]`, as an endless animated GIF.
+
+    One palette of 256 colours, taken from pixels all over the film, serves all frames: several
+    times as fast as a palette a frame.
+
+    Args:
+        frames: The film.
+        fps: Frames per second, 30 if `None`. GIF counts in hundredths of a second.
+    """
+    from PIL import Image
+
+    pictures = [_picture(frame) for frame in frames]
+    if frames.shape[-1] == 3:
+        pixels = frames.reshape(-1, 3)
+        stride = len(pixels) // _PALETTE_PIXELS | 1  # odd, so that it does not walk down a column
+        palette = _picture(np.ascontiguousarray(pixels[None, ::stride])).quantize(256)
+        no_dither = Image.Dither.NONE
+        pictures = [picture.quantize(palette=palette, dither=no_dither) for picture in pictures]
+    out = io.BytesIO()
+    pictures[0].save(
+        out,
+        "GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        duration=max(round(100 / (fps or DEFAULT_FPS)), 1) * 10,
+        loop=0,
+        optimize=False,
+    )
+    return out.getvalue()
+
+
+def file_name(name: str, step: int, suffix: str) -> PurePosixPath:
+    """Turn a metric name into a relative path that stays where it is put.
+
+    >>> file_name("eval/policy", 1200, ".gif")
+    PurePosixPath('eval/policy_000000001200.gif')
+    """
+    parts = [re.sub(r"[^\w.=-]", "_", part) for part in name.split("/")]
+    parts = [part for part in parts if part.strip(".")] or ["unnamed"]
+    return PurePosixPath(*parts[:-1], f"{parts[-1]}_{step:012d}{suffix}")
+
+
+def _picture(pixels: NDArray[np.uint8]) -> Any:
+    from PIL import Image
+
+    return Image.fromarray(pixels[..., 0] if pixels.shape[-1] == 1 else pixels)
+
+
+def _private(array: NDArray[np.uint8], source: Any) -> NDArray[np.uint8]:
+    """Copy, unless rearranging has copied already: a film can take hundreds of megabytes."""
+    array = np.ascontiguousarray(array)
+    return array.copy() if np.may_share_memory(array, as_array(source)) else array
+
+
+def _check_uint8(kind: str, name: str, array: NDArray[Any]) -> None:
+    if array.dtype != np.uint8:
+        raise ValueError(
+            f"{kind} {name!r} has dtype {array.dtype}; uint8 in 0 … 255 is needed "
+            "(for floats in 0 … 1: `(255 * x).to(torch.uint8)`)"
+        )

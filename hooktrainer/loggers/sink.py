@@ -1,0 +1,211 @@
+"""`Sink`: where records end up. One class per kind of destination, and `GuardedSink` around any."""
+
+from __future__ import annotations
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
+
+log = logging.getLogger(__name__)
+
+STATUSES: Final = ("finished", "stopped", "interrupted", "failed")
+"""How a run can end, as `run.json` calls it."""
+
+
+class Sink(ABC):
+    """Base class of logger back ends.
+
+    A sink opens its destination at the first write, not in its constructor, so that
+    `load_state_dict` can still move it back to where a checkpoint left it. After `close` the next
+    write opens it again and continues.
+
+    Subclasses implement `write_scalars` and whatever else the destination can hold. What it cannot
+    hold is reported once and skipped. One thread at a time uses a sink.
+    """
+
+    name: str = "sink"
+
+    def __init__(self) -> None:
+        self._refused: set[type] = set()
+
+    def write(self, event: Event) -> None:
+        """Write one record."""
+        if isinstance(event, Scalars):
+            self.write_scalars(event)
+        elif isinstance(event, Video):
+            self.write_video(event)
+        elif isinstance(event, Image):
+            self.write_image(event)
+        elif isinstance(event, Histogram):
+            self.write_histogram(event)
+        elif isinstance(event, Text):
+            self.write_text(event)
+        else:
+            self.write_hparams(event)
+
+    @abstractmethod
+    def write_scalars(self, event: Scalars) -> None:
+        """Write the metric values of one step."""
+
+    def write_hparams(self, event: HParams) -> None:
+        """Write the configuration. Writing the same one again changes nothing."""
+        self._refuse(event)
+
+    def write_text(self, event: Text) -> None:
+        """Write a text."""
+        self._refuse(event)
+
+    def write_image(self, event: Image) -> None:
+        """Write a picture."""
+        self._refuse(event)
+
+    def write_video(self, event: Video) -> None:
+        """Write a film."""
+        self._refuse(event)
+
+    def write_histogram(self, event: Histogram) -> None:
+        """Write a histogram."""
+        self._refuse(event)
+
+    @abstractmethod
+    def flush(self) -> None:
+        """Hand everything written so far to the operating system or the server."""
+
+    def sync(self) -> None:
+        """Make what was flushed survive a power loss, where the destination is a local file."""
+        self.flush()
+
+    @abstractmethod
+    def close(self, status: str = "finished") -> None:
+        """Flush, record how the run ended (one of `STATUSES`) and release the destination."""
+
+    @abstractmethod
+    def state_dict(self) -> dict[str, Any]:
+        """Position in the destination, as plain Python values."""
+
+    @abstractmethod
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue at a saved position; what was written after it must not appear twice."""
+
+    def after_fork(self) -> None:  # noqa: B027  (most sinks have nothing to do)
+        """Forget, in a forked child, buffers and handles that belong to the parent."""
+
+    def how_to_view(self) -> str:
+        """Return a command or path that shows what was logged."""
+        return ""
+
+    def _refuse(self, event: Event) -> None:
+        if type(event) not in self._refused:
+            self._refused.add(type(event))
+            log.warning(
+                "Logger %r cannot hold what log_%s gives it: left out of it.",
+                self.name,
+                type(event).__name__.lower(),
+            )
+
+
+class GuardedSink(Sink):
+    """Keeps a failing sink from ending the run.
+
+    The first exception is reported with its reason; from then on the sink is left alone. `failure`
+    holds that exception, or `None`.
+    """
+
+    def __init__(self, sink: Sink) -> None:
+        super().__init__()
+        self.sink = sink
+        self.name = sink.name
+        self.failure: BaseException | None = None
+        self._step = 0
+
+    def write(self, event: Event) -> None:
+        """Write one record, unless the sink has failed."""
+        if self.failure is None:
+            self._step = event.step
+            try:
+                self.sink.write(event)
+            except Exception as error:
+                self.disable(error)
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Write the metric values of one step, unless the sink has failed."""
+        self.write(event)
+
+    def flush(self) -> None:
+        """Flush, unless the sink has failed."""
+        self._attempt(self.sink.flush)
+
+    def sync(self) -> None:
+        """Sync, unless the sink has failed."""
+        self._attempt(self.sink.sync)
+
+    def close(self, status: str = "finished") -> None:
+        """Close the sink; one that has failed is closed too, whatever it says."""
+        try:
+            self.sink.close(status)
+        except Exception as error:
+            self.disable(error)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Position of the last good write; after a failure too."""
+        self.flush()
+        try:
+            return self.sink.state_dict()
+        except Exception as error:
+            self.disable(error)
+            return {}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue at a saved position; this gives a failed sink another chance."""
+        self.failure = None
+        if state_dict:
+            self._attempt(lambda: self.sink.load_state_dict(state_dict))
+
+    def after_fork(self) -> None:
+        """Forget what belongs to the parent process."""
+        self.sink.after_fork()
+
+    def how_to_view(self) -> str:
+        """Return a command or path that shows what was logged."""
+        return self.sink.how_to_view()
+
+    def disable(self, error: BaseException) -> None:
+        """Report `error`, the first time, and leave the sink alone from now on."""
+        if self.failure is None:
+            self.failure = error
+            log.error(
+                "Logger %r failed and is switched off; training goes on, but what is logged from "
+                "step %d on may be missing from it. Reason: %s: %s",
+                self.name,
+                self._step,
+                type(error).__name__,
+                error,
+            )
+
+    def _attempt(self, action: Callable[[], None]) -> None:
+        if self.failure is None:
+            try:
+                action()
+            except Exception as error:
+                self.disable(error)
+
+    def __repr__(self) -> str:
+        return repr(self.sink)
+
+
+def set_aside(paths: list[Path]) -> None:
+    """Move files of an earlier run, all in one directory, to `previous_<n>/` below it."""
+    if not paths:
+        return
+    parent = paths[0].parent
+    number = 1
+    while (folder := parent / f"previous_{number}").exists():
+        number += 1
+    folder.mkdir()
+    for path in paths:
+        path.rename(folder / path.name)
+    log.warning("%s holds an earlier run's log: moved to %s.", parent, folder)

@@ -1,0 +1,299 @@
+"""TensorBoard event files that can be taken back to a checkpoint.
+
+A run writes one stream of events, cut into segments: one file for each process that wrote to it.
+On resume the segment that the checkpoint names is cut to the saved length, later ones are emptied,
+and a new one is begun. So the files on disk hold every step once. A TensorBoard that has already
+read beyond the checkpoint drops what it had read when the *new* file begins (its fast loader by
+the steps going back, the other one by the session mark); had events been written again to a file
+that it is reading, it would be stuck in mid-record.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from . import media
+from .append_file import AppendFile
+from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .hparams import flatten, to_yaml
+from .sink import Sink, log, set_aside
+
+_MARK: Final = ".hooktrainer."
+_BUFFER_BYTES: Final = 1 << 18
+
+
+class TensorBoardSink(Sink):
+    """Writes TensorBoard event files.
+
+    The values of one step go into one event. TensorBoard keeps scalars in single precision. Films
+    are animated GIFs in an image summary, which TensorBoard's page plays. The configuration appears
+    as text under `config` and in the HParams page.
+
+    Args:
+        directory: Where the event files go. Those of an earlier run found there, if no position is
+            loaded before the first write, are moved to `previous_<n>/`, where TensorBoard shows
+            them as a run of their own.
+        run_name: The name of the run in the HParams page.
+    """
+
+    name = "tensorboard"
+
+    def __init__(self, directory: Path, run_name: str = "run") -> None:
+        super().__init__()
+        self.directory = directory
+        self.run_name = run_name
+        self._stream = f"{int(time.time()):010d}"
+        self._segment = -1
+        self._file: AppendFile | None = None
+        self._position = {"segment": -1, "bytes": 0, "crc32": 0}
+        self._pending = io.BytesIO()
+        self._started = False
+        self._purge_from: int | None = None
+        self._step = 0
+        self._config: str | None = None
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Write the values of one step as one event."""
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        make = Summary.Value
+        self._add(
+            [make(tag=name, simple_value=value) for name, value in event.values.items()], event.step
+        )
+
+    def write_hparams(self, event: HParams) -> None:
+        """Write the configuration as text and for the HParams page, unless it is the last one."""
+        from tensorboard.plugins.hparams.summary_v2 import hparams_pb
+
+        config = to_yaml(event.config)
+        if config == self._config:
+            return
+        self._config = config
+        known = {
+            name: value if isinstance(value, (bool, int, float, str)) else str(value)
+            for name, value in flatten(event.config).items()
+        }
+        self._add_text("config", f"```yaml\n{config}```", event.step)
+        self._add(hparams_pb(known, trial_id=self.run_name).value, event.step)
+
+    def write_text(self, event: Text) -> None:
+        """Write a text; TensorBoard renders Markdown."""
+        self._add_text(event.name, event.text, event.step)
+
+    def write_image(self, event: Image) -> None:
+        """Write a picture as PNG."""
+        self._add_picture(event.name, media.png(event.pixels), event.pixels.shape, event.step)
+
+    def write_video(self, event: Video) -> None:
+        """Write a film as animated GIF."""
+        gif = media.gif(event.frames, event.fps)
+        self._add_picture(event.name, gif, event.frames.shape[1:], event.step)
+
+    def write_histogram(self, event: Histogram) -> None:
+        """Write a histogram."""
+        from torch.utils.tensorboard import summary
+
+        make: Any = summary.histogram
+        self._add(make(event.name, event.values, event.bins).value, event.step)
+
+    def flush(self) -> None:
+        """Write the events gathered so far."""
+        data = self._pending.getvalue()
+        if not data:
+            return
+        self._pending = io.BytesIO()
+        if self._file is None:
+            self._file = self._next_segment()
+        self._file.write(data)
+        self._position = {
+            "segment": self._segment,
+            "bytes": self._file.size,
+            "crc32": self._file.crc32,
+        }
+
+    def sync(self) -> None:
+        """Flush to the disk."""
+        self.flush()
+        if self._file is not None:
+            self._file.sync()
+
+    def close(self, status: str = "finished") -> None:
+        """Write the events gathered so far and close the file."""
+        try:
+            self.flush()
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Stream, segment, length and CRC-32 of the current file, and the last step."""
+        self.flush()
+        return {
+            "stream": self._stream,
+            **self._position,
+            "step": self._step,
+            "config": self._config,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Cut the stream back to the saved position.
+
+        If the files do not begin with what was saved (one lost its end with the power, or was
+        removed), the events up to the saved step are kept instead, and that is reported.
+        """
+        if self._file is not None:
+            self._file.close()
+        self._file, self._pending, self._started = None, io.BytesIO(), True
+        self._stream = state_dict["stream"]
+        self._step = state_dict["step"]
+        self._config = state_dict["config"]
+        self._position = {key: state_dict[key] for key in ("segment", "bytes", "crc32")}
+        segment = self._position["segment"]
+        self._purge_from = self._step + 1 if segment >= 0 else 0
+        found = self._segments()
+        self._segment = max([segment, *found])
+        cut = AppendFile(self._path(segment))
+        exact = segment < 0 or cut.rewind(self._position["bytes"], self._position["crc32"])
+        for number, path in found.items():
+            if number > segment or path.stat().st_size == 0:
+                _empty(path)
+            elif not exact:
+                AppendFile(path).replace(_events_up_to(path.read_bytes(), self._step))
+        if not exact:
+            log.warning(
+                "%s does not hold what the checkpoint knew: continuing after the events up to "
+                "step %d that are there.",
+                self.directory,
+                self._step,
+            )
+
+    def after_fork(self) -> None:
+        """Drop the parent's events and leave its file to it."""
+        self._pending = io.BytesIO()
+        self._file = None
+
+    def how_to_view(self) -> str:
+        """Return the command that starts TensorBoard."""
+        return f"tensorboard --logdir {self.directory}"
+
+    def _add(self, values: Any, step: int) -> None:
+        from tensorboard.compat.proto.event_pb2 import Event
+        from tensorboard.compat.proto.summary_pb2 import Summary
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        event = Event(wall_time=time.time(), step=step, summary=Summary(value=values))
+        RecordWriter(self._pending).write(event.SerializeToString())
+        self._step = step
+        if self._pending.tell() >= _BUFFER_BYTES:
+            self.flush()
+
+    def _add_text(self, name: str, content: str, step: int) -> None:
+        from torch.utils.tensorboard import summary
+
+        make: Any = summary.text
+        self._add(make(name, content).value, step)
+
+    def _add_picture(self, name: str, encoded: bytes, shape: tuple[int, ...], step: int) -> None:
+        from tensorboard.compat.proto.summary_pb2 import Summary
+
+        height, width, channels = shape
+        image = Summary.Image(
+            height=height, width=width, colorspace=channels, encoded_image_string=encoded
+        )
+        self._add([Summary.Value(tag=name, image=image)], step)
+
+    def _next_segment(self) -> AppendFile:
+        from tensorboard.compat.proto.event_pb2 import Event, SessionLog
+        from tensorboard.summary.writer.record_writer import RecordWriter
+
+        if not self._started:
+            set_aside(sorted(self.directory.glob(f"events.out.tfevents.*{_MARK}*")))
+            self._started = True
+        header = io.BytesIO()
+        version = Event(wall_time=time.time(), file_version="brain.Event:2")
+        RecordWriter(header).write(version.SerializeToString())
+        if self._purge_from is not None:
+            mark = Event(
+                wall_time=time.time(),
+                step=self._purge_from,
+                session_log=SessionLog(status=SessionLog.START),
+            )
+            RecordWriter(header).write(mark.SerializeToString())
+        while True:
+            self._segment += 1
+            file = AppendFile(self._path(self._segment), exclusive=True)
+            try:
+                file.write(header.getvalue())
+            except FileExistsError:  # a copy of this logger, in another process, was first
+                continue
+            self._purge_from = None
+            return file
+
+    def _path(self, segment: int) -> Path:
+        return self.directory / f"events.out.tfevents.{self._stream}{_MARK}{segment:04d}"
+
+    def _segments(self) -> dict[int, Path]:
+        found = self.directory.glob(f"events.out.tfevents.{self._stream}{_MARK}*")
+        return {int(path.name.rsplit(".", 1)[1]): path for path in sorted(found)}
+
+    def __getstate__(self) -> dict[str, Any]:
+        self.flush()
+        return {**self.__dict__, "_pending": io.BytesIO(), "_file": None}
+
+    def __repr__(self) -> str:
+        return f"tensorboard: {self.directory}"
+
+
+def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
+    """Read every scalar below a directory's event files, without sampling or purging.
+
+    A record torn by a kill ends the reading of its file.
+
+    Returns:
+        For each tag, in order of first appearance, its `(step, value)` pairs in the order written.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    series: dict[str, list[tuple[int, float]]] = {}
+    for path in sorted(Path(directory).glob("events.out.tfevents.*")):
+        for record in _records(path.read_bytes()):
+            event = Event.FromString(_payload(record))
+            for value in event.summary.value:
+                if value.HasField("simple_value"):
+                    series.setdefault(value.tag, []).append((event.step, value.simple_value))
+    return series
+
+
+def _records(data: bytes) -> Iterator[bytes]:
+    """Whole records (8 bytes of length, 4 of CRC, the payload, 4 of CRC) of an event file."""
+    start = 0
+    while start + 12 <= len(data):
+        end = start + 16 + int(struct.unpack_from("<Q", data, start)[0])
+        if end > len(data):
+            return
+        yield data[start:end]
+        start = end
+
+
+def _payload(record: bytes) -> bytes:
+    return record[12:-4]
+
+
+def _events_up_to(data: bytes, step: int) -> bytes:
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    return b"".join(r for r in _records(data) if Event.FromString(_payload(r)).step <= step)
+
+
+def _empty(path: Path) -> None:
+    # Emptied rather than removed, since TensorBoard's slow loader stops at a file that vanishes;
+    # the next resume removes it.
+    if path.stat().st_size:
+        AppendFile(path).rewind(0, 0)
+    else:
+        path.unlink()

@@ -1,0 +1,170 @@
+"""Weights & Biases runs, online or offline."""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from . import media
+from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .sink import Sink, log
+from .wandb_file import last_steps, wait_for_end
+
+_EXIT_CODE: Final = {"finished": 0, "stopped": 0, "interrupted": 255, "failed": 1}
+
+
+class WandbSink(Sink):
+    """Writes to one Weights & Biases run, the same one after a resume.
+
+    Every row carries its step as the metric `step`, against which all others are drawn. W&B cannot
+    take rows back. So a resumed run reads, in the files that its earlier processes left in
+    `wandb/`, how far each metric came, and does not write those steps again.
+
+    Args:
+        directory: Directory of the run; W&B makes `wandb/` in it.
+        project: The W&B project.
+        run_name: The name of the run.
+        id: Id of an existing run to continue. A new one is made up by default.
+        offline: Keep everything on disk, for `wandb sync` later. `None` leaves it to `WANDB_MODE`.
+        **init: Further arguments of `wandb.init`, such as `entity`, `group`, `tags`, `settings`.
+    """
+
+    name = "wandb"
+
+    def __init__(
+        self,
+        directory: Path,
+        project: str,
+        run_name: str,
+        *,
+        id: str | None = None,
+        offline: bool | None = None,
+        **init: Any,
+    ) -> None:
+        super().__init__()
+        self.directory = directory.absolute()
+        self.id = id or uuid.uuid4().hex[:8]
+        self._init = {
+            "project": re.sub(r"[/\\#?%:]", "_", project)[:128],
+            "name": run_name,
+            "resume": "allow",
+            "reinit": "create_new",
+            **({} if offline is None else {"mode": "offline" if offline else "online"}),
+            **init,
+        }
+        mode = self._init.get("mode") or os.environ.get("WANDB_MODE") or "online"
+        if mode == "online":
+            import wandb
+
+            wandb.login()  # here, where it may ask, and not from a writer thread in mid-training
+        self._run: Any = None
+        self._resumed = id is not None
+        self._already: dict[str, int] = {}
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Log the values of one step as one row."""
+        self._log(dict(event.values), event.step)
+
+    def write_hparams(self, event: HParams) -> None:
+        """Set the run's configuration."""
+        self._open().config.update(event.config, allow_val_change=True)
+
+    def write_text(self, event: Text) -> None:
+        """Log a text."""
+        self._log({event.name: event.text}, event.step)
+
+    def write_image(self, event: Image) -> None:
+        """Log a picture."""
+        import wandb
+
+        pixels = event.pixels[..., 0] if event.pixels.shape[-1] == 1 else event.pixels
+        self._log({event.name: wandb.Image(pixels)}, event.step)
+
+    def write_video(self, event: Video) -> None:
+        """Log a film as animated GIF."""
+        import wandb
+
+        gif = io.BytesIO(media.gif(event.frames, event.fps))
+        self._log({event.name: wandb.Video(gif, format="gif")}, event.step)
+
+    def write_histogram(self, event: Histogram) -> None:
+        """Log a histogram."""
+        import wandb
+
+        counts = np.histogram(event.values, bins=event.bins)
+        self._log({event.name: wandb.Histogram(np_histogram=counts)}, event.step)
+
+    def flush(self) -> None:
+        """Do nothing: rows are W&B's own process's as soon as they are logged."""
+
+    def close(self, status: str = "finished") -> None:
+        """Finish the run; its exit code is 0, 1 (failed) or 255 (interrupted)."""
+        if self._run is not None:
+            run, self._run = self._run, None
+            run.finish(exit_code=_EXIT_CODE[status])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The run's id."""
+        return {"id": self.id}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue the saved run."""
+        if self._run is not None:  # what it holds must be in its file before that is read
+            file = Path(self._run.dir).parent / f"run-{self.id}.wandb"
+            self.close("stopped")
+            wait_for_end(file)
+        self.id = state_dict["id"]
+        self._resumed = True
+
+    def after_fork(self) -> None:
+        """Leave the parent's run to it."""
+        self._run = None
+
+    def how_to_view(self) -> str:
+        """Return the run's address, or the command that uploads an offline run."""
+        return getattr(self._run, "url", None) or f"wandb sync {self.directory / 'wandb'}/*run-*"
+
+    def _open(self) -> Any:
+        if self._run is None:
+            import wandb
+
+            self.directory.mkdir(parents=True, exist_ok=True)
+            if self._resumed:
+                self._already = self._read_steps()
+            self._run = wandb.init(id=self.id, dir=str(self.directory), **self._init)
+            self._run.define_metric("step")
+            self._run.define_metric("*", step_metric="step")
+        return self._run
+
+    def _log(self, row: dict[str, Any], step: int) -> None:
+        run = self._open()
+        row = {name: value for name, value in row.items() if step > self._already.get(name, -1)}
+        if row:
+            run.log({"step": step, **row})
+
+    def _read_steps(self) -> dict[str, int]:
+        files = sorted(self.directory.glob(f"wandb/*run-*-{self.id}*/run-{self.id}.wandb"))
+        try:
+            return last_steps(files)
+        except Exception as error:  # the format is W&B's own affair
+            log.warning(
+                "W&B run %s is continued without knowing what it holds, so that steps after the "
+                "checkpoint may appear twice. Reason: %s: %s",
+                self.id,
+                type(error).__name__,
+                error,
+            )
+            return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_run": None}
+
+    def __repr__(self) -> str:
+        return f"wandb: {self.directory / 'wandb'}"

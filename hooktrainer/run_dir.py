@@ -1,0 +1,335 @@
+"""`RunDir`: the directory of one run, its `config.yaml` and its `run.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import shlex
+import subprocess
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime, timezone
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+from .loggers.hparams import to_plain, to_yaml
+
+STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
+"""What `status` in `run.json` can be."""
+
+_PACKAGES: Final = (
+    "torch",
+    "tensordict",
+    "torchrl",
+    "gymnasium",
+    "numpy",
+    "hooktrainer",
+)
+
+
+class RunDir:
+    """The directory of a run.
+
+    ```
+    <run>/
+      config.yaml      the options of the run
+      run.json         how it stands: status, frames, metrics, versions, commit, command line
+      metrics.csv      every metric, as rows step,name,value
+      tensorboard/     event files
+      checkpoints/     one directory a checkpoint
+    ```
+
+    The constructor only names the directory; `create` makes it. Wherever a path is expected, a
+    `RunDir` will do.
+
+    Args:
+        path: The directory.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        root: str | os.PathLike[str] = "runs",
+        resume: bool = False,
+    ) -> RunDir:
+        """Make the directory of a new run, or take up that of an old one.
+
+        `run.json` says `running` from then on.
+
+        Args:
+            path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
+                number behind it if another run has that name.
+            experiment: What is run.
+            seed: The run's seed.
+            root: Where the default directories are made.
+            resume: Continue the run that `path` holds.
+
+        Raises:
+            FileExistsError: `path` holds a run already and `resume` is false.
+            FileNotFoundError: `resume` is true and `path` holds no run.
+            ValueError: `resume` is true and there is no `path`.
+        """
+        if path is None:
+            if resume:
+                raise ValueError("resume=True needs the path of the run to continue")
+            run = cls(_make_new(Path(root) / experiment, seed))
+        else:
+            run = cls(path)
+            if resume:
+                run._check_resumable()
+            else:
+                run._check_free()
+                run.path.mkdir(parents=True, exist_ok=True)
+        now = _now()
+        if resume and run.run_file.exists():
+            run.update(status="running", reason=None, resumed=[*run.read().get("resumed", []), now])
+        else:
+            run.update(
+                status="running",
+                reason=None,
+                experiment=experiment,
+                seed=seed,
+                started=now,
+                frames=0,
+                optim_steps=0,
+                seconds=0.0,
+                metrics={},
+            )
+        run.update(command=_command(), versions=library_versions(), **git_state())
+        return run
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def metrics(self) -> Path:
+        """The CSV file of all metrics."""
+        return self.path / "metrics.csv"
+
+    @property
+    def config_file(self) -> Path:
+        """The options of the run."""
+        return self.path / "config.yaml"
+
+    @property
+    def run_file(self) -> Path:
+        """How the run stands."""
+        return self.path / "run.json"
+
+    def write_config(self, config: Any) -> None:
+        """Write `config.yaml`.
+
+        Args:
+            config: A dataclass instance, a mapping or an object with attributes, nested or not.
+
+        Raises:
+            TypeError: `config` is none of these.
+        """
+        write_atomically(self.config_file, to_yaml(to_plain(config)))
+
+    def read_config(self) -> dict[str, Any]:
+        """Read `config.yaml`; empty if there is none."""
+        import yaml
+
+        with suppress(FileNotFoundError):
+            return dict(yaml.safe_load(self.config_file.read_text(encoding="utf-8")) or {})
+        return {}
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of `run.json`, all at once: a reader sees the old file or the new one.
+
+        Args:
+            **fields: `status` (one of `STATUSES`), `reason`, `frames`, `optim_steps`, `seconds`,
+                and any others. `metrics` adds to the metrics that are there. Tensors and arrays
+                become numbers and lists; NaN and infinities, which JSON lacks, the texts `nan`,
+                `inf` and `-inf`, which Python's `float` reads.
+
+        Raises:
+            ValueError: An unknown `status`.
+        """
+        status = fields.get("status", "running")
+        if status not in STATUSES:
+            raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
+        known = self.read()
+        fresh = _finite(to_plain(fields))
+        if "metrics" in fresh:
+            fresh["metrics"] = {**known.get("metrics", {}), **fresh["metrics"]}
+        content = {**known, **fresh, "updated": _now()}
+        write_atomically(self.run_file, json.dumps(content, indent=2) + "\n")
+
+    def read(self) -> dict[str, Any]:
+        """Read `run.json`; empty if there is none.
+
+        Raises:
+            ValueError: It is not JSON, or not a JSON object.
+        """
+        try:
+            content = json.loads(self.run_file.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return {}
+        except ValueError as error:
+            raise ValueError(f"{self.run_file} is not valid JSON: {error}") from error
+        if not isinstance(content, dict):
+            raise ValueError(f"{self.run_file} holds no JSON object")
+        return content
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run has left anything here."""
+        traces = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
+        return any(trace.exists() for trace in traces)
+
+    def _check_free(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise FileExistsError(f"{self.path} is a file; a run needs a directory")
+        if self.holds_run:
+            state = self.read()
+            what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
+            raise FileExistsError(
+                f"{self.path} already holds a run (status: {what}), which a new one would "
+                "overwrite. Continue it with --resume latest, choose another --run-dir, or delete "
+                "the directory."
+            )
+
+    def _check_resumable(self) -> None:
+        if not self.holds_run:
+            there = "holds no run" if self.path.is_dir() else "does not exist"
+            raise FileNotFoundError(f"cannot resume: {self.path} {there}")
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+
+def find_runs(root: str | os.PathLike[str] = "runs", experiment: str | None = None) -> list[RunDir]:
+    """Find the runs below a directory, the one started last at the end.
+
+    Args:
+        root: Where to look, at any depth.
+        experiment: Only runs of this experiment.
+
+    Returns:
+        Every directory with a readable `run.json`.
+    """
+    found: list[tuple[str, str, RunDir]] = []
+    for file in Path(root).rglob("run.json"):
+        run = RunDir(file.parent)
+        with suppress(ValueError, OSError):
+            state = run.read()
+            if experiment in (None, state.get("experiment")):
+                found.append((str(state.get("started", "")), str(run.path), run))
+    return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
+
+
+def library_versions() -> dict[str, str | None]:
+    """Versions of Python and of the libraries that a result depends on."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    if versions["hooktrainer"] is None:  # run from its source tree
+        from . import __version__
+
+        versions["hooktrainer"] = __version__
+    return versions
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the repository that holds the script, and whether tracked files differ from it.
+
+    Both are `None` where there is no git, no repository or no commit.
+    """
+    script = Path(sys.argv[0] or ".").absolute().parent
+    where = script if script.is_dir() else Path.cwd()
+    commit = _git("rev-parse", "HEAD", where=where)
+    changes = _git("status", "--porcelain", "--untracked-files=no", where=where)
+    return {
+        "git_commit": commit,
+        "git_dirty": None if commit is None or changes is None else bool(changes),
+    }
+
+
+def write_atomically(path: Path, text: str) -> None:
+    """Replace a file by way of one beside it, so that it is never half written."""
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        with beside.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _git(*command: str, where: Path) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *command],
+            cwd=where,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _make_new(parent: Path, seed: int | None) -> Path:
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    name = stamp if seed is None else f"{stamp}_seed{seed}"
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}_{number}")
+        try:
+            path.mkdir()  # atomic: of two runs started at once, one gets the next number
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _command() -> str:
+    return shlex.join([Path(sys.executable).name, *sys.argv])
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,140 @@
+"""PPO solves CartPole, in seconds on one CPU core.
+
+    python recipes/ppo_cartpole.py --seed 1
+
+Everything a run leaves behind lies in its directory: config.yaml, run.json, metrics.csv and the
+TensorBoard files. Proximal Policy Optimization: Schulman et al., 2017, arXiv:1707.06347.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import torch
+import tyro
+
+from hooktrainer import (
+    Evaluate,
+    Every,
+    LogEpisodes,
+    LRSchedulerHook,
+    MiniBatches,
+    RunDir,
+    RunRecorder,
+    Trainer,
+    ValueEstimatorHook,
+    VectorCollector,
+    get_logger,
+)
+from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
+from hooktrainer.objectives import GAE, ClipPPOLoss
+
+
+@dataclass
+class Args:
+    """Options of the run."""
+
+    seed: int = 0
+    """seed of the networks, the environments and the exploration"""
+    run_dir: Path | None = None
+    """directory of the run; by default runs/ppo_cartpole/<timestamp>_seed<seed>"""
+    logger: tyro.conf.UseAppendAction[tuple[Literal["csv", "tensorboard", "mlflow", "wandb"], ...]] = ()
+    """where metrics go, may be repeated; by default csv and tensorboard"""
+    log_interval: int = 5_000
+    """frames in a log window"""
+    progress_bar: bool = True
+    """whether to show a progress bar and, at the end, where the time went"""
+
+    total_frames: int = 100_000
+    """frames after which the run ends, solved or not"""
+    num_envs: int = 16
+    """environments stepped side by side"""
+    steps_per_batch: int = 64
+    """steps of each environment in a batch"""
+    num_epochs: int = 10
+    """passes over a batch"""
+    mini_batch_size: int = 256
+    """frames per optimizer step"""
+
+    lr: float = 3e-3
+    """learning rate at the beginning; it falls to zero at total_frames"""
+    gamma: float = 0.99
+    """discount factor"""
+    lmbda: float = 0.95
+    """lambda of generalized advantage estimation"""
+    clip_epsilon: float = 0.2
+    """how far the probability ratio may leave 1"""
+    entropy_coeff: float = 0.0
+    """weight of the entropy bonus"""
+    critic_coeff: float = 0.5
+    """weight of the value loss"""
+    max_grad_norm: float = 0.5
+    """bound of the gradient's norm"""
+
+    eval_interval: int = 2_500
+    """frames between two evaluations"""
+    eval_episodes: int = 100
+    """episodes per evaluation, played by the deterministic policy"""
+    stop_at: float = 475.0
+    """mean evaluation return at which the task is solved and the run stops"""
+
+
+def main(args: Args) -> None:
+    torch.set_num_threads(1)  # networks this small only lose time to several
+    torch.manual_seed(args.seed)
+    run_dir = RunDir.create(args.run_dir, experiment="ppo_cartpole", seed=args.seed)
+
+    actor = CategoricalPolicy(orthogonal_init(mlp(4, 2), output_gain=0.01))
+    critic = ValueNetwork(orthogonal_init(mlp(4, 1)))
+    loss_module = ClipPPOLoss(
+        actor,
+        critic,
+        clip_epsilon=args.clip_epsilon,
+        entropy_coeff=args.entropy_coeff,
+        critic_coeff=args.critic_coeff,
+        loss_critic_type="l2",
+        normalize_advantage=True,
+    )
+    optimizer = torch.optim.Adam(loss_module.parameters(), lr=args.lr, eps=1e-5, fused=True)
+    frames_per_batch = args.num_envs * args.steps_per_batch
+    num_batches = -(-args.total_frames // frames_per_batch)
+
+    trainer = Trainer(
+        collector=VectorCollector(
+            "CartPole-v1", actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
+        ),
+        total_frames=args.total_frames,
+        num_epochs=args.num_epochs,
+        optim_steps_per_batch=None,  # as many as there are mini-batches
+        loss_module=loss_module,
+        optimizer=optimizer,
+        clip_norm=args.max_grad_norm,
+        logger=get_logger(args.logger or ("csv", "tensorboard"), run_dir, "ppo_cartpole"),
+        log_interval=args.log_interval,
+        progress_bar=args.progress_bar,
+        seed=args.seed,
+    )
+    RunRecorder(run_dir, args, report=args.progress_bar).register(trainer)
+    LogEpisodes().register(trainer)
+    ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic)).register(
+        trainer
+    )
+    keys = ["observation", "action", "action_log_prob", "advantage", "value_target"]
+    MiniBatches(args.mini_batch_size, keys).register(trainer)
+    LRSchedulerHook(
+        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
+    ).register(trainer)
+    Evaluate(
+        "CartPole-v1",
+        actor,
+        every=Every(frames=args.eval_interval),
+        episodes=args.eval_episodes,
+        stop_at=args.stop_at,
+    ).register(trainer)
+    trainer.train()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args, description=__doc__))
