@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ def check_count(name: str, value: Any, *, none: str | None = None) -> None:
     """
     if value is None and none is not None:
         return
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value <= 0:
         extra = f", or None ({none})" if none else ""
         raise ConfigError(f"{name}={value!r}: pass a positive integer{extra}.")
 

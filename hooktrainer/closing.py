@@ -8,10 +8,13 @@ from typing import Any
 from .errors import add_note
 
 
-def call_all(calls: Iterable[Callable[[], Any]], *, beside: BaseException | None = None) -> None:
+def call_all(
+    what: str, calls: Iterable[Callable[[], Any]], *, beside: BaseException | None = None
+) -> None:
     """Make every call, even if others fail.
 
     Args:
+        what: What the calls do, for messages: ``"closing"``.
         calls: Called in order.
         beside: An exception that is on its way to the caller already; failures become its notes.
 
@@ -27,7 +30,7 @@ def call_all(calls: Iterable[Callable[[], Any]], *, beside: BaseException | None
             if main is None:
                 first = error
             else:
-                add_note(main, f"{_name(call)} failed as well: {error!r}")
+                add_note(main, f"{what} failed as well, in {_name(call)}: {error!r}")
     if first is not None:
         raise first
 

@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
+
 from .checkpoint.rng import rng_state, set_rng_state
 from .errors import StateMismatchError, add_note
 from .registry import has_state
@@ -92,7 +94,22 @@ def _resume(loggers: list[tuple[str, Any, Any]], rng: dict[str, Any]) -> None:
 
 def _load(name: str, part: Any, saved: Any) -> None:
     try:
+        _build_value_estimator(part, saved)
         part.load_state_dict(saved)
     except Exception as error:
         add_note(error, f"while loading the state of {name}")
         raise
+
+
+def _build_value_estimator(part: Any, saved: Any) -> None:
+    """Build what torchrl's losses build at their first forward only, if the state has it."""
+    prefix = "_value_estimator."
+    has_one = any(str(key).startswith(prefix) for key in saved)
+    if has_one and isinstance(part, nn.Module) and not _keys_with(part, prefix):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
+            part.value_estimator  # noqa: B018
+
+
+def _keys_with(module: nn.Module, prefix: str) -> list[str]:
+    return [key for key in module.state_dict() if key.startswith(prefix)]

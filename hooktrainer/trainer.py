@@ -204,6 +204,7 @@ class Trainer:
                     if post_loss.calls:
                         sub_batch = post_loss(sub_batch)
                     losses = optimizer(losses, clip_grad_norm, clip_norm, j)
+                    made += 1
                     if post_optim.calls:
                         post_optim()
                     if post_optim_log.calls:
@@ -285,8 +286,8 @@ class Trainer:
     def skip_optim_step(self) -> None:
         """Abandon the optimizer step under way; call it from a hook inside the inner loop.
 
-        The rest of the step is not run: no later hook, no optimizer, no target update, no metric,
-        and the step is not counted. The call does not return.
+        The rest of the step is not run: no later hook, no optimizer, no target update, no metric.
+        If the optimizer has not run yet, the step is not counted. The call does not return.
         """
         raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
 
@@ -356,9 +357,11 @@ class Trainer:
     def _close(self, beside: BaseException | None = None) -> None:
         if not self._closed:
             self._closed = True
+            given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]
+            hooks = [h for h in self.registry.hooks() if not any(h is logger for logger in given)]
             # The bar first, so that hooks can print below it.
-            things = (self._bar, *self.registry.hooks(), self.collector, *self.loggers)
-            call_all(close_methods(*things), beside=beside)
+            things = (self._bar, *hooks, self.collector, *self.loggers)
+            call_all("closing", close_methods(*things), beside=beside)
 
     def _check_ready(self) -> None:
         if self._closed:
@@ -395,6 +398,8 @@ class Trainer:
             with self.timing.phase("collect"):
                 batch = next(iterator, _END)
             if batch is _END:
+                if not self.progress.batches:
+                    raise ConfigError("the collector ended before it yielded a batch.")
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(checks.not_a_tensordict("the collector's batch is", batch))
@@ -440,7 +445,7 @@ class Trainer:
             for hook in self.registry.hooks()
             if callable(getattr(hook, "on_exception", None))
         ]
-        call_all(calls, beside=error)
+        call_all("on_exception", calls, beside=error)
         self._close(beside=error)
 
     def __getstate__(self) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
 import tyro
@@ -40,12 +39,12 @@ class Args:
     """seed of the networks, the environments and the exploration"""
     run_dir: Path | None = None
     """directory of the run; by default runs/ppo_cartpole/<timestamp>_seed<seed>"""
-    logger: tyro.conf.UseAppendAction[tuple[Literal["csv", "tensorboard", "mlflow", "wandb"], ...]] = ()
-    """where metrics go, may be repeated; by default csv and tensorboard"""
+    logger: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
     log_interval: int = 5_000
     """frames in a log window"""
     progress_bar: bool = True
-    """whether to show a progress bar and, at the end, where the time went"""
+    """whether to show a progress bar"""
 
     total_frames: int = 100_000
     """frames after which the run ends, solved or not"""
@@ -116,7 +115,7 @@ def main(args: Args) -> None:
         progress_bar=args.progress_bar,
         seed=args.seed,
     )
-    RunRecorder(run_dir, args, report=args.progress_bar).register(trainer)
+    RunRecorder(run_dir, args).register(trainer)
     LogEpisodes().register(trainer)
     ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic)).register(
         trainer

@@ -115,11 +115,6 @@ class ReadyGroup(EnvGroup):
             self.reset(row)
             return list(range(self.num_envs))
         played = [array for array in actions if array is not None]
-        if len(played) != self.num_envs:
-            raise StateMismatchError(
-                f"The saved state comes from environments that were stepped in another way; "
-                f"{self._env} needs the actions of every running episode."
-            )
         lengths = np.array([len(array) for array in played])
         starts = lengths.max() - lengths
         filler = played[int(lengths.argmax())]

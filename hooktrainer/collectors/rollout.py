@@ -11,7 +11,8 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..errors import StateMismatchError
-from .actors import Actor, FunctionActor
+from .action_log import ActionLog
+from .actors import Actor, FunctionActor, as_array
 from .buffers import StepBuffers, env_first_array
 from .groups import EnvGroup
 from .module_actor import ModuleActor
@@ -48,13 +49,12 @@ class Rollout:
         self._policy_device = policy_device
         self._device = device
         # Compared once: a comparison of devices costs as much as making a small tensor.
-        self._moves_outputs = policy_device != device
+        self._moves_outputs = policy_device.type != "cpu" or device.type != "cpu"
         self._moves_arrays = device.type != "cpu"
         num_envs = group.num_envs
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask)
         group.bind(layout, action_format)
-        self._format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         pin = policy_device.type == "cuda"
         self._buffers = StepBuffers(layout.leaves, num_envs, horizon, pin)
@@ -70,9 +70,11 @@ class Rollout:
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
-        # The actions of each running episode that would have to be replayed, one piece a rollout.
-        self._played: dict[int, list[torch.Tensor]] = {
-            i: [] for i, restore in enumerate(group.restores) if restore.method == "replay"
+        # Of the environments whose running episodes would have to be played again.
+        self._played = {
+            i: ActionLog(action_format.shape)
+            for i, restore in enumerate(group.restores)
+            if restore.method == "replay"
         }
 
     def begin_episodes(self) -> None:
@@ -94,7 +96,7 @@ class Rollout:
         self._step(actor)
         batch = self._batch(actor.tensors(), first_episodes)
         if self._played:
-            self._log_actions(batch.get("action"))
+            self._log_actions(as_array(batch.get("action")))
         return batch
 
     def state_dict(self) -> dict[str, Any]:
@@ -108,7 +110,7 @@ class Rollout:
                 torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
             ],
             "snapshots": self._group.snapshots(),
-            "actions": {str(i): torch.cat(pieces) for i, pieces in self._played.items() if pieces},
+            "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
             "policy": self._actor.state_dict(),
             "random": self._random.state_dict(),
         }
@@ -155,12 +157,13 @@ class Rollout:
         self._counts = state_dict["step_counts"].numpy().copy()
         self._actor.load_state_dict(state_dict["policy"])
         self._random.load_state_dict(state_dict["random"])
-        played = {int(i): actions for i, actions in state_dict["actions"].items()}
-        self._played = {i: [played[i].clone()] if i in played else [] for i in self._played}
+        for i, log in self._played.items():
+            log.clear()
+            log.extend(state_dict["actions"][str(i)].numpy())
         lost = self._group.restore(
             episodes,
             state_dict["snapshots"],
-            [self._actions_of(i) for i in range(self._group.num_envs)],
+            [self._played[i].actions if i in self._played else None for i in range(len(episodes))],
             row,
         )
         self._forget(lost)
@@ -225,23 +228,12 @@ class Rollout:
         episodes = ended + np.asarray(first_episodes)[:, None]
         return self._tensor(episodes * num_envs + np.arange(num_envs)[:, None])
 
-    def _log_actions(self, actions: torch.Tensor) -> None:
+    def _log_actions(self, actions: Array) -> None:
         last = {i: t for i, t, _ in self._finals}
-        for i, pieces in self._played.items():
+        for i, log in self._played.items():
             if i in last:
-                pieces.clear()
-            begin = last.get(i, -1) + 1
-            if begin < actions.shape[1]:
-                pieces.append(actions[i, begin:].cpu().clone())
-
-    def _actions_of(self, i: int) -> Array | None:
-        """The actions of environment ``i`` in its running episode; ``None`` if it needs none."""
-        if i not in self._played:
-            return None
-        pieces = self._played[i]
-        if pieces:
-            return torch.cat(pieces).numpy()
-        return np.zeros((0, *self._format.shape), self._format.dtype)
+                log.clear()
+            log.extend(actions[i, last.get(i, -1) + 1 :])
 
     def _forget(self, envs: Sequence[int]) -> None:
         index = list(envs)

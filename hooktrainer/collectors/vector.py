@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import InteractionType, set_interaction_type
 
-from ..errors import ConfigError, StateMismatchError
+from ..errors import StateMismatchError
+from .arguments import check_counts, check_policy, device_of, steps_per_batch, warn_of_loss
 from .buffers import StepBuffers
 from .make_group import Envs, VectorizationMode, make_group
 from .restore import Restore
@@ -73,8 +74,7 @@ class VectorCollector:
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
         exploration_type: How the policy's distributions are sampled.
-        device: Where batches live; by default the environments' outputs are on the CPU and the
-            policy's where it computes, unless that is the CPU too.
+        device: Where batches live; by default where the policy computes.
         policy_device: Where the policy computes; by default where its first parameter is.
 
     Raises:
@@ -108,11 +108,8 @@ class VectorCollector:
         device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
     ) -> None:
-        _check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
-        if policy is not None and not (callable(policy) or hasattr(policy, "act")):
-            raise ConfigError(
-                f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
-            )
+        check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
+        check_policy(policy)
         self._arguments: dict[str, Any] = {
             "env": env,
             "policy": policy,
@@ -136,7 +133,7 @@ class VectorCollector:
         self.init_random_frames = init_random_frames
         self.frame_skip = frame_skip
         self.exploration_type = exploration_type
-        computes = _device_of(policy) if policy_device is None else torch.device(policy_device)
+        computes = device_of(policy) if policy_device is None else torch.device(policy_device)
         self._group = make_group(
             env,
             num_envs,
@@ -155,12 +152,12 @@ class VectorCollector:
         self._fresh = True
         self._closed = False
         try:
-            self._horizon = _horizon(frames_per_batch, self._group.num_envs)
+            self._horizon = steps_per_batch(frames_per_batch, self._group.num_envs)
             self._leaves = ObservationLayout(self._group.observation_space).leaves
             self._options["action_format"] = ActionFormat(
                 self._group.action_space, categorical_actions
             )
-            _warn_of_loss(self._group.restores, self._group.names)
+            warn_of_loss(self._group.restores, self._group.names)
         except BaseException:
             self._group.close()
             raise
@@ -339,45 +336,3 @@ def _rebuild(
     if is_closed:
         collector.shutdown()
     return collector
-
-
-def _check_counts(
-    frames_per_batch: int, total_frames: int, init_random_frames: int, frame_skip: int
-) -> None:
-    for name, value, least in (
-        ("frames_per_batch", frames_per_batch, 1),
-        ("init_random_frames", init_random_frames, 0),
-        ("frame_skip", frame_skip, 1),
-    ):
-        if value < least:
-            raise ConfigError(f"{name}={value}: it has to be at least {least}.")
-    if total_frames < 1 and total_frames != -1:
-        raise ConfigError(f"total_frames={total_frames}: give a positive number, or -1 for no end.")
-
-
-def _horizon(frames_per_batch: int, num_envs: int) -> int:
-    steps, rest = divmod(frames_per_batch, num_envs)
-    if rest:
-        raise ConfigError(
-            f"frames_per_batch={frames_per_batch} is not a multiple of num_envs={num_envs}: the "
-            f"next one is {(steps + 1) * num_envs}, {steps + 1} steps of each environment."
-        )
-    return steps
-
-
-def _device_of(policy: Any) -> torch.device:
-    if isinstance(policy, torch.nn.Module):
-        for parameter in policy.parameters():
-            return parameter.device
-    return torch.device("cpu")
-
-
-def _warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
-    lost = [i for i, restore in enumerate(restores) if restore.method == "none"]
-    if lost:
-        reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
-        warnings.warn(
-            f"A resumed run cannot restore the running episodes of the environments {lost} "
-            f"({'; '.join(reasons)}). They begin new ones; all else is exact.",
-            stacklevel=3,
-        )

@@ -73,17 +73,20 @@ class EarlyStopping(TrainerHookBase):
             self._warn_if_never_logged(trainer)
         elif self.check_finite and not math.isfinite(score):
             self._stop(trainer, f"{self.monitor} is {score}")
-        elif self.best_score is None or self._is_improvement(score, self.best_score):
+        elif self._is_improvement(score):
             self.best_score, self._improved_at = score, frames
         elif frames - self._improved_at >= self.patience:
+            best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
             self._stop(
                 trainer,
-                f"{self.monitor} has not improved on {self.best_score:.6g} for "
+                f"{self.monitor} has not improved on {best} for "
                 f"{frames - self._improved_at} frames",
             )
 
-    def _is_improvement(self, score: float, best: float) -> bool:
-        gain = score - best if self.mode == "max" else best - score
+    def _is_improvement(self, score: float) -> bool:
+        if self.best_score is None:
+            return not math.isnan(score)
+        gain = score - self.best_score if self.mode == "max" else self.best_score - score
         return gain > self.min_delta
 
     def _stop(self, trainer: Trainer, reason: str) -> None:

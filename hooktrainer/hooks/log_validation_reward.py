@@ -35,6 +35,7 @@ class LogValidationReward(TrainerHookBase):
         out_keys: Entry to the name of its metric; by default the entry's own name.
         suffix: Suffix of a video that a recorder transform of the environment writes.
         log_pbar: Whether the metrics are shown in the progress bar.
+        seed: Seed of the environment at every evaluation, so that the same episodes are played.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class LogValidationReward(TrainerHookBase):
         out_keys: Mapping[NestedKey, str] | None = None,
         suffix: str | None = None,
         log_pbar: bool = False,
+        seed: int = 0,
     ) -> None:
         check_count("record_interval", record_interval)
         check_count("record_frames", record_frames)
@@ -66,6 +68,7 @@ class LogValidationReward(TrainerHookBase):
         self.out_keys = {_REWARD: "r_evaluation"} | dict(out_keys or {})
         self.suffix = suffix
         self.log_pbar = log_pbar
+        self.seed = seed
         self._count = 0
 
     @torch.inference_mode()
@@ -98,6 +101,7 @@ class LogValidationReward(TrainerHookBase):
         training = [m.training for m in modules]
         for module in modules:
             module.eval()
+        environment.set_seed(self.seed)
         try:
             with set_exploration_type(self.exploration_type or ExplorationType.DETERMINISTIC):
                 rollout = environment.rollout(

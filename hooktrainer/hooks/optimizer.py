@@ -78,11 +78,15 @@ class OptimizerHook(TrainerHookBase):
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
-        self.backward(losses)
+        self._backward(losses)
         return self.step(losses, clip_grad_norm, clip_norm)
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
         """Compute the gradients of this optimizer's parameters, and no others."""
+        self.optimizer.zero_grad()  # a step that was skipped after its backward left some behind
+        self._backward(losses)
+
+    def _backward(self, losses: TensorDictBase) -> None:
         loss = self._total(losses)
         if self.loss_components is None:
             loss.backward()  # type: ignore[no-untyped-call]
@@ -170,8 +174,8 @@ class OptimizerHook(TrainerHookBase):
         if self.loss_components is None:
             trainer.register_op("optimizer", self)
         else:
-            trainer.register_op("optimizer", self.backward, priority=100)
-            trainer.register_op("optimizer", self.step)
+            trainer.register_op("optimizer", self.backward)
+            trainer.register_op("optimizer", self.step, priority=-1)
 
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:

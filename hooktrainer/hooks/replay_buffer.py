@@ -105,6 +105,11 @@ class ReplayBufferTrainer(TrainerHookBase):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the buffer."""
         self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
+        # torchrl's storages forget their device when they are loaded before their first use.
+        storage: Any = getattr(self.replay_buffer, "_storage", None)
+        content = getattr(storage, "_storage", None)
+        if isinstance(content, TensorDictBase) and content.device is None:
+            storage._storage = content.to(storage.device)
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``."""

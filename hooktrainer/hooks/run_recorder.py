@@ -62,8 +62,9 @@ class RunRecorder(TrainerHookBase):
         trainer = self._trainer
         if trainer is None:
             return
-        if self._status == "running" and trainer.collected_frames >= trainer.total_frames:
-            self._status = "finished"  # it was before this process began
+        if self._status == "running":  # train() had nothing to do, or was never called
+            done = trainer.collected_frames >= trainer.total_frames
+            self._status = "finished" if done else "interrupted"
         self._write()
         if self.report:
             console = Console(highlight=False, soft_wrap=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import os
 import re
+import time
 import uuid
+from collections import deque
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -17,6 +19,7 @@ from .events import Histogram, HParams, Image, Scalars, Text, Video
 from .sink import Sink, log
 from .wandb_file import last_steps, wait_for_end
 
+_UNSAFE_SECONDS: Final = 30.0  # W&B flushes its file every 15
 _EXIT_CODE: Final = {"finished": 0, "stopped": 0, "interrupted": 255, "failed": 1}
 
 
@@ -24,8 +27,10 @@ class WandbSink(Sink):
     """Writes to one Weights & Biases run, the same one after a resume.
 
     Every row carries its step as the metric `step`, against which all others are drawn. W&B cannot
-    take rows back. So a resumed run reads, in the files that its earlier processes left in
-    `wandb/`, how far each metric came, and does not write those steps again.
+    take rows back, and when its process dies it loses those of the last seconds. So a resumed run
+    reads, in the files that its earlier processes left in `wandb/`, how far each metric came. It
+    does not write those steps again, and writes what was lost from the checkpoint, which holds the
+    rows of its last 30 seconds (not pictures).
 
     Args:
         directory: Directory of the run; W&B makes `wandb/` in it.
@@ -67,10 +72,12 @@ class WandbSink(Sink):
         self._run: Any = None
         self._resumed = id is not None
         self._already: dict[str, int] = {}
+        self._recent: deque[tuple[float, int, dict[str, Any]]] = deque()
+        self._replay: list[tuple[int, dict[str, Any]]] = []
 
     def write_scalars(self, event: Scalars) -> None:
         """Log the values of one step as one row."""
-        self._log(dict(event.values), event.step)
+        self._log_row(dict(event.values), event.step)
 
     def write_hparams(self, event: HParams) -> None:
         """Set the run's configuration."""
@@ -78,7 +85,7 @@ class WandbSink(Sink):
 
     def write_text(self, event: Text) -> None:
         """Log a text."""
-        self._log({event.name: event.text}, event.step)
+        self._log_row({event.name: event.text}, event.step)
 
     def write_image(self, event: Image) -> None:
         """Log a picture."""
@@ -111,8 +118,8 @@ class WandbSink(Sink):
             run.finish(exit_code=_EXIT_CODE[status])
 
     def state_dict(self) -> dict[str, Any]:
-        """The run's id."""
-        return {"id": self.id}
+        """The run's id, and the rows that W&B may not have written yet."""
+        return {"id": self.id, "recent": [[step, row] for _, step, row in self._recent]}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue the saved run."""
@@ -122,6 +129,8 @@ class WandbSink(Sink):
             wait_for_end(file)
         self.id = state_dict["id"]
         self._resumed = True
+        self._recent.clear()
+        self._replay = [(step, dict(row)) for step, row in state_dict["recent"]]
 
     def after_fork(self) -> None:
         """Leave the parent's run to it."""
@@ -141,7 +150,17 @@ class WandbSink(Sink):
             self._run = wandb.init(id=self.id, dir=str(self.directory), **self._init)
             self._run.define_metric("step")
             self._run.define_metric("*", step_metric="step")
+            replay, self._replay = self._replay, []
+            for step, row in replay:
+                self._log_row(row, step)
         return self._run
+
+    def _log_row(self, row: dict[str, Any], step: int) -> None:
+        self._log(row, step)
+        now = time.monotonic()
+        self._recent.append((now, step, row))
+        while self._recent[0][0] < now - _UNSAFE_SECONDS:
+            self._recent.popleft()
 
     def _log(self, row: dict[str, Any], step: int) -> None:
         run = self._open()

@@ -1,0 +1,64 @@
+# Everything runs in a virtual environment of the project's own, made on first use. Each target
+# installs only what it needs, once, and again when pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+VENV ?= .venv
+ARGS ?=
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.NOTPARALLEL: # two pips in one environment get in each other's way
+.PHONY: help setup train test lint docs bench clean
+
+help:  ## show this list
+	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+
+setup: $(VENV)/.dev $(VENV)/.docs  ## make .venv with all that train, test, lint and docs need
+
+train: $(VENV)/.train  ## train PPO on CartPole until it is solved; ARGS=--help lists the options
+	$(VENV)/bin/python recipes/ppo_cartpole.py $(ARGS)
+
+test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
+	$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(VENV)/.dev  ## check style, format and types
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
+
+docs: $(VENV)/.docs  ## build the documentation into site/
+	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
+
+bench: .bench-venv/.ready  ## measure hooktrainer and its peers side by side; ARGS=--quick tries it
+	.bench-venv/bin/python benchmarks/run.py $(ARGS)
+
+clean:  ## remove what make made; runs and measured results stay
+	rm -rf $(VENV) .bench-venv site build dist .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# -- virtual environments --------------------------------------------------------------------------
+
+$(VENV)/bin/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+	  { echo "$(PYTHON) is not Python 3.10 or newer; name one that is: make PYTHON=python3.12"; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# The pip file is an order-only prerequisite: an upgrade of pip is no reason to install again.
+$(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/pip
+	@echo "Installing into $(VENV). The first time this takes some minutes: torch is large."
+	$(VENV)/bin/pip install -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.train
+	$(VENV)/bin/pip install -q -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.docs: $(VENV)/.train
+	$(VENV)/bin/pip install -q -c constraints.txt -e '.[docs]'
+	@touch $@
+
+.bench-venv/.ready: benchmarks/setup.sh benchmarks/requirements.txt pyproject.toml constraints.txt
+	PYTHON=$(PYTHON) sh benchmarks/setup.sh
+	@touch $@

@@ -1,0 +1,82 @@
+"""hooktrainer's SAC on Pendulum-v1, one gradient step a frame, with CSV and TensorBoard logging."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import tyro
+from measure import Meter, Run
+from ours import Tick, make_logger
+from torch import nn
+
+from hooktrainer import (
+    LogEpisodes,
+    ReplayBufferTrainer,
+    TargetNetUpdaterHook,
+    Trainer,
+    VectorCollector,
+)
+from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import SACLoss, SoftUpdate
+from hooktrainer.replay import ReplayBuffer
+
+
+@dataclass(kw_only=True)
+class Args(Run):
+    """Options of the hooktrainer SAC run."""
+
+    frames_per_batch: int = 1
+    """frames that are collected, and gradient steps that are made, per iteration"""
+    compile: bool = False
+    """compile the loss"""
+
+
+def main(args: Args) -> None:
+    """Train, and print the result as one line of JSON."""
+    args.prepare()
+    cells = (256, 256)
+    actor = TanhGaussianPolicy(mlp(3, 2, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
+    qvalue = ValueNetwork(mlp(4, 1, cells, nn.ReLU), in_keys=["observation", "action"])
+    loss_module = SACLoss(actor, qvalue, gamma=0.99, loss_function="l2")
+    if args.compile:
+        loss_module.compile()
+    trainer = Trainer(
+        collector=VectorCollector(
+            "Pendulum-v1",
+            actor,
+            num_envs=1,
+            frames_per_batch=args.frames_per_batch,
+            init_random_frames=100,
+        ),
+        total_frames=args.frames,
+        optim_steps_per_batch=args.frames_per_batch,
+        loss_module=loss_module,
+        optimizer=torch.optim.Adam(loss_module.parameters(), lr=1e-3, fused=True),
+        logger=make_logger(args),
+        log_interval=100,
+        progress_bar=False,
+        seed=args.seed,
+    )
+    LogEpisodes().register(trainer)
+    ReplayBufferTrainer(
+        ReplayBuffer(args.frames, batch_size=256, keys=loss_module.in_keys),
+        flatten_tensordicts=True,
+    ).register(trainer)
+    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=0.005)).register(trainer)
+
+    @torch.no_grad()
+    def act(observation: np.ndarray) -> np.ndarray:
+        mean = actor.network(torch.from_numpy(observation).float())[:, :1]
+        return 2.0 * mean.tanh().numpy()
+
+    meter = Meter(args, "Pendulum-v1")
+    Tick(meter, act, every=100).register(trainer)
+    meter.start()
+    trainer.train()
+    meter.print()
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Args))

@@ -1,0 +1,418 @@
+"""The benchmarks as one table: what runs against what, what is measured, what is to be reached."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of a table: a script and its options.
+
+    Args:
+        name: the row's name.
+        script: a script of this folder; it ends in one line of JSON.
+        options: its command line.
+    """
+
+    name: str
+    script: str
+    options: tuple[str, ...] = ()
+
+    @property
+    def library(self) -> str:
+        """Whose row this is: the part of the name before the first comma."""
+        return self.name.partition(",")[0]
+
+
+@dataclass(frozen=True)
+class Measure:
+    """One column of a table.
+
+    Args:
+        label: the column's heading, unit included.
+        path: where the value is in the script's JSON.
+        higher: whether more is better.
+    """
+
+    label: str
+    path: tuple[str, ...]
+    higher: bool = True
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """A target: `ours` does at least `bound` times as well as `against`."""
+
+    ours: str
+    against: str
+    bound: float
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A target: the value of `ours` is at most `bound`."""
+
+    ours: str
+    bound: float
+    measure: int = 0
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """One table.
+
+    Args:
+        name: how `run.py --only` calls it.
+        title: its heading.
+        cases: its rows.
+        measures: its columns; ratios are taken of the first.
+        compared: the rows whose ratio to every other row is shown.
+        targets: what is to be reached.
+        rounds: how often each case runs; with `seeds`, round `r` has seed `r`.
+        seeds: whether rounds differ by seed (otherwise all have seed 0).
+        quick: options for a short check, put last on every command line.
+        drawn: whether the table has a panel in the picture.
+    """
+
+    name: str
+    title: str
+    cases: tuple[Case, ...]
+    measures: tuple[Measure, ...]
+    compared: tuple[str, ...] = ()
+    targets: tuple[Ratio | Limit, ...] = ()
+    rounds: int = 5
+    seeds: bool = False
+    quick: tuple[str, ...] = ()
+    drawn: bool = True
+
+
+SPEED = (
+    Measure("frames per CPU second", ("frames_per_cpu_second",)),
+    Measure("peak MiB", ("peak_memory_mib",), higher=False),
+)
+
+
+def seconds_until(goal: str, label: str) -> tuple[Measure, Measure]:
+    """Return the two columns of a goal: CPU seconds and frames."""
+    return (
+        Measure(f"CPU s, {label}", ("reached", goal, "cpu_seconds"), higher=False),
+        Measure(f"frames, {label}", ("reached", goal, "frames"), higher=False),
+    )
+
+
+TRAINING = seconds_until("training", "100 training episodes")
+EVALUATION = seconds_until("evaluation", "deterministic policy")
+
+
+def frames(count: int, warmup: int, *more: str) -> tuple[str, ...]:
+    """Return the options of a run that is timed from frame `warmup` to frame `count`."""
+    return (f"--frames={count}", f"--warmup={warmup}", *more)
+
+
+def solve(count: int, *more: str) -> tuple[str, ...]:
+    """Return the options of a run that ends when solved, or after `count` frames."""
+    return ("--solve", f"--frames={count}", *more)
+
+
+# The settings of RL Baselines3 Zoo for PPO on CartPole-v1, as the hand-written script names them.
+ZOO_PPO = (
+    "--num-envs=8",
+    "--num-steps=32",
+    "--epochs=20",
+    "--minibatches=1",
+    "--lr=1e-3",
+    "--gamma=0.98",
+    "--lmbda=0.8",
+    "--entropy=0",
+    "--anneal",
+)
+
+LOOP = Benchmark(
+    name="loop",
+    title="One optimizer step of a tiny network",
+    cases=(Case("loop", "loop.py"),),
+    measures=(
+        Measure("µs a step", ("microseconds",), higher=False),
+        Measure("over hand-written", ("over_hand_written",), higher=False),
+    ),
+    targets=(
+        Limit("hooktrainer, 0 no-op hooks", 5.0, measure=1),
+        Limit("hooktrainer, one no-op hook", 0.1),
+    ),
+    rounds=1,
+    quick=("--rounds=2", "--steps=100"),
+)
+
+PPO = Benchmark(
+    name="ppo",
+    title="PPO on CartPole-v1: 4 environments x 128 steps, 4 epochs x 4 minibatches, 64x64 tanh",
+    cases=(
+        Case("hooktrainer, eager", "hooktrainer_ppo.py", frames(90_000, 10_240)),
+        Case("hooktrainer, compiled", "hooktrainer_ppo.py", frames(120_000, 10_240, "--compile")),
+        Case("hand-written, eager", "handwritten_ppo.py", frames(120_000, 10_240)),
+        Case("hand-written, compiled", "handwritten_ppo.py", frames(150_000, 10_240, "--compile")),
+        Case("TorchRL, PPOTrainer", "torchrl_ppo.py", frames(20_000, 4_096)),
+        Case(
+            "TorchRL, PPOTrainer, lean environments",
+            "torchrl_ppo.py",
+            frames(20_000, 4_096, "--env=lean"),
+        ),
+        Case(
+            "TorchRL, PPOTrainer, vectorised environment",
+            "torchrl_ppo.py",
+            frames(30_000, 4_096, "--env=vector"),
+        ),
+        Case("Stable-Baselines3, matched", "sb3.py", frames(50_000, 5_120)),
+        Case("Stable-Baselines3, rl-zoo", "sb3.py", frames(40_000, 5_120, "--settings=zoo")),
+        Case("CleanRL, ppo.py", "cleanrl.py", frames(50_000, 5_120)),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, eager", "hooktrainer, compiled"),
+    targets=(
+        Ratio("hooktrainer, eager", "TorchRL, PPOTrainer", 6.0),
+        Ratio("hooktrainer, eager", "CleanRL, ppo.py", 2.0),
+        Ratio("hooktrainer, eager", "Stable-Baselines3, matched", 1.7),
+        Ratio("hooktrainer, eager", "hand-written, eager", 0.9),
+        Ratio("hooktrainer, compiled", "TorchRL, PPOTrainer", 9.0),
+    ),
+    quick=frames(6_000, 2_048),
+)
+
+PPO64 = Benchmark(
+    name="ppo64",
+    title="PPO on CartPole-v1 with 64 environments x 128 steps, otherwise the same",
+    cases=tuple(
+        Case(name, script, (*options, "--num-envs=64"))
+        for name, script, options in (
+            ("hooktrainer, eager", "hooktrainer_ppo.py", frames(500_000, 50_000)),
+            ("hooktrainer, compiled", "hooktrainer_ppo.py", frames(500_000, 50_000, "--compile")),
+            ("hand-written, eager", "handwritten_ppo.py", frames(600_000, 50_000)),
+            ("hand-written, compiled", "handwritten_ppo.py", frames(600_000, 50_000, "--compile")),
+            ("TorchRL, PPOTrainer", "torchrl_ppo.py", frames(60_000, 16_384)),
+            (
+                "TorchRL, PPOTrainer, vectorised environment",
+                "torchrl_ppo.py",
+                frames(200_000, 16_384, "--env=vector"),
+            ),
+            ("Stable-Baselines3, matched", "sb3.py", frames(250_000, 25_000)),
+            ("CleanRL, ppo.py", "cleanrl.py", frames(200_000, 25_000)),
+        )
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, eager", "hooktrainer, compiled"),
+    targets=(
+        Ratio("hooktrainer, eager", "TorchRL, PPOTrainer, vectorised environment", 2.5),
+        Ratio("hooktrainer, eager", "hand-written, eager", 0.9),
+    ),
+    quick=frames(35_000, 8_192),
+)
+
+DQN = Benchmark(
+    name="dqn",
+    title="DQN on CartPole-v1: one gradient step a frame, batches of 128, 120x84 ReLU",
+    cases=(
+        Case("hooktrainer, eager", "hooktrainer_dqn.py", frames(12_000, 3_000)),
+        Case("hooktrainer, compiled", "hooktrainer_dqn.py", frames(12_000, 3_000, "--compile")),
+        Case("hand-written, eager", "handwritten_dqn.py", frames(15_000, 3_000)),
+        Case("hand-written, compiled", "handwritten_dqn.py", frames(15_000, 3_000, "--compile")),
+        Case("TorchRL, DQNTrainer", "torchrl_dqn.py", frames(4_000, 2_000)),
+        Case(
+            "TorchRL, DQNTrainer, 100 frames and steps at a time",
+            "torchrl_dqn.py",
+            frames(5_000, 2_000, "--env=lean", "--frames-per-batch=100"),
+        ),
+        Case("Stable-Baselines3, matched", "sb3.py", frames(8_000, 2_000, "--algorithm=dqn")),
+        Case("CleanRL, dqn.py", "cleanrl.py", frames(10_000, 2_000, "--algorithm=dqn")),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, eager", "hooktrainer, compiled"),
+    targets=(
+        Ratio("hooktrainer, eager", "TorchRL, DQNTrainer", 4.0),
+        Ratio("hooktrainer, eager", "Stable-Baselines3, matched", 1.5),
+        Ratio("hooktrainer, eager", "CleanRL, dqn.py", 1.0),
+    ),
+    quick=frames(2_000, 1_200),
+)
+
+SAC = Benchmark(
+    name="sac",
+    title="SAC on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
+    cases=(
+        Case("hooktrainer, eager", "hooktrainer_sac.py", frames(1_500, 500)),
+        Case("hand-written, eager", "handwritten_sac.py", frames(1_500, 500)),
+        Case("TorchRL, SACTrainer", "torchrl_sac.py", frames(1_200, 500)),
+        Case(
+            "TorchRL, SACTrainer, 100 frames and steps at a time",
+            "torchrl_sac.py",
+            frames(1_200, 500, "--frames-per-batch=100"),
+        ),
+        Case("Stable-Baselines3, rl-zoo", "sb3.py", frames(1_500, 500, "--algorithm=sac")),
+        Case(
+            "CleanRL, sac_continuous_action.py",
+            "cleanrl.py",
+            frames(1_500, 500, "--algorithm=sac"),
+        ),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, eager",),
+    targets=(
+        Ratio("hooktrainer, eager", "TorchRL, SACTrainer", 1.6),
+        Ratio("hooktrainer, eager", "Stable-Baselines3, rl-zoo", 1.2),
+    ),
+    quick=frames(300, 200),
+)
+
+SOLVE_PPO = Benchmark(
+    name="solve-ppo",
+    title="CartPole-v1 solved by PPO: mean return of 100 episodes ≥ 475",
+    cases=(
+        Case("hooktrainer, its recipe", "hooktrainer_ppo.py", solve(400_000, "--settings=recipe")),
+        Case("hooktrainer, matched", "hooktrainer_ppo.py", solve(400_000)),
+        Case("hand-written, rl-zoo", "handwritten_ppo.py", solve(100_000, *ZOO_PPO)),
+        Case("hand-written, matched", "handwritten_ppo.py", solve(400_000)),
+        Case("TorchRL, matched", "torchrl_ppo.py", solve(400_000)),
+        Case("TorchRL, rl-zoo", "torchrl_ppo.py", solve(100_000, "--settings=zoo")),
+        Case("Stable-Baselines3, rl-zoo", "sb3.py", solve(100_000, "--settings=zoo")),
+        Case("Stable-Baselines3, matched", "sb3.py", solve(400_000)),
+        Case("CleanRL, ppo.py", "cleanrl.py", solve(500_000)),
+    ),
+    measures=(*TRAINING, *EVALUATION),
+    compared=("hooktrainer, its recipe",),
+    targets=(
+        Ratio("hooktrainer, its recipe", "Stable-Baselines3, rl-zoo", 2.0),
+        Ratio("hooktrainer, its recipe", "TorchRL, matched", 6.0),
+        Ratio("hooktrainer, its recipe", "TorchRL, rl-zoo", 6.0),
+    ),
+    seeds=True,
+    quick=("--frames=5000",),
+)
+
+SOLVE_DQN = Benchmark(
+    name="solve-dqn",
+    title="CartPole-v1 solved by DQN: mean return of 100 episodes ≥ 475",
+    cases=(
+        Case("hooktrainer, matched", "hooktrainer_dqn.py", solve(100_000)),
+        Case("hand-written, matched", "handwritten_dqn.py", solve(100_000)),
+        Case(
+            "Stable-Baselines3, rl-zoo",
+            "sb3.py",
+            solve(50_000, "--algorithm=dqn", "--settings=zoo"),
+        ),
+        Case("CleanRL, dqn.py", "cleanrl.py", solve(100_000, "--algorithm=dqn")),
+        Case(
+            "TorchRL, DQNTrainer, 100 frames and steps at a time",
+            "torchrl_dqn.py",
+            solve(100_000, "--env=lean", "--frames-per-batch=100"),
+        ),
+    ),
+    measures=(*EVALUATION, *TRAINING),
+    compared=("hooktrainer, its recipe",),
+    seeds=True,
+    quick=("--frames=2600",),
+    drawn=False,
+)
+
+SOLVE_SAC = Benchmark(
+    name="solve-sac",
+    title="Pendulum-v1 solved by SAC: mean return of 100 evaluation episodes ≥ -200",
+    cases=(
+        Case("hooktrainer, its recipe", "hooktrainer_sac.py", solve(20_000)),
+        Case("hand-written, rl-zoo", "handwritten_sac.py", solve(20_000)),
+        Case(
+            "TorchRL, SACTrainer, 100 frames and steps at a time",
+            "torchrl_sac.py",
+            solve(20_000, "--frames-per-batch=100"),
+        ),
+        Case("Stable-Baselines3, rl-zoo", "sb3.py", solve(20_000, "--algorithm=sac")),
+        Case("CleanRL, sac_continuous_action.py", "cleanrl.py", solve(20_000, "--algorithm=sac")),
+    ),
+    measures=EVALUATION,
+    compared=("hooktrainer, its recipe",),
+    seeds=True,
+    quick=("--frames=600",),
+    drawn=False,
+)
+
+SCALE_ENVS = Benchmark(
+    name="envs",
+    title="PPO on CartPole-v1 by number of environments (128 steps each, 4 x 4 minibatches)",
+    cases=tuple(
+        Case(
+            f"{library}, {n} environments",
+            script,
+            frames(k * n + 60_000, 20_000, f"--num-envs={n}"),
+        )
+        for library, script, k in (
+            ("hooktrainer", "hooktrainer_ppo.py", 4_000),
+            ("hand-written", "handwritten_ppo.py", 4_000),
+            ("Stable-Baselines3", "sb3.py", 1_000),
+        )
+        for n in (1, 4, 16, 64, 256)
+    ),
+    measures=(*SPEED, Measure("MiB grown", ("memory_growth_mib",), higher=False)),
+    rounds=3,
+    quick=frames(40_000, 4_096),
+    drawn=False,
+)
+
+SCALE_WIDTH = Benchmark(
+    name="widths",
+    title="PPO on CartPole-v1 by width of the two hidden layers (4 environments x 128 steps)",
+    cases=tuple(
+        Case(f"{library}, {w}x{w}", script, frames(count, count // 6, f"--width={w}"))
+        for library, script in (
+            ("hooktrainer", "hooktrainer_ppo.py"),
+            ("hand-written", "handwritten_ppo.py"),
+            ("Stable-Baselines3", "sb3.py"),
+        )
+        for w, count in ((64, 50_000), (256, 30_000), (1024, 6_000))
+    ),
+    measures=SPEED,
+    rounds=3,
+    quick=frames(2_048, 1_024),
+    drawn=False,
+)
+
+SCALE_REPLAY = Benchmark(
+    name="replay",
+    title="Replay: store one transition, sample 128 (and, if prioritized, update them)",
+    cases=tuple(
+        Case(f"{name}, 10{power} transitions", "replay.py", (f"--size={size}", *options))
+        for name, options in (
+            ("hooktrainer, uniform", ("--library=hooktrainer",)),
+            ("hooktrainer, memory-mapped", ("--library=hooktrainer", "--storage=memmap")),
+            ("hooktrainer, prioritized", ("--library=hooktrainer", "--prioritized")),
+            ("TorchRL, uniform", ("--library=torchrl",)),
+            ("TorchRL, memory-mapped", ("--library=torchrl", "--storage=memmap")),
+            ("TorchRL, prioritized", ("--library=torchrl", "--prioritized")),
+            ("Stable-Baselines3, uniform", ("--library=sb3",)),
+        )
+        for power, size in (("⁴", 10**4), ("⁵", 10**5), ("⁶", 10**6), ("⁷", 10**7))
+    ),
+    measures=(
+        Measure("steps per CPU second", ("frames_per_cpu_second",)),
+        Measure("peak MiB", ("peak_memory_mib",), higher=False),
+        Measure("MiB grown", ("memory_growth_mib",), higher=False),
+    ),
+    rounds=3,
+    quick=("--frames=200",),
+    drawn=False,
+)
+
+BENCHMARKS = {
+    benchmark.name: benchmark
+    for benchmark in (
+        LOOP,
+        PPO,
+        PPO64,
+        DQN,
+        SAC,
+        SOLVE_PPO,
+        SOLVE_DQN,
+        SOLVE_SAC,
+        SCALE_ENVS,
+        SCALE_WIDTH,
+        SCALE_REPLAY,
+    )
+}

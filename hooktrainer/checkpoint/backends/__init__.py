@@ -1,0 +1,92 @@
+"""Back ends: how the tensors of a checkpoint are stored. ``CKPT_BACKEND`` names the one to use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from importlib.metadata import entry_points
+
+from ...errors import CheckpointError
+from .base import Backend, TensorSpec
+
+__all__ = [
+    "Backend",
+    "TensorSpec",
+    "backend_name",
+    "get_backend",
+    "known_backends",
+    "register_backend",
+]
+
+VARIABLE = "CKPT_BACKEND"
+ENTRY_POINTS = "hooktrainer.backends"
+
+
+def _torch() -> Backend:
+    from .torch_file import TorchBackend
+
+    return TorchBackend()
+
+
+def _torchsnapshot() -> Backend:
+    from .snapshot import TorchSnapshotBackend
+
+    return TorchSnapshotBackend()
+
+
+def _native() -> Backend:
+    from .native import NativeBackend
+
+    return NativeBackend()
+
+
+_FACTORIES: dict[str, Callable[[], Backend]] = {
+    "torch": _torch,
+    "torchsnapshot": _torchsnapshot,
+    "native": _native,
+}
+
+
+def register_backend(name: str, factory: Callable[[], Backend]) -> None:
+    """Make a back end known under a name.
+
+    A package can do the same without being imported, by an entry point of the group
+    ``hooktrainer.backends``.
+
+    Args:
+        name: The name users give in ``CKPT_BACKEND``. Checkpoints record it, so it must stay.
+        factory: A callable without arguments, usually the class.
+
+    Raises:
+        ValueError: If the name is taken by another factory.
+    """
+    if _FACTORIES.setdefault(name, factory) is not factory:
+        raise ValueError(f"There is a checkpoint back end {name!r} already; choose another name.")
+
+
+def backend_name(name: str | None = None) -> str:
+    """Return ``name`` if given, else what ``CKPT_BACKEND`` says, else ``"torch"``."""
+    return name or os.environ.get(VARIABLE) or "torch"
+
+
+def known_backends() -> list[str]:
+    """Return the names of all back ends."""
+    return sorted({*_FACTORIES, *(point.name for point in entry_points(group=ENTRY_POINTS))})
+
+
+def get_backend(name: str) -> Backend:
+    """Return the back end of that name.
+
+    Raises:
+        CheckpointError: If there is none, or the package it needs is not installed.
+    """
+    factory = _FACTORIES.get(name)
+    if factory is None:
+        for point in entry_points(group=ENTRY_POINTS, name=name):
+            factory = point.load()
+    if factory is None:
+        raise CheckpointError(
+            f"There is no checkpoint back end {name!r}: {VARIABLE} must be one of "
+            f"{', '.join(known_backends())}."
+        )
+    return factory()

@@ -1,0 +1,94 @@
+"""What a back end is: one way to store a flat dict of tensors in a directory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import torch
+
+from ...errors import CheckpointError
+
+
+class TensorSpec(NamedTuple):
+    """What must be known of a tensor to read it: its dtype and shape."""
+
+    dtype: torch.dtype
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Return the spec of a tensor."""
+        return cls(tensor.dtype, tuple(tensor.shape))
+
+    def to_json(self) -> list[Any]:
+        """Return the spec as JSON: ``["float32", [3, 4]]``."""
+        return [str(self.dtype).removeprefix("torch."), list(self.shape)]
+
+    @classmethod
+    def from_json(cls, node: list[Any]) -> TensorSpec:
+        """Return the spec that `to_json` wrote.
+
+        Raises:
+            CheckpointError: If this version of torch has no such dtype.
+        """
+        dtype = getattr(torch, node[0], None)
+        if not isinstance(dtype, torch.dtype):
+            raise CheckpointError(f"torch {torch.__version__} has no dtype {node[0]!r}.")
+        return cls(dtype, tuple(node[1]))
+
+
+class Backend(Protocol):
+    """Stores tensors in files. It need not flush, verify or commit: the checkpoint manager does.
+
+    A back end never pickles, and never reads anything but what it wrote itself.
+    """
+
+    def write(
+        self, directory: Path, tensors: Mapping[str, torch.Tensor], previous: Path | None
+    ) -> Mapping[str, str]:
+        """Write tensors to an empty directory.
+
+        Args:
+            directory: Where to write; it exists and is empty.
+            tensors: Tensors by name, on any device, with any strides. They do not change meanwhile.
+            previous: A directory this back end wrote before, intact and not to be changed, whose
+                files may be hard-linked where their content did not change.
+
+        Returns:
+            The xxh3-128 hashes of files whose content was hashed while it was written, by their
+            path in ``directory``; the others are read again to hash them.
+
+        Raises:
+            OSError: As the disk gives it.
+        """
+        ...
+
+    def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
+        """Read all tensors from a directory whose files were verified.
+
+        Args:
+            directory: What `write` wrote to.
+            specs: The dtype and shape of every tensor written, in the order they were written.
+
+        Returns:
+            New contiguous CPU tensors by name, each with its own memory.
+        """
+        ...
+
+
+def byte_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's elements as uint8 ``[nbytes]`` on the CPU, without a copy if possible."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def memory(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a uint8 tensor from `byte_view`, writable."""
+    return tensor.numpy().data

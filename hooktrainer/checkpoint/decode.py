@@ -1,0 +1,146 @@
+"""How each kind of JSON node becomes a value again: one function a type, none runs foreign code."""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
+
+from ..errors import CheckpointError
+
+Json: TypeAlias = Any
+
+
+class Decoder:
+    """Rebuilds one tree from its JSON and its tensors."""
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        self._tensors = tensors
+
+    def node(self, node: Json) -> Any:
+        """Return the value of a JSON node."""
+        if type(node) is list:
+            return self.items(node)
+        if type(node) is not dict:
+            return node
+        tag = next(iter(node), "")
+        if not tag.startswith("$"):
+            return {key: self.node(item) for key, item in node.items()}
+        if tag not in _DECODERS:
+            raise CheckpointError(
+                f"The state holds a value of type {tag[1:]!r}, unknown to this version of "
+                "hooktrainer. It was written by a newer one: update hooktrainer to load it."
+            )
+        return _DECODERS[tag](self, node[tag], node)
+
+    def items(self, nodes: Iterable[Json]) -> list[Any]:
+        """Return the values of a sequence."""
+        return [self.node(node) for node in nodes]
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """Return the tensor set aside under ``name``."""
+        try:
+            return self._tensors[name]
+        except KeyError:
+            raise CheckpointError(f"The state has no tensor {name!r}: it is incomplete.") from None
+
+
+def _here(device: str | None) -> torch.device | None:
+    """The device, or the CPU where this machine has no such device."""
+    if device is None:
+        return None
+    wanted = torch.device(device)
+    if wanted.type == "cpu":
+        return wanted
+    module = getattr(torch, wanted.type, None)
+    present = module.device_count() if module is not None and module.is_available() else 0
+    return wanted if (wanted.index or 0) < present else torch.device("cpu")
+
+
+def _bytes(decoder: Decoder, name: str, node: Json) -> bytes:
+    return decoder.tensor(name).numpy().tobytes()
+
+
+def _dict(decoder: Decoder, pairs: Json, node: Json) -> dict[Any, Any]:
+    return {decoder.node(key): decoder.node(value) for key, value in pairs}
+
+
+def _ordered_dict(decoder: Decoder, pairs: Json, node: Json) -> OrderedDict[Any, Any]:
+    result = OrderedDict(_dict(decoder, pairs, node))
+    vars(result).update(decoder.node(node["attributes"]))
+    return result
+
+
+def _ndarray(decoder: Decoder, name: str, node: Json) -> np.ndarray[Any, Any]:
+    return np.ndarray(node["shape"], node["dtype"], buffer=decoder.tensor(name).numpy())
+
+
+def _numpy_scalar(decoder: Decoder, data: str, node: Json) -> Any:
+    return np.ndarray((), node["dtype"], buffer=bytes.fromhex(data))[()]
+
+
+def _tensor(decoder: Decoder, name: str, node: Json) -> torch.Tensor:
+    tensor = decoder.tensor(name)
+    return tensor.to(_here(node["device"])) if "device" in node else tensor
+
+
+def _dtype(decoder: Decoder, name: str, node: Json) -> torch.dtype:
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise CheckpointError(f"This version of torch ({torch.__version__}) has no dtype {name!r}.")
+    return dtype
+
+
+def _tensordict(decoder: Decoder, pairs: Json, node: Json) -> TensorDict:
+    result = TensorDict(
+        _dict(decoder, pairs, node),
+        batch_size=node["batch_size"],
+        device=_here(node["device"]),
+        names=node["names"],
+    )
+    return result.lock_() if node["locked"] else result
+
+
+def _lazy_stack(decoder: Decoder, items: Json, node: Json) -> Any:
+    stack = LazyStackedTensorDict.lazy_stack(decoder.items(items), node["stack_dim"])
+    if node["names"] is not None:
+        stack.names = node["names"]
+    return stack
+
+
+def _non_tensor(decoder: Decoder, data: Json, node: Json) -> NonTensorData:
+    return NonTensorData(
+        data=decoder.node(data), batch_size=node["batch_size"], device=_here(node["device"])
+    )
+
+
+_DECODERS: dict[str, Callable[[Decoder, Any, Json], Any]] = {
+    "$int": lambda _, digits, node: int(digits, 16),
+    "$float": lambda _, text, node: float(text),
+    "$complex": lambda _, parts, node: complex(*map(float, parts)),
+    "$bytes": _bytes,
+    "$bytearray": lambda decoder, name, node: bytearray(_bytes(decoder, name, node)),
+    "$tuple": lambda decoder, items, node: tuple(decoder.items(items)),
+    "$set": lambda decoder, items, node: set(decoder.items(items)),
+    "$frozenset": lambda decoder, items, node: frozenset(decoder.items(items)),
+    "$range": lambda decoder, items, node: range(*decoder.items(items)),
+    "$slice": lambda decoder, items, node: slice(*decoder.items(items)),
+    "$deque": lambda decoder, items, node: deque(decoder.items(items), node["maxlen"]),
+    "$dict": _dict,
+    "$OrderedDict": _ordered_dict,
+    "$Path": lambda _, text, node: Path(text),
+    "$ndarray": _ndarray,
+    "$numpy": _numpy_scalar,
+    "$tensor": _tensor,
+    "$dtype": _dtype,
+    "$device": lambda _, text, node: torch.device(text),
+    "$Size": lambda _, sizes, node: torch.Size(sizes),
+    "$TensorDict": _tensordict,
+    "$LazyStackedTensorDict": _lazy_stack,
+    "$NonTensorData": _non_tensor,
+}

@@ -1,0 +1,138 @@
+"""Finding checkpoints: all of a run, the latest, the best, or one by frames or path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, cast
+
+from ..errors import CheckpointError
+from .manifest import FILE as MANIFEST
+from .retention import Best
+from .stored import NAME, Checkpoint
+
+SUBDIRECTORY = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The checkpoints of a run, as their manifests and names tell."""
+
+    checkpoints: list[Checkpoint]
+    """In the order they were committed."""
+    damaged: dict[Path, str]
+    """Directories whose manifest cannot be trusted, and why."""
+
+
+def list_checkpoints(directory: Path) -> Listing:
+    """List the checkpoints in a directory; only their manifests are read.
+
+    A directory that is deleted meanwhile is left out.
+    """
+    checkpoints, damaged = [], {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+        if not NAME.fullmatch(path.name):
+            continue
+        try:
+            checkpoints.append(Checkpoint.open(path))
+        except CheckpointError as error:
+            if path.is_dir():
+                damaged[path] = str(error)
+    checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
+    return Listing(checkpoints, damaged)
+
+
+def checkpoint_directory(run: Path) -> Path:
+    """Return where a run keeps its checkpoints; ``run`` may be that directory already."""
+    inside = run / SUBDIRECTORY
+    return inside if inside.is_dir() else run
+
+
+def find(spec: str | Path, directory: Path | None = None, best: Best | None = None) -> list[Path]:
+    """Return the checkpoints that a user's word may mean, the first choice first.
+
+    There is more than one for ``latest`` and ``best`` only: the next stands in for one that turns
+    out to be damaged.
+
+    Args:
+        spec: ``latest``, ``best``, a number of frames, the path of a checkpoint or of a run (its
+            latest), or ``RUN@latest``, ``RUN@best``, ``RUN@FRAMES``.
+        directory: The run, or its directory of checkpoints, that a word without a path is about.
+        best: What is best; by default, what the latest checkpoint says.
+
+    Raises:
+        CheckpointError: If there is none; lists what there is.
+    """
+    word, where = str(spec), directory
+    if not _is_word(word):
+        run, at, last = word.rpartition("@")
+        path = Path(word)
+        if at and _is_word(last) and not path.exists():
+            word, where = last, Path(run)
+        elif NAME.fullmatch(path.resolve().name) or (path / MANIFEST).exists():
+            if not path.is_dir():
+                raise CheckpointError(
+                    f"There is no checkpoint {path}. {_what_there_is(path.parent)}"
+                )
+            return [path.resolve()]
+        else:
+            word, where = "latest", path
+    if where is None:
+        raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
+    if not where.is_dir():
+        raise CheckpointError(f"There is no run {where}.")
+    return _find_in(checkpoint_directory(where), word, best)
+
+
+def _is_word(text: str) -> bool:
+    return text in ("latest", "best") or text.isdecimal()
+
+
+def _find_in(directory: Path, word: str, best: Best | None) -> list[Path]:
+    listing = list_checkpoints(directory)
+    committed = listing.checkpoints[::-1]
+    if word == "latest":
+        found = [*listing.damaged, *(checkpoint.path for checkpoint in committed)]
+    elif word == "best":
+        best = best or _recorded_best(committed)
+        if best is None:
+            raise CheckpointError(
+                f"The checkpoints in {directory} do not say which metric is the best one's; their "
+                f"metrics are {_metrics(committed)}. Give one with Best(1, metric)."
+            )
+        found = [checkpoint.path for checkpoint in best.ranked(committed)]
+        if not found and committed:
+            raise CheckpointError(
+                f"No checkpoint in {directory} has the metric {best.metric!r}; their metrics are "
+                f"{_metrics(committed)}."
+            )
+    else:
+        found = [c.path for c in committed if c.manifest.frames == int(word)][:1]
+        found = found or [path for path in listing.damaged if _frames(path) == int(word)][:1]
+    if not found:
+        raise CheckpointError(f"There is no checkpoint {word!r}. {_what_there_is(directory)}")
+    return found
+
+
+def _recorded_best(committed: list[Checkpoint]) -> Best | None:
+    recorded = next((c.manifest.best for c in committed if c.manifest.best), None)
+    if recorded is None:
+        return None
+    return Best(1, recorded["metric"], cast(Literal["max", "min"], recorded["mode"]))
+
+
+def _frames(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _metrics(checkpoints: list[Checkpoint]) -> str:
+    names = {name for checkpoint in checkpoints for name in checkpoint.manifest.metrics}
+    return ", ".join(sorted(names)) or "none"
+
+
+def _what_there_is(directory: Path) -> str:
+    frames = [
+        str(checkpoint.manifest.frames) for checkpoint in list_checkpoints(directory).checkpoints
+    ]
+    return f"{directory} has {'those at frames ' + ', '.join(frames) if frames else 'none'}."

@@ -1,0 +1,94 @@
+"""Locks on files: one writer per run, and no deletion of what someone reads."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from ..errors import CheckpointError
+
+_log = logging.getLogger(__name__)
+
+FILE = ".lock"
+
+
+class RunLock:
+    """Held by the one process that writes a run's checkpoints.
+
+    The operating system releases the lock when the process ends, however it ends, so a lock that
+    is held always means a live process. Children made by ``fork`` do not keep it.
+
+    Args:
+        directory: The directory to lock; it must exist.
+
+    Raises:
+        CheckpointError: If another process, or another object in this one, holds the lock; names
+            the process.
+    """
+
+    def __init__(self, directory: Path) -> None:
+        self._fd: int | None = os.open(directory / FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.read(self._fd, 4096).decode(errors="replace")
+            self._close()
+            raise CheckpointError(
+                f"{directory} is in use by another run ({holder or 'unknown'}). Wait for it to "
+                "end, or choose another run directory."
+            ) from None
+        except OSError as error:
+            _log.warning(
+                "%s cannot be locked (%s): see that one run writes to it.", directory, error
+            )
+        os.ftruncate(self._fd, 0)
+        me = {"pid": os.getpid(), "host": socket.gethostname()}
+        os.pwrite(self._fd, json.dumps(me).encode(), 0)
+        os.register_at_fork(after_in_child=self._close)
+
+    def release(self) -> None:
+        """Let go of the lock; more than once is fine."""
+        self._close()
+
+    def _close(self) -> None:
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with suppress(OSError):
+                os.close(fd)
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[None]:
+    """Hold off `try_exclusive` on a file while the block runs."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):  # a file system without locks: deletion is not held off
+            fcntl.flock(fd, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(fd)
+
+
+@contextmanager
+def not_reading(path: Path) -> Iterator[bool]:
+    """Whether nobody is inside `reading` for a file; if so, nobody is while the block runs."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        yield True
+        return
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            free = True
+        except OSError as error:
+            free = not isinstance(error, BlockingIOError)
+        yield free
+    finally:
+        os.close(fd)

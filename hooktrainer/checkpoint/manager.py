@@ -1,0 +1,291 @@
+"""`CheckpointManager`: saves, keeps, finds and restores the checkpoints of one run."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
+from ..run_dir import git_state, library_versions
+from . import fs, lock
+from .arena import Arena
+from .backends import backend_name, get_backend
+from .background import BackgroundJob
+from .encode import Json
+from .find import find, list_checkpoints
+from .housekeeping import (
+    TRASH,
+    UNFINISHED,
+    delete,
+    free_path,
+    move_away,
+    quarantine,
+    surplus,
+    sweep,
+)
+from .manifest import Manifest
+from .retention import Best, Latest, Policy, best_of
+from .stored import Checkpoint, Reusable, write_checkpoint
+from .tree import flatten
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointManager:
+    """Saves, keeps, finds and restores the checkpoints of one run.
+
+    One manager at a time writes to a directory; it holds a lock that ends with its process. What an
+    earlier process left unfinished is deleted when a manager takes over.
+
+    A save in the background blocks the caller for a copy of the state, which costs as much memory
+    as the state has, and is used again for every later save. A save that has begun when another is
+    asked for is waited for.
+
+    Args:
+        directory: Where the checkpoints are, usually ``<run>/checkpoints``. Created if missing.
+        backend: How tensors are stored; by default what ``CKPT_BACKEND`` says, else ``torch``.
+        keep: Which checkpoints to keep. The latest and the best always are.
+        best: What is the best checkpoint; by default the first `Best` in ``keep``.
+        background: Whether `save` returns before the state is on the disk.
+        on_failure: What a failed write does: ``"stop"`` raises, from `save` itself or, if it
+            happened in the background, from the next call; ``"continue"`` logs it.
+        config: The configuration of the run, plain data, recorded in every manifest.
+
+    Raises:
+        CheckpointError: If another manager writes to the directory, or there is no such back end.
+
+    Examples:
+        >>> with CheckpointManager("runs/a/checkpoints", keep=Latest(2)) as manager:
+        ...     manager.save({"weights": torch.ones(3)}, frames=100)
+        ...     manager.load("latest")[1]
+        {'weights': tensor([1., 1., 1.])}
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        backend: str | None = None,
+        keep: Policy | None = None,
+        best: Best | None = None,
+        background: bool = True,
+        on_failure: Literal["stop", "continue"] = "stop",
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        if on_failure not in ("stop", "continue"):
+            raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
+        self.directory = Path(directory).absolute()
+        self.keep = keep or Latest(5)
+        self.best = best or best_of(self.keep)
+        self.config = dict(config or {})
+        self._backend_name = backend_name(backend)
+        self._backend = get_backend(self._backend_name)
+        self._background = background
+        self._on_failure = on_failure
+        self._provenance = {"versions": library_versions(), **git_state()}
+        self._arena = Arena()
+        self._job = BackgroundJob("checkpoint")
+        self._previous: Reusable | None = None
+        fs.make_directories(self.directory)
+        self._lock = lock.RunLock(self.directory)
+        sweep(self.directory, UNFINISHED, TRASH)
+        committed = self.checkpoints()
+        self._sequence = committed[-1].manifest.sequence + 1 if committed else 0
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def save(
+        self,
+        tree: Any,
+        *,
+        frames: int,
+        optim_steps: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Save a state tree, as it is now, as a new checkpoint.
+
+        Args:
+            tree: The state; see `flatten` for what it may hold.
+            frames: Environment frames of the run so far.
+            optim_steps: Optimizer steps of the run so far.
+            metrics: The latest metrics by name, for `Best`.
+
+        Raises:
+            CheckpointError: If the state holds what cannot be saved, or a write failed and
+                ``on_failure`` is ``"stop"``.
+        """
+        self.wait()
+        manifest = Manifest(
+            frames=frames,
+            optim_steps=optim_steps,
+            sequence=self._sequence,
+            time=time.time(),
+            backend=self._backend_name,
+            metrics={name: float(value) for name, value in (metrics or {}).items()},
+            config=self.config,
+            best={"metric": self.best.metric, "mode": self.best.mode} if self.best else None,
+            **self._provenance,
+        )
+        self._sequence += 1
+        with _no_garbage_collection():
+            manifest.encode()  # refuses a configuration that cannot be saved, here and now
+            skeleton, tensors = flatten(tree)
+            if self._background:
+                tensors = self._arena.capture(tensors)
+        self._job.start(lambda: self._commit(manifest, skeleton, tensors))
+        if not self._background:
+            self.wait()
+
+    def check(self) -> None:
+        """Raise (or log) what a write in the background failed with; call it at every boundary.
+
+        Returns at once if one is still under way.
+
+        Raises:
+            CheckpointError: If a write failed and ``on_failure`` is ``"stop"``.
+        """
+        if not self._job.running:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the state given to the last `save` is on the disk; then as `check`."""
+        error = self._job.wait()
+        if error is None:
+            return
+        if not isinstance(error, Exception):
+            raise error
+        message = f"A checkpoint in {self.directory} could not be written: {error}"
+        if self._on_failure == "stop":
+            raise CheckpointError(message) from error
+        _log.error("%s. Training goes on without it.", message)
+
+    def _commit(
+        self, manifest: Manifest, skeleton: Json, tensors: Mapping[str, torch.Tensor]
+    ) -> None:
+        previous = self._previous
+        if previous is not None and not (
+            previous.checkpoint.manifest.backend == manifest.backend and previous.is_intact()
+        ):
+            previous = None
+        path = free_path(self.directory, manifest.frames)
+        committed = write_checkpoint(path, manifest, skeleton, tensors, self._backend, previous)
+        self._previous = Reusable(committed)
+        self._prune()
+
+    # --- keeping -------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the committed checkpoints, in the order they were committed."""
+        return list_checkpoints(self.directory).checkpoints
+
+    def prune(self) -> list[Checkpoint]:
+        """Delete what the retention policy does not keep, and return what was to go but is left.
+
+        What is being read, or cannot be deleted, is logged and tried again after the next save.
+        """
+        self.wait()
+        return self._prune()
+
+    def _prune(self) -> list[Checkpoint]:
+        sweep(self.directory, UNFINISHED, TRASH)
+        gone = surplus(self.checkpoints(), self.keep, self.best)
+        return [checkpoint for checkpoint in gone if not delete(checkpoint.path)]
+
+    def rollback(self, spec: str | Path, *, discard: bool) -> Checkpoint:
+        """Make an earlier checkpoint the latest.
+
+        Args:
+            spec: The checkpoint to go back to; see `find`.
+            discard: Whether to delete the later ones; otherwise they are set aside, under names
+                that begin with ``aside-``, and can be loaded by path.
+
+        Raises:
+            CheckpointError: If there is no such checkpoint, or a later one cannot be moved away.
+        """
+        self.wait()
+        target = Checkpoint.open(find(spec, self.directory, self.best)[0])
+        target.verify()
+        for checkpoint in reversed(self.checkpoints()):
+            if checkpoint.manifest.sequence <= target.manifest.sequence:
+                continue
+            if not discard:
+                move_away(checkpoint.path, "aside")
+            elif not delete(checkpoint.path):
+                raise CheckpointError(f"{checkpoint.path} could not be deleted; nothing older was.")
+        self._previous = None
+        return target
+
+    # --- restoring -----------------------------------------------------------------------------
+
+    def load(self, spec: str | Path = "latest") -> tuple[Checkpoint, Any]:
+        """Return a checkpoint and the state tree in it, verified.
+
+        Where ``spec`` leaves a choice, the next checkpoint takes the place of a damaged one, which
+        is set aside under a name that begins with ``damaged-``, with the reason in ``reason.txt``.
+
+        Args:
+            spec: Which; see `find`.
+
+        Raises:
+            CheckpointError: If there is none, or none is intact.
+        """
+        self.wait()
+        choices = find(spec, self.directory, self.best)
+        failures = []
+        for path in choices:
+            try:
+                with _no_garbage_collection():
+                    checkpoint = Checkpoint.open(path)
+                    tree = checkpoint.load()
+            except DamagedCheckpointError as error:
+                if len(choices) == 1:
+                    raise
+                failures.append(str(error))
+                _log.warning("%s", error)
+                if path.parent == self.directory:
+                    quarantine(path, str(error))
+                continue
+            if path.parent == self.directory:
+                self._previous = Reusable(checkpoint)
+            if failures:
+                _log.warning("%s is taken instead.", path)
+            return checkpoint, tree
+        raise CheckpointError(f"No checkpoint is intact: {'; '.join(failures)}")
+
+    # --- closing -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wait for the last save and let go of the directory; more than once is fine.
+
+        Raises:
+            CheckpointError: If a write failed and ``on_failure`` is ``"stop"``.
+        """
+        try:
+            self.wait()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Thousands of small objects that all live make a collection slow and pointless."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

@@ -1,0 +1,134 @@
+"""The manifest: what a checkpoint is, and the size and hash of each of its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import xxhash
+
+from ..errors import CheckpointError, DamagedCheckpointError
+from . import fs
+from .tree import flatten, unflatten
+
+FILE = "manifest.json"
+SCHEMA = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRecord:
+    """One file of a checkpoint."""
+
+    size: int
+    """In bytes."""
+    xxh3_128: str
+    """The hash of its content, in hexadecimal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself. Written last, with a hash of its own."""
+
+    frames: int
+    """Environment frames of the run so far."""
+    optim_steps: int
+    """Optimizer steps of the run so far."""
+    sequence: int
+    """The number of commits before this one in the run; the highest is the latest."""
+    time: float
+    """When it was captured, in seconds since 1970."""
+    backend: str
+    """The back end that stored the tensors."""
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    best: Mapping[str, str] | None = None
+    """What counts as the best of the run: ``metric``, and ``mode``, which is max or min."""
+    versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    files: Mapping[str, FileRecord] = dataclasses.field(default_factory=dict)
+    """Every other file of the checkpoint, by its path in the directory."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files, in bytes; what is shared with other checkpoints counts in full."""
+        return sum(record.size for record in self.files.values())
+
+    def encode(self) -> bytes:
+        """Return the content of ``manifest.json``.
+
+        Raises:
+            CheckpointError: If the configuration holds a value that is not plain data.
+        """
+        node, tensors = flatten({"schema": SCHEMA, **dataclasses.asdict(self)})
+        if tensors:
+            raise CheckpointError(f"{next(iter(tensors))}: an array cannot be in a configuration.")
+        return _seal(node)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Return the manifest that `encode` wrote.
+
+        Raises:
+            DamagedCheckpointError: If any of its bytes changed.
+            CheckpointError: If its schema is not known.
+        """
+        try:
+            node = json.loads(data)["manifest"]
+            intact = _seal(node) == data
+        except (ValueError, KeyError, TypeError):
+            intact = False
+        if not intact:
+            raise DamagedCheckpointError(f"{FILE} does not match its own hash")
+        fields = unflatten(node, {})
+        schema = fields.pop("schema")
+        if schema != SCHEMA:
+            raise CheckpointError(
+                f"The checkpoint has schema {schema}, and this version of hooktrainer reads "
+                f"{SCHEMA}: load it with the version that wrote it ({fields.get('versions')})."
+            )
+        files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
+        return cls(**fields, files=files)
+
+
+def _seal(node: Any) -> bytes:
+    text = json.dumps(node, allow_nan=False, indent=1)
+    digest = xxhash.xxh3_128_hexdigest(text.encode())
+    return f'{{"xxh3_128": "{digest}",\n"manifest": {text}}}\n'.encode()
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Return the manifest of a checkpoint directory; its other files are not looked at.
+
+    Raises:
+        DamagedCheckpointError: If the manifest is missing, unreadable or damaged.
+    """
+    try:
+        data = (checkpoint / FILE).read_bytes()
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{FILE} is missing") from None
+    except OSError as error:
+        raise DamagedCheckpointError(f"{FILE} cannot be read ({error.strerror})") from None
+    return Manifest.decode(data)
+
+
+def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield what is wrong with each file of a checkpoint, after reading all of them.
+
+    Such as ``"state.json has 12 bytes instead of 40"``.
+    """
+    for name, record in manifest.files.items():
+        path = checkpoint / name
+        try:
+            size = path.stat().st_size
+            if size != record.size:
+                yield f"{name} has {size} bytes instead of {record.size}"
+            elif fs.hash_file(path) != record.xxh3_128:
+                yield f"{name} does not match its hash"
+        except FileNotFoundError:
+            yield f"{name} is missing"
+        except OSError as error:
+            yield f"{name} cannot be read ({error.strerror})"

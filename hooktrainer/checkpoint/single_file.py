@@ -1,0 +1,97 @@
+"""A state tree in one file, written with `torch.save` and read with ``weights_only=True``."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+import xxhash
+
+from ..errors import CheckpointError
+from . import fs
+from .tree import flatten, unflatten
+
+FORMAT = "hooktrainer-state-1"
+
+
+def save_file(path: str | Path, tree: Any) -> None:
+    """Save a state tree to one file, which appears complete and flushed to the disk, or not at all.
+
+    The file is a `torch.save` of ``{"format", "skeleton", "tensors", "checksum"}``: the tree's JSON
+    as a string, its tensors by name, on the CPU, and the xxh3-128 hash of both.
+
+    Args:
+        path: The file to write; one that is there is replaced. Its directory is created if needed.
+        tree: The state tree; see `flatten` for what it may hold.
+
+    Raises:
+        CheckpointError: If a value in the tree cannot be saved.
+        OSError: If the disk refuses.
+    """
+    skeleton, shared = flatten(tree)
+    text = json.dumps(skeleton, allow_nan=False)
+    tensors = {name: compact(tensor) for name, tensor in shared.items()}
+    content = {
+        "format": FORMAT,
+        "skeleton": text,
+        "tensors": tensors,
+        "checksum": _checksum(text, tensors),
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with fs.replace_file(path) as file:
+        torch_save(content, file)
+
+
+def load_file(path: str | Path) -> Any:
+    """Return the state tree that `save_file` saved.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is damaged, not written by `save_file`, or holds a pickle of anything
+            but plain data and tensors, which is not run.
+    """
+    try:
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+        raise CheckpointError(
+            f"{path} cannot be read as a state file: it is damaged, or holds more than plain data "
+            f"and tensors, which is never loaded ({error})."
+        ) from error
+    if not isinstance(content, dict) or content.get("format") != FORMAT:
+        raise CheckpointError(f"{path} is not a state file of the format {FORMAT!r}.")
+    text, tensors = content["skeleton"], content["tensors"]
+    if _checksum(text, tensors) != content["checksum"]:
+        raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
+    return unflatten(json.loads(text), tensors)
+
+
+def torch_save(content: Any, file: fs.NewFile) -> None:
+    """`torch.save` to an open file; the disk's own error is the one that is raised."""
+    try:
+        torch.save(content, file)  # type: ignore[arg-type]
+    except RuntimeError:
+        if file.error is not None:
+            raise file.error from None
+        raise
+
+
+def compact(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous CPU tensor that owns no more memory than it shows.
+
+    `torch.save` writes a tensor's whole storage, however small the view.
+    """
+    tensor = tensor.detach().cpu().contiguous()
+    excess = tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
+    return tensor.clone() if excess else tensor
+
+
+def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:
+    digest = xxhash.xxh3_128(text.encode())
+    for name, tensor in tensors.items():
+        digest.update(name.encode())
+        digest.update(tensor.reshape(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,172 @@
+"""One checkpoint on disk: writing it so that it is complete or absent, and reading it back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..errors import CheckpointError, DamagedCheckpointError
+from . import fs, lock
+from .backends import Backend, TensorSpec, get_backend
+from .encode import Json
+from .manifest import FILE as MANIFEST
+from .manifest import FileRecord, Manifest, damages, read_manifest
+from .tree import unflatten
+
+STATE = "state.json"
+TENSORS = "tensors"
+NAME = re.compile(r"step_(\d{12,})(?:-(\d+))?")
+
+
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """A committed checkpoint."""
+
+    path: Path
+    manifest: Manifest
+
+    @classmethod
+    def open(cls, path: Path) -> Checkpoint:
+        """Return the checkpoint in a directory, after reading its manifest only.
+
+        Raises:
+            DamagedCheckpointError: If the manifest is missing or damaged.
+        """
+        try:
+            return cls(path, read_manifest(path))
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
+
+    def verify(self) -> None:
+        """Read every file and compare it with the manifest.
+
+        Raises:
+            DamagedCheckpointError: If any differs; names all that do.
+        """
+        found = list(damages(self.path, self.manifest))
+        if found:
+            raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
+
+    def load(self) -> Any:
+        """Verify the checkpoint, and return the state tree in it.
+
+        The checkpoint is not deleted meanwhile by the run it belongs to.
+
+        Raises:
+            DamagedCheckpointError: If its files are not what was written.
+            CheckpointError: If they cannot be read here.
+        """
+        with lock.reading(self.path / MANIFEST):
+            self.verify()
+            try:
+                return self._read()
+            except CheckpointError:
+                raise
+            except Exception as error:  # what a back end's library raises is not known
+                raise CheckpointError(
+                    f"{self.path} cannot be read with the back end {self.manifest.backend}: {error}"
+                ) from error
+
+    def _read(self) -> Any:
+        state = json.loads((self.path / STATE).read_bytes())
+        specs = {name: TensorSpec.from_json(spec) for name, spec in state["tensors"].items()}
+        tensors = get_backend(self.manifest.backend).read(self.path / TENSORS, specs)
+        return unflatten(state["skeleton"], tensors)
+
+
+class Reusable:
+    """A checkpoint known to be intact, whose files the next one may share.
+
+    Known, because this process has just written or verified it, and none of its files was changed
+    since.
+    """
+
+    def __init__(self, checkpoint: Checkpoint) -> None:
+        self.checkpoint = checkpoint
+        self._stats = self._stat()
+
+    def is_intact(self) -> bool:
+        """Whether its files are still those that were known."""
+        try:
+            return self._stat() == self._stats
+        except OSError:
+            return False
+
+    def records(self) -> dict[tuple[int, int], FileRecord]:
+        """Return what is known of its files, by device and inode."""
+        files = self.checkpoint.manifest.files
+        return {self._stats[name][:2]: record for name, record in files.items()}
+
+    def _stat(self) -> dict[str, tuple[int, int, int, int]]:
+        stats = {}
+        for name in self.checkpoint.manifest.files:
+            stat = (self.checkpoint.path / name).stat()
+            stats[name] = (stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        return stats
+
+
+def write_checkpoint(
+    path: Path,
+    manifest: Manifest,
+    skeleton: Json,
+    tensors: Mapping[str, torch.Tensor],
+    backend: Backend,
+    previous: Reusable | None = None,
+) -> Checkpoint:
+    """Write a checkpoint that appears under ``path`` complete and durable, or not at all.
+
+    All files are written to a directory beside, the manifest last; all are flushed; the directory
+    is renamed; its parent is flushed.
+
+    Args:
+        path: Where it shall be; the name must be free.
+        manifest: What it says about itself; `files` is filled in here.
+        skeleton: The JSON part of the state.
+        tensors: The tensors of the state. They must not change meanwhile.
+        backend: What stores the tensors.
+        previous: A checkpoint of the same back end to share unchanged files with.
+
+    Raises:
+        OSError: As the disk gives it. Nothing is left, unless that cannot be deleted either.
+    """
+    work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
+    known = previous.records() if previous else {}
+    try:
+        fs.make_directory(work)
+        fs.make_directory(work / TENSORS)
+        old = previous.checkpoint.path / TENSORS if previous else None
+        hashes = backend.write(work / TENSORS, tensors, old)
+        fs.write_file(work / STATE, _state(skeleton, tensors))
+        files, new = {}, []
+        for file in fs.files_under(work):
+            stat = file.stat()
+            record = known.get((stat.st_dev, stat.st_ino))
+            if record is None:
+                new.append(file)
+                name = file.relative_to(work / TENSORS).as_posix() if file.name != STATE else ""
+                record = FileRecord(stat.st_size, hashes.get(name) or fs.hash_file(file))
+            files[file.relative_to(work).as_posix()] = record
+        manifest = dataclasses.replace(manifest, files=files)
+        fs.write_file(work / MANIFEST, manifest.encode())
+        fs.flush_to_disk([*new, work / MANIFEST, *fs.directories_under(work)])
+        fs.rename(work, path)
+    except BaseException:
+        with suppress(OSError):
+            fs.remove_tree(work)
+        raise
+    fs.flush_to_disk([path.parent])
+    return Checkpoint(path, manifest)
+
+
+def _state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    specs = {name: TensorSpec.of(tensor).to_json() for name, tensor in tensors.items()}
+    state = {"skeleton": skeleton, "tensors": specs}
+    return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()

@@ -1,0 +1,24 @@
+"""Policies and value networks: TensorDict modules that are fast to act with and to learn with.
+
+They work with TorchRL's losses and collectors as they are, and with `hooktrainer.objectives` and
+`VectorCollector` without the cost of TensorDicts and distribution objects.
+"""
+
+from .categorical import CategoricalPolicy
+from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
+from .mlp import mlp, orthogonal_init
+from .policy import Policy
+from .q_network import EpsilonGreedy, QNetwork
+from .value import ValueNetwork
+
+__all__ = [
+    "CategoricalPolicy",
+    "DiagonalGaussianPolicy",
+    "EpsilonGreedy",
+    "Policy",
+    "QNetwork",
+    "TanhGaussianPolicy",
+    "ValueNetwork",
+    "mlp",
+    "orthogonal_init",
+]

@@ -1,0 +1,106 @@
+"""Evaluating a network while collecting: small batches, no gradient, as fast as the CPU allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+Step = Callable[[np.ndarray], np.ndarray]
+
+
+class Inference:
+    """Calls a network without gradient: with NumPy where that gives the same result, else as it is.
+
+    On a batch of a few observations torch spends most of its time on dispatch; NumPy is about three
+    times faster. It stands in for networks made of linear layers, tanh and ReLU, on the CPU. Its
+    arrays share memory with the parameters, so an optimizer step is seen at once and there is
+    nothing to refresh. Results agree with torch's to float rounding.
+
+    Args:
+        network: Any module that maps one tensor to one tensor.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        self._network = network
+        self._layers = _supported_layers(network)
+        self._addresses: list[int] = []
+        self._steps: list[Step] = []
+        self._dtype = torch.float32
+
+    @property
+    def uses_numpy(self) -> bool:
+        """Whether the network is one that NumPy can evaluate."""
+        return bool(self._layers)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """Return the network's output. Call it under `torch.no_grad`.
+
+        Args:
+            x: Shape ``[*batch, in_features]``.
+
+        Returns:
+            Shape ``[*batch, out_features]``.
+        """
+        if not self._layers or not x.is_cpu:
+            return self._network(x)
+        addresses = [
+            parameter.data_ptr()
+            for layer in self._layers
+            for parameter in layer._parameters.values()
+            if parameter is not None
+        ]
+        if addresses != self._addresses:  # the first call, or parameters in new memory
+            self._bind(addresses)
+        if x.dtype is not self._dtype or not self._steps:
+            return self._network(x)  # which knows what to do about it
+        array = x.numpy()
+        for step in self._steps:
+            array = step(array)
+        return torch.from_numpy(array)
+
+    def _bind(self, addresses: list[int]) -> None:
+        self._addresses = addresses
+        self._dtype = next(self._layers[0].parameters()).dtype
+        if self._dtype is torch.bfloat16:  # which NumPy does not have
+            self._layers = []
+        self._steps = [_step(layer) for layer in self._layers]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_addresses": [], "_steps": []}  # a copy has memory of its own
+
+
+def _supported_layers(network: nn.Module) -> list[nn.Module]:
+    """The network's layers if NumPy can stand in for every one of them, exactly; else none."""
+    layers = list(_flatten(network))
+    hooked = any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
+    supported = (
+        type(next(iter(layers), None))
+        is nn.Linear  # activations work in place, so never on the input
+        and all(type(layer) in (nn.Linear, nn.Tanh, nn.ReLU) for layer in layers)
+    )
+    return layers if supported and not hooked else []
+
+
+def _flatten(network: nn.Module) -> Iterator[nn.Module]:
+    if type(network) is nn.Sequential:
+        for child in network:
+            yield from _flatten(child)
+    else:
+        yield network
+
+
+def _step(layer: nn.Module) -> Step:
+    if isinstance(layer, nn.Tanh):
+        return lambda x: np.tanh(x, out=x)
+    if isinstance(layer, nn.ReLU):
+        return lambda x: np.maximum(x, 0, out=x)
+    assert isinstance(layer, nn.Linear)
+    weight = layer.weight.detach().numpy().T
+    if layer.bias is None:
+        return lambda x: x @ weight
+    bias = layer.bias.detach().numpy()
+    return lambda x: np.add(y := x @ weight, bias, out=y)

@@ -1,0 +1,130 @@
+"""Q-networks over discrete actions, greedy and epsilon-greedy."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import nn
+
+from ..errors import ConfigError
+from .exploration import is_deterministic
+from .inference import Inference
+
+
+class QNetwork(TensorDictModuleBase):
+    """A network that maps an observation to the value of every discrete action, and is greedy.
+
+    Writes ``"action_value"`` ``[*batch, actions]``, ``"action"`` ``[*batch]`` (an index, int64) and
+    ``"chosen_action_value"`` ``[*batch, 1]``, as TorchRL's ``QValueActor`` does for categorical
+    actions; TorchRL's ``DQNLoss`` takes it as it is.
+
+    Args:
+        network: Maps an observation ``[*batch, features]`` to ``[*batch, actions]``.
+        in_keys: The entry it reads.
+    """
+
+    action_space = "categorical"
+
+    def __init__(self, network: nn.Module, in_keys: Sequence[NestedKey] = ("observation",)) -> None:
+        super().__init__()
+        self.network = network
+        self.in_keys = list(in_keys)
+        self.out_keys = ["action_value", "action", "chosen_action_value"]
+        self._infer = Inference(network)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the three entries and return ``tensordict``."""
+        action_value = self.evaluate(tensordict.get(self.in_keys[0]))
+        chosen, action = action_value.max(-1, keepdim=True)
+        tensordict.set("action_value", action_value)
+        tensordict.set("action", action.squeeze(-1))
+        return tensordict.set("chosen_action_value", chosen)
+
+    def evaluate(self, observation: torch.Tensor) -> torch.Tensor:
+        """The value of every action, ``[*batch, actions]``, with gradient."""
+        return self.network(observation)
+
+    @torch.no_grad()
+    def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The greedy action, ``[*batch]``, as fast as possible."""
+        return {"action": self.infer(observation).argmax(-1)}
+
+    def infer(self, observation: torch.Tensor) -> torch.Tensor:
+        """The value of every action, fast on small batches; call it under `torch.no_grad`."""
+        return self._infer(observation)
+
+
+class EpsilonGreedy(TensorDictModuleBase):
+    """Takes a random action with probability epsilon, else the greedy one.
+
+    Epsilon falls linearly as `step` counts frames, and is part of the state dict. Under TorchRL's
+    ``set_exploration_type``, anything but ``RANDOM`` makes it greedy.
+
+    Args:
+        q_network: Values the actions.
+        eps_init: Epsilon at first.
+        eps_end: Epsilon after ``annealing_num_steps`` frames.
+        annealing_num_steps: Frames over which epsilon falls.
+
+    Raises:
+        ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
+    """
+
+    def __init__(
+        self,
+        q_network: QNetwork,
+        eps_init: float = 1.0,
+        eps_end: float = 0.1,
+        annealing_num_steps: int = 1000,
+    ) -> None:
+        super().__init__()
+        if not 0 <= eps_end <= eps_init <= 1:
+            raise ConfigError(
+                f"EpsilonGreedy: eps_end={eps_end} and eps_init={eps_init} must be probabilities, "
+                "the end not above the start."
+            )
+        self.q_network = q_network
+        self.eps_init = eps_init
+        self.eps_end = eps_end
+        self.annealing_num_steps = annealing_num_steps
+        self.in_keys = q_network.in_keys
+        self.out_keys = ["action"]
+        self.frames = 0
+
+    @property
+    def eps(self) -> float:
+        """The present probability of a random action."""
+        left = max(1.0 - self.frames / self.annealing_num_steps, 0.0)
+        return self.eps_end + (self.eps_init - self.eps_end) * left
+
+    def step(self, frames: int = 1) -> None:
+        """Count ``frames`` more frames; epsilon falls accordingly."""
+        self.frames += frames
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
+        action = self.act(tensordict.get(self.in_keys[0]))["action"]
+        return tensordict.set("action", action)
+
+    @torch.no_grad()
+    def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The action ``[*batch]``, as fast as possible."""
+        action_value = self.q_network.infer(observation)
+        action = action_value.argmax(-1)
+        if not is_deterministic():
+            explores = torch.rand(action.shape, device=action.device) < self.eps
+            action = torch.where(
+                explores, torch.randint_like(action, action_value.shape[-1]), action
+            )
+        return {"action": action}
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Part of the state dict: the frames counted so far."""
+        return {"frames": self.frames}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Restore the frames counted so far."""
+        self.frames = state["frames"]

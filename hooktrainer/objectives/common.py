@@ -1,0 +1,193 @@
+"""What losses and value estimators share: configurable keys, coefficients, reading networks."""
+
+from __future__ import annotations
+
+import difflib
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
+from typing import Any, TypeAlias
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
+
+from ..errors import ConfigError
+
+Distance: TypeAlias = Callable[..., torch.Tensor]
+
+_DISTANCES: dict[str, Distance] = {
+    "l1": l1_loss,
+    "l2": mse_loss,
+    "smooth_l1": smooth_l1_loss,
+}
+_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": torch.mean,
+    "sum": torch.sum,
+}
+
+
+class KeyedModule(TensorDictModuleBase):
+    """A module whose TensorDict keys have names that can be changed.
+
+    Args:
+        **keys: Name of each key in the code to the default key in a TensorDict.
+
+    Attributes:
+        tensor_keys: The keys, as attributes.
+    """
+
+    def __init__(self, **keys: NestedKey) -> None:
+        super().__init__()
+        self.tensor_keys = SimpleNamespace(**keys)
+
+    def set_keys(self, **keys: NestedKey) -> None:
+        """Change keys, as in ``set_keys(advantage="my_advantage")``.
+
+        Raises:
+            ConfigError: If there is no key of that name.
+        """
+        known = vars(self.tensor_keys)
+        for name, key in keys.items():
+            if name not in known:
+                near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
+                raise ConfigError(
+                    f"{type(self).__name__}.set_keys({name}={key!r}): there is no key {name!r}. "
+                    f"Did you mean {near!r}? The keys are: {', '.join(known)}."
+                )
+            setattr(self.tensor_keys, name, key)
+
+
+class Loss(KeyedModule, ABC):
+    """A loss: reads a TensorDict, returns a TensorDict whose ``loss*`` entries are minimized.
+
+    Its networks are ordinary submodules; target networks are buffers, so `parameters` is what an
+    optimizer trains. Coefficients are buffers as well, and are set like plain attributes
+    (``loss.clip_epsilon = 0.1``), so they can be annealed, and are in the state dict.
+    """
+
+    hint = ""  # what usually writes the entries the loss reads
+
+    @property
+    @abstractmethod
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads."""
+
+    def _entries(self, tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+        return {key: require(tensordict, key, self, self.hint) for key in self.in_keys}
+
+    @abstractmethod
+    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The computation: entries of a batch to losses and diagnostics."""
+
+    def compile(self, **kwargs: Any) -> None:
+        """Compile the computation with ``torch.compile(**kwargs)``, networks included."""
+        compiled = torch.compile(self._losses, **kwargs)
+
+        def losses(entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+            # A CUDA graph returns the same memory every time, but metrics are read much later.
+            return {k: v.clone() if v.is_cuda else v for k, v in compiled(entries).items()}
+
+        self._losses = losses  # type: ignore[method-assign]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Set an attribute; a number given for a buffer goes into the buffer."""
+        buffer = self.__dict__.get("_buffers", {}).get(name)
+        if buffer is not None and isinstance(value, (int, float)):
+            buffer.fill_(value)
+        else:
+            super().__setattr__(name, value)
+
+    def _register_coefficient(self, name: str, value: float | None) -> None:
+        self.register_buffer(name, None if value is None else torch.tensor(float(value)))
+
+
+def distance(loss_function: str) -> Distance:
+    """The function ``f(input, target, reduction=...)`` called ``"l1"``, ``"l2"``, ``"smooth_l1"``.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    return _choose("loss function", loss_function, _DISTANCES)
+
+
+def reduction_function(reduction: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    """The function called ``"mean"`` or ``"sum"``.
+
+    Raises:
+        ConfigError: If there is none of that name.
+    """
+    return _choose("reduction", reduction, _REDUCTIONS)
+
+
+def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
+    if name not in choices:
+        raise ConfigError(f"{what} {name!r} is not one of {', '.join(choices)}.")
+    return choices[name]
+
+
+def require(
+    tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = ""
+) -> torch.Tensor:
+    """The entry ``key``, or a `KeyError` that says who wants it and what there is."""
+    value = tensordict.get(key, None)
+    if value is None:
+        present = sorted(map(str, tensordict.keys(True, True)))
+        raise KeyError(f"{type(who).__name__} needs {key!r}, which is not among {present}. {hint}")
+    return value
+
+
+def this_key(key: NestedKey) -> NestedKey:
+    """The key itself: of an entry at this step."""
+    return key
+
+
+def next_key(key: NestedKey) -> NestedKey:
+    """The key of an entry one step later."""
+    return ("next", key) if isinstance(key, str) else ("next", *key)
+
+
+def weighted(loss: torch.Tensor, weights: torch.Tensor | None, reduction: str) -> torch.Tensor:
+    """Reduce the losses of a batch, weighted by a prioritized buffer's weights if there are any."""
+    if weights is None:
+        return _REDUCTIONS[reduction](loss)
+    weights = weights.reshape(-1)
+    total = torch.dot(loss, weights)
+    return total if reduction == "sum" else total / weights.sum()
+
+
+def evaluate(
+    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey, *, fast: bool = False
+) -> torch.Tensor:
+    """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
+
+    Modules of `hooktrainer.modules` are called with tensors, others with a TensorDict.
+
+    Args:
+        network: A TensorDict module.
+        inputs: Its inputs, ``[*batch, features]`` each.
+        out_key: The entry that is wanted.
+        fast: Whether a result without gradient, equal to rounding, will do.
+    """
+    name = "infer" if fast else "evaluate"
+    if hasattr(network, name):
+        return getattr(network, name)(*inputs)
+    return network(as_tensordict(network.in_keys, inputs)).get(out_key)
+
+
+def evaluate_frozen(
+    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey
+) -> torch.Tensor:
+    """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
+    constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    batch = as_tensordict(network.in_keys, inputs)
+    return torch.func.functional_call(network, constants, (batch,)).get(out_key)
+
+
+def as_tensordict(keys: Sequence[NestedKey], entries: Sequence[torch.Tensor]) -> TensorDict:
+    """A TensorDict of some entries, ``[*batch, features]`` each."""
+    tensordict = TensorDict({}, batch_size=entries[0].shape[:-1])
+    for key, entry in zip(keys, entries, strict=True):
+        tensordict.set(key, entry)
+    return tensordict

@@ -1,0 +1,133 @@
+"""Deep Q-learning (Mnih et al., 2015), double (van Hasselt et al., 2016, arXiv:1509.06461)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import nn
+
+from ..errors import ConfigError
+from .common import Loss, distance, evaluate, next_key, reduction_function, this_key, weighted
+from .targets import target_copy
+
+
+class DQNLoss(Loss):
+    """The DQN loss, with the values and gradients of TorchRL's.
+
+    Reads the network's input, now and under ``"next"``, ``"action"`` (an index, ``[*batch]``),
+    ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``"priority_weight"``
+    of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
+    writes ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
+
+    Args:
+        value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
+        gamma: Discount factor.
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        delay_value: Whether targets come from a delayed copy, to be moved by `SoftUpdate` or
+            `HardUpdate`.
+        double_dqn: Whether the network itself chooses the next action, and the target values it.
+        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+
+    Examples:
+        >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)
+        >>> updater = HardUpdate(loss, value_network_update_interval=500)
+    """
+
+    value_network: Any
+    target_value_network: Any
+
+    def __init__(
+        self,
+        value_network: nn.Module,
+        *,
+        gamma: float = 0.99,
+        loss_function: str = "l2",
+        delay_value: bool = True,
+        double_dqn: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            action="action",
+            action_value="action_value",
+            reward="reward",
+            terminated="terminated",
+            priority="td_error",
+            priority_weight="priority_weight",
+            steps_to_next_obs="steps_to_next_obs",
+        )
+        if double_dqn and not delay_value:
+            raise ConfigError("DQNLoss(double_dqn=True) needs delay_value=True: a target network.")
+        reduction_function(reduction)
+        self.value_network = value_network
+        self.target_value_network = target_copy(value_network) if delay_value else None
+        self.gamma = gamma
+        self.double_dqn = double_dqn
+        self._reduction = reduction
+        self._distance = distance(loss_function)
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads, but for the optional ones."""
+        keys, states = self.tensor_keys, self.value_network.in_keys
+        following = [*states, keys.reward, keys.terminated]
+        return [*states, keys.action, *map(next_key, following)]
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The loss it returns."""
+        return ["loss"]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Compute the loss of a batch, ``[*batch]``, and write its ``"td_error"``.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        entries = self._entries(tensordict)
+        for key in (self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs):
+            if (value := tensordict.get(key, None)) is not None:
+                entries[key] = value
+        out = self._losses(entries)
+        td_error = out.pop("td_error").reshape(*tensordict.shape, 1)
+        tensordict.set(self.tensor_keys.priority, td_error)
+        return TensorDict(out)
+
+    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+        keys = self.tensor_keys
+        action_value = self._action_value(self.value_network, entries)
+        action = entries[keys.action].unsqueeze(-1)
+        value = action_value.gather(-1, action).reshape(-1)
+        with torch.no_grad():
+            target = self._target(entries)
+            td_error = (value - target).square()
+        loss = self._distance(value, target, reduction="none")
+        loss = weighted(loss, entries.get(keys.priority_weight), self._reduction)
+        return {"loss": loss, "td_error": td_error}
+
+    def _target(self, entries: Mapping[NestedKey, torch.Tensor]) -> torch.Tensor:
+        keys = self.tensor_keys
+        network = self.target_value_network
+        if network is None:
+            network = self.value_network
+        next_value = self._action_value(network, entries, next_key)
+        if self.double_dqn:
+            chosen = self._action_value(self.value_network, entries, next_key).argmax(-1, True)
+            best = next_value.gather(-1, chosen)
+        else:
+            best = next_value.amax(-1)
+        steps = entries.get(keys.steps_to_next_obs)
+        gamma = self.gamma if steps is None else self.gamma ** steps.reshape(-1)
+        alive = ~entries[next_key(keys.terminated)].reshape(-1)
+        return entries[next_key(keys.reward)].reshape(-1) + gamma * best.reshape(-1) * alive
+
+    def _action_value(
+        self,
+        network: Any,
+        entries: Mapping[NestedKey, torch.Tensor],
+        at: Callable[[NestedKey], NestedKey] = this_key,
+    ) -> torch.Tensor:
+        inputs = [entries[at(key)] for key in network.in_keys]
+        return evaluate(network, inputs, self.tensor_keys.action_value)

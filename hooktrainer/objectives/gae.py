@@ -1,0 +1,201 @@
+"""Generalized advantage estimation (Schulman et al., 2016, arXiv:1506.02438)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase, unravel_key
+from torch import nn
+
+from .common import KeyedModule, evaluate, require
+
+
+def generalized_advantage_estimate(
+    gamma: float,
+    lmbda: float,
+    state_value: torch.Tensor,
+    next_state_value: torch.Tensor,
+    reward: torch.Tensor,
+    done: torch.Tensor,
+    terminated: torch.Tensor | None = None,
+    *,
+    time_dim: int = -2,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Advantages and value targets of trajectories, equations 11 to 16 of the paper.
+
+    With ``delta_t = r_t + gamma * V(s_{t+1}) * (1 - terminated_t) - V(s_t)``, the advantage is
+    ``A_t = delta_t + gamma * lmbda * (1 - done_t) * A_{t+1}``. A truncated episode is bootstrapped
+    with the value of its final observation, a terminated one is not, and neither lets advantages of
+    the next episode through.
+
+    The recursion is computed by doubling, in ``log2(time)`` steps over all environments and times
+    at once: no Python loop over time, and no synchronization on an accelerator.
+
+    Args:
+        gamma: Discount factor.
+        lmbda: The lambda of GAE: 0 for one-step errors, 1 for Monte-Carlo returns.
+        state_value: ``V(s_t)``, floating point.
+        next_state_value: ``V(s_{t+1})``, of the observation before any reset.
+        reward: ``r_t``.
+        done: Whether the episode ended with this step, bool.
+        terminated: Whether it ended in a terminal state, bool. Default: ``done``.
+        time_dim: The dimension of time. All tensors have one shape, such as ``[*batch, time, 1]``.
+
+    Returns:
+        Advantages and value targets ``A_t + V(s_t)``, shaped as the values.
+
+    Raises:
+        ValueError: If the shapes differ.
+    """
+    terminated = done if terminated is None else terminated
+    shapes = [tuple(x.shape) for x in (state_value, next_state_value, reward, done, terminated)]
+    if len(set(shapes)) != 1:
+        raise ValueError(
+            "state_value {}, next_state_value {}, reward {}, done {} and terminated {} must have "
+            "one shape.".format(*shapes)
+        )
+    delta = reward + gamma * next_state_value * ~terminated - state_value
+    discount = (~done).to(delta.dtype) * (gamma * lmbda)
+    advantage = _discounted_suffix_sums(delta, discount, time_dim)
+    return advantage, advantage + state_value
+
+
+def _discounted_suffix_sums(x: torch.Tensor, discount: torch.Tensor, dim: int) -> torch.Tensor:
+    """Solve ``y_t = x_t + discount_t * y_{t+1}`` along ``dim``, with ``y`` zero past the end.
+
+    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step, ``x_t`` holds
+    the first ``span`` terms of ``y_t``, and ``discount_t`` the product of as many discounts.
+    """
+    x, discount = x.movedim(dim, 0), discount.movedim(dim, 0)
+    span = 1
+    while span < len(x):
+        longer = torch.addcmul(x[:-span], discount[:-span], x[span:])
+        x = torch.cat([longer, x[-span:]])
+        discount = torch.cat([discount[:-span] * discount[span:], discount[-span:]])
+        span *= 2
+    return x.movedim(0, dim)
+
+
+class GAE(KeyedModule):
+    """Writes advantages and value targets into a batch, with TorchRL's arguments and keys.
+
+    The value of an observation that follows one in the batch is computed once, not twice: only
+    where an episode or the batch ends is the network called on the next observation as well.
+
+    Args:
+        gamma: Discount factor.
+        lmbda: The lambda of GAE.
+        value_network: A TensorDict module that writes ``"state_value"``, row by row (not
+            recurrent). ``None``: the values are in the batch already.
+        average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
+
+    Examples:
+        >>> gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueNetwork(mlp(4, 1)))
+        >>> trainer.register_op("batch_process", gae)
+    """
+
+    value_network: Any
+
+    def __init__(
+        self,
+        *,
+        gamma: float,
+        lmbda: float,
+        value_network: nn.Module | None,
+        average_gae: bool = False,
+    ) -> None:
+        super().__init__(
+            advantage="advantage",
+            value_target="value_target",
+            value="state_value",
+            reward="reward",
+            done="done",
+            terminated="terminated",
+        )
+        self.gamma = gamma
+        self.lmbda = lmbda
+        # Not a submodule: its parameters are trained, and saved, by the loss.
+        self.__dict__["value_network"] = value_network
+        self.average_gae = average_gae
+
+    @property
+    def in_keys(self) -> list[object]:
+        """Entries it reads."""
+        keys = self.tensor_keys
+        states = [keys.value] if self.value_network is None else self.value_network.in_keys
+        following = [*states, keys.reward, keys.done, keys.terminated]
+        return [*states, *(unravel_key(("next", key)) for key in following)]
+
+    @property
+    def out_keys(self) -> list[object]:
+        """Entries it writes."""
+        keys = self.tensor_keys
+        return [keys.advantage, keys.value_target, keys.value, unravel_key(("next", keys.value))]
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the estimates and return ``tensordict``.
+
+        Args:
+            tensordict: Shape ``[*batch, time]``, with rewards and ends ``[*batch, time, 1]`` under
+                ``"next"``.
+        """
+        keys = self.tensor_keys
+        following = tensordict.get("next")
+        if self.value_network is None:
+            value = require(tensordict, keys.value, self)
+            next_value = require(following, keys.value, self)
+        else:
+            value, next_value = self._values(tensordict, following)
+            tensordict.set(keys.value, value)
+            following.set(keys.value, next_value)
+        done = require(following, keys.done, self)
+        advantage, value_target = generalized_advantage_estimate(
+            self.gamma,
+            self.lmbda,
+            value,
+            next_value,
+            require(following, keys.reward, self),
+            done,
+            following.get(keys.terminated, done),
+            time_dim=tensordict.ndim - 1,
+        )
+        if self.average_gae:
+            std, mean = torch.std_mean(advantage)
+            advantage = (advantage - mean) / std.clamp_min(1e-4)
+        tensordict.set(keys.advantage, advantage)
+        return tensordict.set(keys.value_target, value_target)
+
+    def _values(
+        self, tensordict: TensorDictBase, following: TensorDictBase
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The values of the observations and of the next ones, ``[*batch, time, 1]`` each."""
+        in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
+        now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
+        then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
+        if now[0].is_cuda:
+            rows: slice | torch.Tensor = slice(None)  # finding the few would wait for the device
+        else:
+            # The next observations that are not, bit for bit, the observation one step later.
+            new = torch.ones(now[0].shape[:2], dtype=torch.bool)
+            if time > 1:
+                pairs = zip(now, then, strict=True)
+                same = [(a[:, 1:] == b[:, :-1]).reshape(*new[:, 1:].shape, -1) for a, b in pairs]
+                new[:, :-1] = ~torch.cat(same, -1).all(-1)
+            rows = new.flatten().nonzero().squeeze(-1)
+        inputs = [
+            torch.cat([a.flatten(0, 1), b.flatten(0, 1)[rows]])
+            for a, b in zip(now, then, strict=True)
+        ]
+        values = evaluate(self.value_network, inputs, self.tensor_keys.value, fast=True)
+        value = values[: tensordict.numel()]
+        next_value = value.roll(-1, 0)
+        next_value[rows] = values[tensordict.numel() :]
+        shape = (*tensordict.shape, *values.shape[1:])
+        return value.view(shape), next_value.view(shape)
+
+
+def _by_time(entry: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
+    """Reshape ``[*batch, time, *features]`` to ``[batch, time, *features]``."""
+    return entry.reshape(-1, tensordict.shape[-1], *entry.shape[tensordict.ndim :])

@@ -1,0 +1,211 @@
+"""Proximal policy optimization with a clipped ratio (Schulman et al., 2017, arXiv:1707.06347)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import nn
+
+from ..errors import ConfigError
+from .common import Loss, as_tensordict, distance, evaluate, reduction_function
+
+
+class ClipPPOLoss(Loss):
+    """The clipped PPO loss, with TorchRL's arguments, entries, values and gradients.
+
+    It does the arithmetic of ``torchrl.objectives.ClipPPOLoss`` on plain tensors. Statistics are
+    taken over all elements of the batch, whatever its shape.
+
+    Reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
+    inputs and, with ``clip_value``, ``"state_value"``. Returns scalars:
+
+    - ``loss_objective``, ``loss_critic``, ``loss_entropy``: their sum is minimized;
+    - ``entropy``; ``explained_variance`` of the value targets; and ``value_clip_fraction``;
+    - of the ratio between new and old probabilities: ``clip_fraction``, ``kl_approx`` (the mean of
+      minus its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
+      ``max_ratio``, ``mean_ratio``.
+
+    Args:
+        actor_network: The policy, from `hooktrainer.modules` or with TorchRL's ``get_dist``.
+        critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
+        clip_epsilon: How far the ratio may leave 1; a pair for below and above.
+        entropy_bonus: Whether there is ``loss_entropy``.
+        entropy_coeff: Its factor.
+        critic_coeff: Factor of ``loss_critic``.
+        loss_critic_type: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        normalize_advantage: Whether the advantages of each batch get mean 0 and deviation 1.
+        clip_value: How far the value may leave its old one before it stops being trained; ``True``
+            for ``clip_epsilon``, ``None`` or ``False`` for no limit.
+        diagnostics: Whether to return the entries that are not losses.
+        reduction: ``"mean"`` or ``"sum"``.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+
+    Examples:
+        >>> loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
+        >>> loss.clip_epsilon = 0.1  # coefficients can be annealed
+    """
+
+    hint = "GAE writes advantages and value targets, the policy its log-probabilities."
+
+    actor_network: Any
+    critic_network: Any
+    entropy_coeff: Any
+    critic_coeff: Any
+    clip_value: Any
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        critic_network: nn.Module | None = None,
+        *,
+        clip_epsilon: float | tuple[float, float] = 0.2,
+        entropy_bonus: bool = True,
+        entropy_coeff: float = 0.01,
+        critic_coeff: float = 1.0,
+        loss_critic_type: str = "smooth_l1",
+        normalize_advantage: bool = False,
+        clip_value: bool | float | None = None,
+        diagnostics: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            action="action",
+            sample_log_prob="action_log_prob",
+            advantage="advantage",
+            value_target="value_target",
+            value="state_value",
+        )
+        self.actor_network = actor_network
+        self.critic_network = critic_network
+        if isinstance(clip_epsilon, tuple):
+            self._clip_names = ("clip_epsilon_low", "clip_epsilon_high")
+        else:
+            self._clip_names = ("clip_epsilon", "clip_epsilon")
+            clip_epsilon = (clip_epsilon, clip_epsilon)
+        if min(clip_epsilon) < 0:
+            raise ConfigError(f"clip_epsilon={clip_epsilon}: must not be negative.")
+        if clip_value is True:
+            clip_value = max(clip_epsilon)
+        for name, value in zip(self._clip_names, clip_epsilon, strict=True):
+            self._register_coefficient(name, value)
+        self._register_coefficient("entropy_coeff", entropy_coeff)
+        self._register_coefficient("critic_coeff", critic_coeff)
+        self._register_coefficient("clip_value", clip_value or None)
+        self.entropy_bonus = entropy_bonus
+        self.normalize_advantage = normalize_advantage
+        self.diagnostics = diagnostics
+        self._distance = distance(loss_critic_type)
+        self._reduction = reduction
+        self._reduce = reduction_function(reduction)
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads."""
+        keys = self.tensor_keys
+        read = [*self.actor_network.in_keys, keys.action, keys.sample_log_prob, keys.advantage]
+        if self.critic_network is not None:
+            read += [*self.critic_network.in_keys, keys.value_target]
+        return list(dict.fromkeys(read if self.clip_value is None else [*read, keys.value]))
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses it returns."""
+        entropy = ["loss_entropy"] if self.entropy_bonus else []
+        critic = [] if self.critic_network is None else ["loss_critic"]
+        return ["loss_objective", *entropy, *critic]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Compute the losses of a batch, ``[*batch]``.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        return TensorDict(self._losses(self._entries(tensordict)))
+
+    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+        keys = self.tensor_keys
+        log_prob, entropy = self._log_prob_and_entropy(entries)
+        log_ratio = log_prob.reshape(-1) - entries[keys.sample_log_prob].reshape(-1)
+        out = self._objective(log_ratio, entries[keys.advantage].reshape(-1))
+        if self.entropy_bonus:
+            out["loss_entropy"] = -self.entropy_coeff * self._reduce(entropy)
+            if self.diagnostics:
+                out["entropy"] = entropy.detach().mean()
+        if self.critic_network is not None:
+            inputs = [entries[key] for key in self.critic_network.in_keys]
+            value = evaluate(self.critic_network, inputs, keys.value).reshape(-1)
+            old_value = None if self.clip_value is None else entries[keys.value].reshape(-1)
+            out |= self._critic(value, entries[keys.value_target].reshape(-1), old_value)
+        return out
+
+    def _log_prob_and_entropy(
+        self, entries: Mapping[NestedKey, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        actor, action = self.actor_network, entries[self.tensor_keys.action]
+        inputs = [entries[key] for key in actor.in_keys]
+        if hasattr(actor, "log_prob_and_entropy"):
+            return actor.log_prob_and_entropy(inputs, action)
+        dist = actor.get_dist(as_tensordict(actor.in_keys, inputs))
+        return dist.log_prob(action), dist.entropy()
+
+    def _objective(
+        self, log_ratio: torch.Tensor, advantage: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        if self.normalize_advantage:
+            std, mean = torch.std_mean(advantage)
+            advantage = (advantage - mean) / std.clamp_min(1e-6)
+        ratio = log_ratio.exp()
+        low, high = (getattr(self, name) for name in self._clip_names)
+        with torch.no_grad():
+            clipped = ratio.clamp(1 - low, 1 + high)
+            # min(ratio * A, clipped * A) has the gradient of the first product or none at all.
+            trained = ratio * advantage <= clipped * advantage
+        gain = torch.where(trained, ratio, clipped) * advantage
+        out = {"loss_objective": -self._reduce(gain)}
+        if self.diagnostics:
+            out |= _ratio_statistics(log_ratio.detach(), ratio.detach(), clipped)
+        return out
+
+    def _critic(
+        self, value: torch.Tensor, target: torch.Tensor, old_value: torch.Tensor | None
+    ) -> dict[str, torch.Tensor]:
+        out = {}
+        if self.diagnostics:
+            with torch.no_grad():
+                unexplained = (target - value).var(correction=0)
+                total = target.var(correction=0) + torch.finfo(target.dtype).eps
+                out["explained_variance"] = 1 - unexplained / total
+        if old_value is not None:
+            with torch.no_grad():
+                change = value - old_value
+                within = change.clamp(-self.clip_value, self.clip_value)
+                clipped = old_value + within
+                # Of the value and the clipped value, the one further from the target counts; the
+                # latter has no gradient where it differs.
+                error = self._distance(value, target, reduction="none")
+                trained = (change == within) | (
+                    error >= self._distance(clipped, target, reduction="none")
+                )
+            value = torch.where(trained, value, clipped)
+            if self.diagnostics:
+                out["value_clip_fraction"] = (change != within).to(value.dtype).mean()
+        error = self._distance(value, target, reduction=self._reduction)
+        return {"loss_critic": self.critic_coeff * error, **out}
+
+
+def _ratio_statistics(
+    log_ratio: torch.Tensor, ratio: torch.Tensor, clipped: torch.Tensor
+) -> dict[str, torch.Tensor]:
+    mean_ratio = ratio.mean()
+    return {
+        "clip_fraction": (ratio != clipped).to(ratio.dtype).mean(),
+        "kl_approx": -log_ratio.mean(),
+        "ESS": mean_ratio.square() / ratio.square().mean(),
+        "max_ratio": ratio.max(),
+        "mean_ratio": mean_ratio,
+    }

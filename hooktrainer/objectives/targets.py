@@ -1,0 +1,126 @@
+"""Target networks: delayed copies of networks, and what keeps them up to date."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ConfigError
+
+
+def target_copy(network: nn.Module) -> Any:
+    """A copy of ``network`` whose parameters are buffers: state that no optimizer trains."""
+    network = copy.deepcopy(network)
+    for module in network.modules():
+        for name, parameter in list(module.named_parameters(recurse=False)):
+            delattr(module, name)
+            module.register_buffer(name, parameter.detach())
+    return network
+
+
+class TargetUpdater:
+    """Finds every ``target_<name>`` of a loss, and the ``<name>`` it follows.
+
+    Args:
+        loss_module: A loss of `hooktrainer.objectives`. For a ``torchrl.objectives.LossModule``,
+            use the updaters of ``torchrl.objectives``.
+
+    Raises:
+        ConfigError: If the loss has no target network.
+    """
+
+    def __init__(self, loss_module: nn.Module) -> None:
+        pairs = [
+            (getattr(loss_module, name.removeprefix("target_")), target)
+            for name, target in loss_module.named_children()
+            if name.startswith("target_")
+        ]
+        if not pairs:
+            raise ConfigError(
+                f"{type(loss_module).__name__} has no target network: build the loss with "
+                "delay_value=True, or leave the updater out."
+            )
+        # Names, not tensors: moving a module to a device replaces its tensors.
+        self._slots = [
+            (source, target, name)
+            for pair in pairs
+            for source, target in zip(*(network.modules() for network in pair), strict=True)
+            for name, _ in target.named_buffers(recurse=False)
+        ]
+
+    @torch.no_grad()
+    def _move_targets(self, tau: float) -> None:
+        """Set every target to ``tau * network + (1 - tau) * target``."""
+        pairs = [(getattr(s, name), getattr(t, name)) for s, t, name in self._slots]
+        counts = [pair for pair in pairs if not pair[0].is_floating_point()]
+        values = pairs if not counts else [pair for pair in pairs if pair[0].is_floating_point()]
+        networks, targets = zip(*values, strict=True)
+        if tau == 1.0:
+            torch._foreach_copy_(targets, networks)
+        else:
+            torch._foreach_lerp_(targets, networks, tau)
+        for network, target in counts:  # such as the batches a BatchNorm has seen
+            target.copy_(network)
+
+
+class SoftUpdate(TargetUpdater):
+    """Moves targets a fraction of the way to their networks at every step (Polyak averaging).
+
+    Lillicrap et al., 2015, arXiv:1509.02971.
+
+    Args:
+        loss_module: The loss whose targets are moved.
+        tau: The fraction, ``target = tau * network + (1 - tau) * target``.
+        eps: Instead of ``tau``: what remains, ``1 - tau``.
+
+    Raises:
+        ConfigError: If not exactly one of ``tau`` and ``eps`` is given, or it is not in ``[0, 1]``.
+    """
+
+    def __init__(
+        self, loss_module: nn.Module, *, tau: float | None = None, eps: float | None = None
+    ) -> None:
+        super().__init__(loss_module)
+        if (tau is None) == (eps is None):
+            raise ConfigError(f"SoftUpdate(tau={tau}, eps={eps}): give exactly one of the two.")
+        self.tau = float(tau) if tau is not None else 1.0 - float(eps or 0.0)
+        if not 0.0 <= self.tau <= 1.0:
+            raise ConfigError(f"SoftUpdate(tau={tau}, eps={eps}): must be between 0 and 1.")
+
+    def step(self) -> None:
+        """Move the targets; call it after every optimizer step."""
+        self._move_targets(self.tau)
+
+
+class HardUpdate(TargetUpdater):
+    """Copies networks to their targets once in a number of steps (Mnih et al., 2015).
+
+    Args:
+        loss_module: The loss whose targets are replaced.
+        value_network_update_interval: Steps between two copies.
+    """
+
+    def __init__(
+        self, loss_module: nn.Module, *, value_network_update_interval: int = 1000
+    ) -> None:
+        super().__init__(loss_module)
+        self.value_network_update_interval = value_network_update_interval
+        self.counter = 0
+
+    def step(self) -> None:
+        """Count a step and copy if it is due; call it after every optimizer step."""
+        self.counter += 1
+        if self.counter == self.value_network_update_interval:
+            self._move_targets(1.0)
+            self.counter = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return the steps since the last copy."""
+        return {"counter": self.counter}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        """Restore the steps since the last copy."""
+        self.counter = state_dict["counter"]

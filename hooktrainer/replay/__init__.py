@@ -1,0 +1,14 @@
+"""Replay buffers and samplers that cost microseconds, uniform and prioritized."""
+
+from .buffer import ReplayBuffer
+from .prioritized import PrioritizedSampler
+from .samplers import RandomSampler, SamplerWithoutReplacement
+from .sum_tree import SumTree
+
+__all__ = [
+    "PrioritizedSampler",
+    "RandomSampler",
+    "ReplayBuffer",
+    "SamplerWithoutReplacement",
+    "SumTree",
+]

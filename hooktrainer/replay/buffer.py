@@ -1,0 +1,232 @@
+"""A replay buffer for one gradient step per environment step: cheap to write, cheap to sample."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
+
+from ..errors import ConfigError
+from .samplers import RandomSampler
+
+
+class ReplayBuffer:
+    """A ring of transitions in preallocated tensors.
+
+    It has the methods of TorchRL's ``TensorDictReplayBuffer`` that training needs, and takes its
+    place in `ReplayBufferTrainer`, at a fraction of its cost per call. Memory is allocated once,
+    from the first batch written, and stated by `nbytes`; it never grows.
+
+    Args:
+        max_size: Number of transitions it holds; then the oldest are overwritten.
+        batch_size: Default size of a sample.
+        sampler: Chooses what is sampled: `RandomSampler` (the default), `SamplerWithoutReplacement`
+            or `PrioritizedSampler`.
+        priority_key: Entry that `update_tensordict_priority` reads.
+        keys: Entries to keep; by default, those of the first batch.
+        device: Where the tensors are.
+        scratch_dir: Directory for memory-mapped files, for buffers larger than memory.
+        generator: Source of randomness; by default, torch's global generator. Its state is saved.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+
+    Examples:
+        >>> buffer = ReplayBuffer(max_size=100_000, batch_size=128)
+        >>> buffer.extend(batch)
+        >>> sample = buffer.sample()
+    """
+
+    ndim = 1  # for samplers
+
+    def __init__(
+        self,
+        max_size: int,
+        *,
+        batch_size: int | None = None,
+        sampler: Any = None,
+        priority_key: NestedKey = "td_error",
+        keys: Sequence[NestedKey] | None = None,
+        device: torch.device | str = "cpu",
+        scratch_dir: str | Path | None = None,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        if max_size <= 0:
+            raise ConfigError(f"ReplayBuffer: max_size={max_size} must be positive.")
+        if scratch_dir is not None and torch.device(device).type != "cpu":
+            raise ConfigError(f"ReplayBuffer: scratch_dir needs device='cpu', not {device!r}.")
+        self.max_size = max_size
+        self.batch_size = batch_size
+        self.sampler = RandomSampler() if sampler is None else sampler
+        self.sampler._rng = generator
+        self.priority_key = priority_key
+        self.keys = None if keys is None else [unravel_key(key) for key in keys]
+        self.device = torch.device(device)
+        self.scratch_dir = scratch_dir
+        self.generator = generator
+        self.write_count = 0
+        self._storage: TensorDict | None = None
+        self._columns: dict[NestedKey, Any] = {}
+        capacity = getattr(self.sampler, "max_size", max_size)
+        if capacity < max_size:
+            raise ConfigError(
+                f"ReplayBuffer: max_size={max_size}, but its {type(self.sampler).__name__} has "
+                f"max_capacity={capacity}. Make them equal."
+            )
+
+    def __len__(self) -> int:
+        return min(self.write_count, self.max_size)
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """The batches of one pass of `SamplerWithoutReplacement`; without end for the others."""
+        while True:
+            yield self.sample()
+            if getattr(self.sampler, "ran_out", False):
+                return
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the tensors, or size of the files; known once something was written."""
+        return 0 if self._storage is None else self._storage.bytes()
+
+    def extend(self, data: TensorDictBase) -> torch.Tensor:
+        """Write transitions.
+
+        Args:
+            data: Shape ``[*batch]``, written in order; of more than ``max_size``, the last. The
+                first call fixes shapes and dtypes.
+
+        Returns:
+            Where they were written, ``[batch]``, int64.
+
+        Raises:
+            KeyError: If an entry is missing, or was not there at first.
+        """
+        if self._storage is None:
+            self._allocate(data)
+        if data.numel() > self.max_size:
+            self.write_count += data.numel() - self.max_size
+            data = data.reshape(-1)[-self.max_size :]
+        number, start = data.numel(), self.write_count % self.max_size
+        before_end = min(number, self.max_size - start)
+        written = 0
+        for key, value in data.items(include_nested=True, leaves_only=True):
+            column = self._columns.get(key)
+            if column is None:
+                if self.keys is None:
+                    raise KeyError(f"entry {key!r} is new: the first batch did not have it.")
+                continue
+            rows = value.reshape(number, *column.shape[1:])
+            if isinstance(column, np.ndarray):
+                rows = rows.cpu().numpy()
+            column[start : start + before_end] = rows[:before_end]
+            if before_end < number:
+                column[: number - before_end] = rows[before_end:]
+            written += 1
+        if written < len(self._columns):
+            present = set(data.keys(True, True))
+            raise KeyError(
+                f"entries {sorted(map(str, self._columns.keys() - present))} are missing."
+            )
+        self.write_count += number
+        index = torch.arange(start, start + number) % self.max_size
+        if hasattr(self.sampler, "mark_update"):
+            self.sampler.mark_update(index, storage=self)
+        return index
+
+    def sample(self, batch_size: int | None = None) -> TensorDictBase:
+        """Sample a batch.
+
+        Args:
+            batch_size: Number of transitions; by default, the buffer's.
+
+        Returns:
+            Shape ``[batch_size]``, with ``"index"`` and, of a prioritized sampler,
+            ``"priority_weight"``.
+
+        Raises:
+            ConfigError: If there is no batch size.
+            RuntimeError: If nothing has been written.
+        """
+        batch_size = batch_size or self.batch_size
+        if batch_size is None:
+            raise ConfigError("ReplayBuffer.sample: pass batch_size here or to the constructor.")
+        index, info = self.sampler.sample(self, batch_size)
+        index = index.to(self.device)
+        batch = self._storage[index]  # type: ignore[index]  # samplers refuse an empty buffer
+        batch.set("index", index)
+        for key, value in info.items():
+            batch.set(key, value.to(self.device))
+        return batch
+
+    def update_priority(self, index: torch.Tensor, priority: torch.Tensor | float) -> None:
+        """Set the priorities of some transitions; without effect unless the sampler has any."""
+        if hasattr(self.sampler, "update_priority"):
+            self.sampler.update_priority(index, priority, storage=self)
+
+    def update_tensordict_priority(self, data: TensorDictBase) -> None:
+        """Set the priorities of a sample from its entry ``priority_key``, one each."""
+        if hasattr(self.sampler, "update_priority"):
+            self.sampler.update_priority(
+                data.get("index"), data.get(self.priority_key), storage=self
+            )
+
+    def empty(self) -> None:
+        """Forget every transition; memory is kept."""
+        self.write_count = 0
+        self.sampler._empty()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state. Tensors are views of the buffer's, not copies."""
+        return {
+            "storage": None if self._storage is None else self._storage[: len(self)],
+            "write_count": self.write_count,
+            "sampler": self.sampler.state_dict(),
+            "generator": None if self.generator is None else self.generator.get_state(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ConfigError: If the state is that of a buffer of another size.
+        """
+        storage, write_count = state_dict["storage"], state_dict["write_count"]
+        saved = 0 if storage is None else len(storage)
+        if saved > self.max_size or (write_count > saved != self.max_size):
+            raise ConfigError(
+                f"the state holds {saved} transitions of {write_count} written, which does not fit "
+                f"max_size={self.max_size}: build the buffer with the size it was saved with."
+            )
+        if storage is not None:
+            if self._storage is None:
+                self._allocate(storage)
+            self._storage[:saved] = storage  # type: ignore[index]
+        self.write_count = write_count
+        self.sampler.load_state_dict(state_dict["sampler"])
+        if self.generator is not None:
+            self.generator.set_state(state_dict["generator"])
+
+    def _allocate(self, data: TensorDictBase) -> None:
+        """Make room for ``max_size`` rows like those of ``data``."""
+        row = data.reshape(-1)[0]
+        if self.keys is not None:
+            row = row.select(*self.keys)
+        if self.scratch_dir is not None:
+            self._storage = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
+        else:
+            self._storage = row.apply(
+                lambda x: torch.zeros((self.max_size, *x.shape), dtype=x.dtype, device=self.device),
+                batch_size=[self.max_size],
+                device=self.device,
+            )
+        self._columns = {key: _writable(column) for key, column in self._storage.items(True, True)}
+
+
+def _writable(column: torch.Tensor) -> Any:
+    """The quickest thing to assign rows to: a NumPy view where there is one."""
+    return column.numpy() if column.is_cpu and column.dtype is not torch.bfloat16 else column

@@ -1,0 +1,232 @@
+"""Prioritized experience replay (Schaul et al., 2016, arXiv:1511.05952), without compiled code."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torchrl.data.replay_buffers.samplers import PrioritizedSampler as _TorchRLSampler
+
+from ..errors import ConfigError
+from .sum_tree import SumTree
+
+_DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
+
+
+class PrioritizedSampler(_TorchRLSampler):
+    """Draws transition i with probability ``P(i) = p_i ** alpha / sum_k p_k ** alpha``.
+
+    Takes the arguments of TorchRL's sampler of this name, is used in its place (it is a subclass,
+    because TorchRL's buffers ask for one) and by `ReplayBuffer`, and works where TorchRL's compiled
+    extension does not load. It lives on the CPU, whatever the device of the storage.
+
+    Each draw comes with the importance weight ``w_i = (N * P(i)) ** -beta``, divided by the largest
+    of the whole buffer, so that weights only scale updates down. A new transition gets the greatest
+    priority there has been, 1 at first.
+
+    Args:
+        max_capacity: Capacity of the buffer.
+        alpha: How much priorities count: 0 for uniform draws.
+        beta: How much of the bias the weights correct: 1 for all of it.
+        eps: Added to every priority, so that none is zero.
+        dtype: Of the tree, ``torch.float32`` or ``torch.float64``.
+        reduction: How TorchRL's buffers reduce several priorities of one item to one.
+        max_priority_within_buffer: Whether a new transition gets the greatest priority among those
+            in the buffer now.
+        stratified: Whether each draw of a batch comes from its own share of the total priority, as
+            in the paper; it lowers the variance.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    _tree: SumTree
+    _length: int  # of the part of the tree that was ever written
+    _greatest: float
+
+    def __init__(
+        self,
+        max_capacity: int,
+        alpha: float,
+        beta: float,
+        eps: float = 1e-8,
+        dtype: torch.dtype = torch.float32,
+        reduction: str = "max",
+        max_priority_within_buffer: bool = False,
+        *,
+        stratified: bool = False,
+    ) -> None:
+        # TorchRL's constructor is not called: it builds the compiled trees.
+        if alpha < 0 or beta < 0:
+            raise ConfigError(f"PrioritizedSampler: alpha={alpha} and beta={beta} must be >= 0.")
+        if dtype not in _DTYPES:
+            raise ConfigError(f"PrioritizedSampler: dtype={dtype} must be float32 or float64.")
+        self._max_capacity = max_capacity
+        self._alpha = alpha
+        self._beta = beta
+        self._eps = eps
+        self.dtype = dtype
+        self.reduction = reduction
+        self.stratified = stratified
+        self._max_priority_within_buffer = max_priority_within_buffer
+        self._empty()
+
+    def __repr__(self) -> str:
+        return f"PrioritizedSampler(alpha={self._alpha}, beta={self._beta}, eps={self._eps})"
+
+    @property
+    def device(self) -> torch.device:
+        """Where the tree is."""
+        return torch.device("cpu")
+
+    @property
+    def nbytes(self) -> int:
+        """Memory of the tree, fixed from the start."""
+        return self._tree.nbytes
+
+    @property
+    def default_priority(self) -> float:
+        """The priority of a new transition."""
+        if not self._max_priority_within_buffer or self._alpha == 0:
+            return self._greatest
+        greatest = self._tree.maximum
+        return max(greatest ** (1 / self._alpha) - self._eps, 0.0) if greatest > 0 else 1.0
+
+    def sample(self, storage: Any, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
+        """Draw a batch.
+
+        Args:
+            storage: What is drawn from; it has a length and, if not one-dimensional, a shape.
+            batch_size: Number of draws.
+
+        Returns:
+            Indices ``[batch_size]`` (for a storage of several dimensions, a tuple of as many), and
+            ``"priority_weight"``, the importance weights ``[batch_size]``, float32.
+
+        Raises:
+            RuntimeError: If nothing has been stored.
+        """
+        total = self._tree.total
+        if not len(storage) or total <= 0:
+            raise RuntimeError(
+                f"cannot draw {batch_size} transitions from an empty buffer: collect some first."
+            )
+        uniform = torch.rand(batch_size, dtype=torch.float64, generator=self._rng).numpy()
+        if self.stratified:
+            uniform = (np.arange(batch_size) + uniform) / batch_size
+        drawn = self._tree.search(uniform * total)
+        # (N P(i)) ** -beta over its maximum: N and the sum cancel out.
+        weight = (self._tree.weights[drawn] / self._tree.minimum) ** -self._beta
+        index = torch.from_numpy(drawn)
+        info = {"priority_weight": torch.from_numpy(weight.astype(np.float32))}
+        return (torch.unravel_index(index, storage.shape) if storage.ndim > 1 else index), info
+
+    def update_priority(
+        self, index: Any, priority: torch.Tensor | float, *, storage: Any = None
+    ) -> None:
+        """Set priorities, usually to the absolute or squared TD errors.
+
+        Args:
+            index: Which, ``[n]``, or ``[n, dims]`` for a storage of several dimensions. Negative
+                indices are left out. If one is given several times, the last priority counts.
+            priority: ``[n]``, or one for all.
+            storage: What the indices refer to; needed only if it has several dimensions.
+
+        Raises:
+            ValueError: If a priority is negative, infinite or NaN, or their number is wrong.
+        """
+        flat = _flat(index, storage)
+        value = torch.as_tensor(priority).detach().cpu().double().reshape(-1).numpy()
+        if value.size not in (1, flat.size):
+            raise ValueError(f"{value.size} priorities for {flat.size} indices.")
+        if not ((value >= 0) & (value < np.inf)).all():
+            raise ValueError(
+                f"priorities from {value.min()} to {value.max()}: they must be finite and >= 0. "
+                "Has the loss diverged?"
+            )
+        if flat.size and flat.min() < 0:
+            value = np.broadcast_to(value, flat.shape)[flat >= 0]
+            flat = flat[flat >= 0]
+        if flat.size:
+            self._greatest = max(self._greatest, float(value.max()))
+            self._length = max(self._length, int(flat.max()) + 1)
+            self._tree.update(flat, (value + self._eps) ** self._alpha)
+
+    def mark_update(self, index: Any, *, storage: Any = None) -> None:
+        """Give new transitions the default priority."""
+        self.update_priority(index, self.default_priority, storage=storage)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state; the tree is rebuilt from its weights, exactly."""
+        return {
+            "weights": torch.from_numpy(self._tree.weights[: self._length].copy()),
+            "max_priority": self._greatest,
+            "alpha": self._alpha,
+            "beta": self._beta,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            ConfigError: If there are more priorities than this sampler has room for.
+        """
+        weights = state_dict["weights"].numpy()
+        if len(weights) > self._max_capacity:
+            raise ConfigError(
+                f"the state holds {len(weights)} priorities, but max_capacity is "
+                f"{self._max_capacity}: build the sampler with the capacity it was saved with."
+            )
+        self._empty()
+        self._tree.update(np.arange(len(weights)), weights)
+        self._length = len(weights)
+        self._greatest = state_dict["max_priority"]
+        self._alpha, self._beta = state_dict["alpha"], state_dict["beta"]
+
+    def dumps(self, path: str | Path) -> None:
+        """Write the state to a directory, as TorchRL's ``replay_buffer.dumps`` asks."""
+        path = Path(path)
+        path.mkdir(parents=True, exist_ok=True)
+        state = self.state_dict()
+        np.save(path / "weights.npy", state.pop("weights").numpy())
+        (path / "sampler.json").write_text(json.dumps(state))
+
+    def loads(self, path: str | Path) -> None:
+        """Read what `dumps` wrote."""
+        state = json.loads((Path(path) / "sampler.json").read_text())
+        weights = torch.from_numpy(np.load(Path(path) / "weights.npy"))
+        self.load_state_dict({**state, "weights": weights})
+
+    def _empty(self) -> None:
+        self._tree = SumTree(
+            self._max_capacity,
+            _DTYPES[self.dtype],
+            track_maximum=self._max_priority_within_buffer,
+        )
+        self._length = 0
+        self._greatest = 1.0
+
+    def _retransform_priority_trees(self, old_alpha: float, new_alpha: float) -> None:
+        """Follow a change of ``alpha``, which TorchRL's schedulers make."""
+        written = np.flatnonzero(self._tree.weights)
+        if old_alpha == 0 and written.size:
+            raise ConfigError(
+                f"alpha cannot change from 0 to {new_alpha}: priorities were not kept. Start from "
+                "a small alpha instead."
+            )
+        if written.size:
+            self._tree.update(written, self._tree.weights[written] ** (new_alpha / old_alpha))
+
+
+def _flat(index: Any, storage: Any) -> npt.NDArray[np.int64]:
+    """Indices of a one-dimensional storage, whatever the storage's shape."""
+    if isinstance(index, tuple):
+        index = torch.stack(index, -1)
+    array = torch.as_tensor(index).cpu().numpy().astype(np.int64, copy=False)
+    if array.ndim < 2:
+        return array.reshape(-1)
+    return np.ravel_multi_index(tuple(array.T), tuple(storage.shape))

@@ -1,0 +1,149 @@
+"""Vector environments that the user built: asynchronous, wrapped, and of other kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
+from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from toy_envs import (
+    Counter,
+    DisabledCounter,
+    Masked,
+    Nested,
+    Opaque,
+    SameStepCounter,
+    VectorCounter,
+)
+
+from hooktrainer import ConfigError, StateMismatchError, VectorCollector
+
+MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
+
+
+def wrapped(factories: list[Any], mode: AutoresetMode) -> Any:
+    """A synchronous vector environment behind a wrapper, so that it is stepped as a whole."""
+    return RecordEpisodeStatistics(SyncVectorEnv(factories, autoreset_mode=mode))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("env", [Counter, Nested, Masked, Opaque])
+def test_a_wrapped_environment_gives_the_same_data_in_every_mode(
+    mode: AutoresetMode, env: Any
+) -> None:
+    factories = [lambda: env(3), lambda: env(4)]
+    plain = VectorCollector(factories, frames_per_batch=20, traj_ids=True)
+    ready = VectorCollector(wrapped(factories, mode), frames_per_batch=20, traj_ids=True)
+    for _ in range(2):
+        assert (plain.collect() == ready.collect()).all()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_wrapped_environment_is_restored_by_replay(mode: AutoresetMode) -> None:
+    def build() -> VectorCollector:
+        lengths = (3, 5, 60)
+        factories = [lambda length=length: Opaque(length) for length in lengths]
+        return VectorCollector(wrapped(factories, mode), frames_per_batch=21, seed=4)
+
+    collector = build()
+    assert {restore.method for restore in collector.describe_restore()} == {"replay"}
+    for _ in range(3):
+        collector.collect()
+        state = collector.state_dict()
+        resumed = build()
+        resumed.load_state_dict(state)
+        for _ in range(2):
+            assert (resumed.collect() == collector.collect()).all()
+
+
+@pytest.mark.parametrize("shared_memory", [True, False])
+def test_an_asynchronous_environment(shared_memory: bool) -> None:
+    def build() -> VectorCollector:
+        mode = AutoresetMode.NEXT_STEP if shared_memory else AutoresetMode.DISABLED
+        env = AsyncVectorEnv([Counter, Counter], shared_memory=shared_memory, autoreset_mode=mode)
+        return VectorCollector(env, frames_per_batch=14)
+
+    collector, plain = build(), VectorCollector([Counter, Counter], frames_per_batch=14)
+    assert (collector.collect() == plain.collect()).all()
+    resumed = build()
+    resumed.load_state_dict(collector.state_dict())
+    assert (resumed.collect() == plain.collect()).all()
+    collector.shutdown()
+    resumed.shutdown()
+
+
+def test_an_asynchronous_environment_that_misses_resets_is_refused() -> None:
+    env = AsyncVectorEnv([Counter], shared_memory=False)
+    with pytest.raises(ConfigError, match="autoreset_mode=AutoresetMode"):
+        VectorCollector(env, frames_per_batch=1)
+    env.close()
+
+
+def test_an_environment_that_resets_itself_later_is_refused() -> None:
+    with pytest.raises(ConfigError, match="in the step after an episode's end"):
+        VectorCollector(VectorCounter(2), frames_per_batch=2)
+
+
+@pytest.mark.parametrize("env", [SameStepCounter, DisabledCounter])
+def test_an_environment_that_seeds_itself(env: Any) -> None:
+    def build() -> VectorCollector:
+        with pytest.warns(UserWarning, match=r"cannot restore .*\[0, 1\].*seeds its sub-env"):
+            return VectorCollector(env(2, length=3), frames_per_batch=10, seed=3)
+
+    collector = build()
+    batch = collector.collect()
+    assert batch["observation"][0, :, 1].tolist() == [0, 1, 2, 0, 1]
+    assert batch["next", "observation"][0, :, 1].tolist() == [1, 2, 3, 1, 2]
+    assert batch["next", "episode_reward"][1, :, 0].tolist() == [1, 3, 6, 1, 3]
+    assert (build().collect() == batch).all()
+    state = collector.state_dict()
+    resumed = build()
+    with pytest.warns(UserWarning, match="begin a new episode"):
+        resumed.load_state_dict(state)
+    batch = resumed.collect()
+    assert batch["observation"][0, :, 1].tolist() == [0, 1, 2, 0, 1]
+    assert batch["next", "step_count"][0, :, 0].tolist() == [1, 2, 3, 1, 2]
+    assert resumed.frames == 20
+
+
+def test_a_missing_final_observation_is_named() -> None:
+    class Env(SameStepCounter):
+        def step(self, actions: Any) -> Any:
+            return (*super().step(actions)[:4], {})
+
+    with pytest.warns(UserWarning, match="cannot restore"):
+        collector = VectorCollector(Env(1, length=2), frames_per_batch=4)
+    with pytest.raises(KeyError, match="final_obs"):
+        collector.collect()
+
+
+def test_frame_skip_does_not_go_with_a_ready_environment() -> None:
+    env = wrapped([Counter], AutoresetMode.DISABLED)
+    with pytest.raises(ConfigError, match="frame_skip=2 does not go with"):
+        VectorCollector(env, frames_per_batch=1, frame_skip=2)
+
+
+def test_a_replay_that_goes_astray_is_an_error() -> None:
+    def build(length: int) -> VectorCollector:
+        return VectorCollector(
+            wrapped([lambda: Counter(length)], AutoresetMode.DISABLED), frames_per_batch=4
+        )
+
+    collector = build(10)
+    collector.collect()
+    state = collector.state_dict()
+    state["rollout"]["observations"][0] += 1
+    with pytest.raises(StateMismatchError, match="do not lead to the saved observations"):
+        build(10).load_state_dict(state)
+
+
+def test_a_given_environment_is_the_one_that_is_stepped_and_closed() -> None:
+    env = gym.make_vec("CartPole-v1", 2)
+    collector = VectorCollector(env, lambda o: torch.ones(2).long(), frames_per_batch=6)
+    collector.collect()
+    assert env.unwrapped.steps.tolist() == [3, 3]
+    collector.shutdown()
+    assert collector._group._env is env

@@ -1,0 +1,251 @@
+"""A resumed collector goes on with the data it would have given, bit for bit."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+from torchrl.data import Bounded
+from torchrl.modules import GRUModule, OrnsteinUhlenbeckProcessModule
+from toy_envs import Careless, Counter, Masked, Nested, Opaque
+
+from hooktrainer import StateMismatchError, VectorCollector
+
+
+def normalized() -> gym.Env[Any, Any]:
+    env = gym.make("Pendulum-v1", max_episode_steps=30)
+    return RecordEpisodeStatistics(NormalizeReward(NormalizeObservation(env)))
+
+
+SOURCES: dict[str, tuple[dict[str, Any], str]] = {
+    "cartpole": ({"env": "CartPole-v1", "num_envs": 5}, "state"),
+    "cartpole, scalar": (
+        {"env": "CartPole-v1", "num_envs": 5, "vectorization_mode": "sync"},
+        "state",
+    ),
+    "cartpole, frame skip": ({"env": "CartPole-v1", "num_envs": 5, "frame_skip": 2}, "state"),
+    "pendulum": ({"env": "Pendulum-v1", "num_envs": 5}, "state"),
+    "acrobot": ({"env": "Acrobot-v1", "num_envs": 5}, "state"),
+    "wrapped": ({"env": [normalized] * 5}, "state"),
+    "nested": ({"env": [Nested] * 5}, "state"),
+    "masked": ({"env": [Masked] * 5}, "state"),
+    "opaque": ({"env": [Opaque] * 5}, "replay"),
+    "opaque, frame skip": ({"env": [Opaque] * 5, "frame_skip": 3}, "replay"),
+    "opaque, one-hot": ({"env": [Opaque] * 5, "categorical_actions": False}, "replay"),
+    "taxi": ({"env": "Taxi-v4", "num_envs": 5}, "replay"),
+}
+
+
+@pytest.mark.filterwarnings("ignore:.*is out of date")
+@pytest.mark.parametrize("name", SOURCES)
+def test_every_kind_of_environment_is_resumed_exactly(name: str) -> None:
+    arguments, method = SOURCES[name]
+
+    def build(seed: int) -> VectorCollector:
+        return VectorCollector(frames_per_batch=5 * 13, seed=seed, traj_ids=True, **arguments)
+
+    collector = build(seed=9)
+    assert {restore.method for restore in collector.describe_restore()} == {method}
+    for _ in range(3):
+        collector.collect()
+        resumed = build(seed=0)  # the seed is part of the state
+        resumed.load_state_dict(collector.state_dict())
+        expected = [collector.collect() for _ in range(2)]
+        assert resumed.frames == collector.frames - 2 * 65
+        assert all((resumed.collect() == batch).all() for batch in expected)
+
+
+def test_a_used_collector_can_be_restored() -> None:
+    collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=60)
+    collector.collect()
+    state = collector.state_dict()
+    first = collector.collect()
+    collector.collect()
+    collector.load_state_dict(state)
+    assert (collector.collect() == first).all()
+
+
+def test_a_state_is_not_changed_by_what_follows() -> None:
+    collector = VectorCollector([Opaque] * 2, frames_per_batch=20)
+    collector.collect()
+    state = collector.state_dict()
+    expected = collector.collect()
+    for _ in range(3):
+        resumed = VectorCollector([Opaque] * 2, frames_per_batch=20)
+        resumed.load_state_dict(state)
+        assert (resumed.collect() == expected).all()
+
+
+def test_a_state_taken_before_the_first_batch() -> None:
+    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20, seed=5)
+    resumed = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20)
+    resumed.load_state_dict(collector.state_dict())
+    assert (resumed.collect() == collector.collect()).all()
+
+
+def test_a_state_taken_after_reset() -> None:
+    def build() -> VectorCollector:
+        return VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=20, traj_ids=True)
+
+    collector, resumed = build(), build()
+    collector.collect()
+    collector.reset()
+    resumed.load_state_dict(collector.state_dict())
+    assert (resumed.collect() == collector.collect()).all()
+
+
+def test_random_frames_go_on() -> None:
+    policy = TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"])
+
+    def build() -> VectorCollector:
+        return VectorCollector(
+            "Pendulum-v1", policy, num_envs=2, frames_per_batch=10, init_random_frames=25
+        )
+
+    collector = build()
+    collector.collect()
+    resumed = build()
+    resumed.load_state_dict(collector.state_dict())
+    random_state = torch.get_rng_state()
+    for _ in range(3):
+        assert (resumed.collect() == collector.collect()).all()
+    assert torch.get_rng_state().equal(random_state)
+
+
+def test_hidden_states_go_on() -> None:
+    rnn = GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding")
+    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
+    policy = TensorDictSequential(rnn, head)
+
+    def build(size: int = 3) -> VectorCollector:
+        return VectorCollector([Counter] * 2, policy, frames_per_batch=14)
+
+    collector, resumed = build(), build()
+    collector.collect()
+    resumed.load_state_dict(collector.state_dict())
+    assert (resumed.collect() == collector.collect()).all()
+
+
+def test_hidden_states_of_another_policy_are_refused() -> None:
+    def build(size: int) -> VectorCollector:
+        rnn = GRUModule(input_size=2, hidden_size=size, in_key="observation", out_key="embedding")
+        head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
+        return VectorCollector([Counter], TensorDictSequential(rnn, head), frames_per_batch=7)
+
+    collector = build(3)
+    collector.collect()
+    with pytest.raises(StateMismatchError, match=r"\[1, 1, 3\]}, this one .*\[1, 1, 4\]}"):
+        build(4).load_state_dict(collector.state_dict())
+
+
+def test_exploration_noise_goes_on() -> None:
+    def build() -> VectorCollector:
+        noise = OrnsteinUhlenbeckProcessModule(spec=Bounded(-9, 9, (1,)), eps_end=1.0)
+        mean = TensorDictModule(lambda o: torch.zeros(len(o), 1), ["observation"], ["action"])
+        return VectorCollector(
+            "Pendulum-v1", TensorDictSequential(mean, noise), num_envs=2, frames_per_batch=10
+        )
+
+    collector = build()
+    collector.collect()
+    state, random_state = collector.state_dict(), torch.get_rng_state()
+    expected = collector.collect()
+    resumed = build()
+    resumed.load_state_dict(state)
+    torch.set_rng_state(random_state)
+    assert (resumed.collect() == expected).all()
+
+
+def test_what_cannot_be_restored_is_said_at_the_start_and_again() -> None:
+    def build() -> VectorCollector:
+        with pytest.warns(UserWarning, match=r"environments \[1\] \(.*Careless.* another course"):
+            return VectorCollector([Counter, Careless], frames_per_batch=6)
+
+    collector = build()
+    assert [restore.method for restore in collector.describe_restore()] == ["state", "none"]
+    collector.collect()
+    state = collector.state_dict()
+    expected = collector.collect()
+    resumed = build()
+    with pytest.warns(UserWarning, match=r"\[1\] begin a new episode"):
+        resumed.load_state_dict(state)
+    batch = resumed.collect()
+    assert (batch[0] == expected[0]).all()
+    assert batch["observation"][1, :, 1].tolist() == [0, 1, 2]
+    assert batch["next", "step_count"][1, :, 0].tolist() == [1, 2, 3]
+
+
+def test_a_replay_that_goes_astray_is_an_error() -> None:
+    collector = VectorCollector([Opaque], frames_per_batch=6)
+    collector.collect()
+    state = collector.state_dict()
+    state["rollout"]["actions"]["0"][2] ^= 1
+    with pytest.raises(StateMismatchError, match=r"Environment 0, .*does not lead to the saved"):
+        VectorCollector([Opaque], frames_per_batch=6).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env": [Counter] * 3}, "saved collector has 2 environments, this one 3"),
+        ({"env": "CartPole-v1", "num_envs": 2}, "build it from the same env"),
+        ({"env": [Opaque] * 2}, r"restored by \['state', 'state'\], these by \['replay'"),
+        ({"env": [Nested] * 2}, r"observations have the shapes \[\[2\]\]"),
+    ],
+)
+def test_a_state_of_other_environments_is_refused_and_changes_nothing(
+    arguments: dict[str, Any], message: str
+) -> None:
+    collector = VectorCollector([Counter] * 2, frames_per_batch=6, seed=8)
+    collector.collect()
+    other = VectorCollector(frames_per_batch=6, **arguments)
+    twin = VectorCollector(frames_per_batch=6, **arguments)
+    other.collect()
+    twin.collect()
+    with pytest.raises(StateMismatchError, match=message):
+        other.load_state_dict(collector.state_dict())
+    assert (other.collect() == twin.collect()).all()
+
+
+def test_states_hold_plain_values_only() -> None:
+    def check(value: Any) -> None:
+        if isinstance(value, dict):
+            assert all(isinstance(key, str) for key in value)
+            list(map(check, value.values()))
+        elif isinstance(value, list):
+            list(map(check, value))
+        else:
+            assert value is None or type(value) in (bool, int, float, str, torch.Tensor)
+
+    for env in ([Counter, Counter], [Opaque, Opaque]):
+        collector = VectorCollector(env, frames_per_batch=6)
+        collector.collect()
+        check(collector.state_dict())
+
+
+def test_a_new_process_goes_on(tmp_path: Path) -> None:
+    program = """
+import sys, torch
+from hooktrainer import VectorCollector
+collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=90)
+collector.load_state_dict(torch.load(sys.argv[1], weights_only=True))
+torch.save(collector.collect().to_dict(), sys.argv[2])
+"""
+    collector = VectorCollector("CartPole-v1", num_envs=3, frames_per_batch=90, seed=2)
+    collector.collect()
+    state, batch = tmp_path / "state.pt", tmp_path / "batch.pt"
+    torch.save(collector.state_dict(), state)
+    subprocess.run([sys.executable, "-c", program, str(state), str(batch)], check=True)
+    expected = collector.collect().to_dict()
+    found = torch.load(batch, weights_only=True)
+    assert found["observation"].equal(expected["observation"])
+    assert found["action"].equal(expected["action"])
+    assert found["next"]["observation"].equal(expected["next"]["observation"])

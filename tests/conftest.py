@@ -1,0 +1,74 @@
+"""What every test shares: one thread, a fixed seed, and a logger that remembers."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+with warnings.catch_warnings():  # torchrl deprecates its own classes while it is imported
+    warnings.simplefilter("ignore")
+    import torchrl.collectors
+    import torchrl.objectives
+    import torchrl.trainers  # noqa: F401
+
+
+class MemoryLogger:
+    """A logger with torchrl's methods that keeps rows of metrics and counts its closings."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, dict[str, float]]] = []
+        self.closed = 0
+
+    def log_scalar(self, name: str, value: float, step: int | None = None) -> None:
+        if not self.rows or self.rows[-1][0] != step or name in self.rows[-1][1]:
+            self.rows.append((step or 0, {}))
+        self.rows[-1][1][name] = float(value)
+
+    def log_hparams(self, cfg: Any) -> None: ...
+
+    def log_video(self, name: str, video: torch.Tensor, step: int | None = None) -> None: ...
+
+    def flush(self) -> None: ...
+
+    def state_dict(self) -> dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None: ...
+
+    def close(self) -> None:
+        self.closed += 1
+
+    @property
+    def steps(self) -> list[int]:
+        return [step for step, _ in self.rows]
+
+    def column(self, name: str) -> dict[int, float]:
+        """Step to value of one metric."""
+        return {step: row[name] for step, row in self.rows if name in row}
+
+    def reproducible(self) -> list[tuple[int, dict[str, float]]]:
+        """The rows without what is measured by the clock."""
+        return [
+            (step, {name: v for name, v in row.items() if not name.startswith("time/")})
+            for step, row in self.rows
+        ]
+
+
+@pytest.fixture(autouse=True)
+def _one_thread_one_seed() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+
+
+@pytest.fixture
+def make_logger() -> Callable[[], MemoryLogger]:
+    return MemoryLogger
+
+
+@pytest.fixture
+def logger() -> MemoryLogger:
+    return MemoryLogger()

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import pytest
+
+from hooktrainer import ConfigError, EarlyStopping, HookError
+from hooktrainer.testing import make_trainer
+
+
+def run(scores, **arguments):
+    """Log one score a batch of 10 frames; return the frames at which the run ended."""
+    hook = EarlyStopping(monitor="score", **{"wait_for": 0, "patience": 20} | arguments)
+    trainer = make_trainer(total_frames=10 * len(scores))
+    values = iter(scores)
+
+    def log(batch):
+        score = next(values)
+        return None if score is None else {"score": score}
+
+    hook.register(trainer)  # before the hook that logs: it still sees the batch's own score
+    trainer.register_op("post_steps_log", log)
+    trainer.train()
+    return trainer.collected_frames, hook, trainer
+
+
+def test_an_improving_metric_goes_on():
+    assert run([1, 2, 3, 4, 5, 6])[0] == 60
+
+
+def test_stops_after_patience_frames_without_improvement():
+    frames, hook, trainer = run([1, 5, 4, 4, 4, 4])
+    assert frames == 40  # best at 20, patience 20
+    assert hook.best_score == 5
+    assert hook.stop_reason == trainer.control.stop_reason
+    assert "score has not improved on 5 for 20 frames" in hook.stop_reason
+
+
+def test_smaller_is_better():
+    assert run([5, 4, 3, 2, 1, 0], mode="min")[0] == 60
+    assert run([1, 2, 3, 4, 5, 6], mode="min")[0] == 30
+
+
+def test_a_small_gain_is_none():
+    assert run([1.0, 1.125, 1.5, 1.625, 2.0], min_delta=0.25)[0] == 50
+    assert run([1.0, 1.125, 1.25, 1.375, 1.5], min_delta=0.25)[0] == 30
+
+
+def test_nothing_happens_while_waiting():
+    frames, hook, _ = run([9, 1, 1, 1, 1, 1], wait_for=30, patience=20)
+    assert frames == 50  # the first look is at 30
+    assert hook.best_score == 1
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_a_value_that_is_not_finite_stops(bad):
+    frames, hook, _ = run([1, bad, 3])
+    assert frames == 20
+    assert hook.stop_reason == f"score is {bad}"
+
+
+def test_a_value_that_is_not_finite_may_be_allowed():
+    nan = float("nan")
+    assert run([nan, 1, 2, 3, 4, 5], check_finite=False)[0] == 60
+    assert run([1, nan, nan, nan, nan], check_finite=False)[0] == 30
+
+
+def test_a_metric_that_is_not_there_yet_is_waited_for():
+    assert run([None, None, 1, 2, 3, 4], patience=30)[0] == 60
+
+
+def test_a_metric_that_never_comes_is_warned_of_once():
+    with pytest.warns(UserWarning, match="'score' was not logged in the first 20 frames") as seen:
+        assert run([None] * 6)[0] == 60
+    assert len(seen) == 1
+
+
+def test_it_resumes_where_it_was():
+    _, hook, trainer = run([1, 5, 4])
+    resumed = EarlyStopping(monitor="score", wait_for=0, patience=20)
+    other = make_trainer(total_frames=100)
+    resumed.register(other)
+    other.register_op("post_steps_log", lambda batch: {"score": 4.0})
+    handle = trainer.registry.modules["early_stopping"]
+    assert handle is hook
+    resumed.load_state_dict(hook.state_dict())
+    other.progress.frames = 30
+    other.train()
+    assert other.collected_frames == 40
+
+
+def test_without_register_it_says_so():
+    trainer = make_trainer()
+    trainer.register_op("post_steps_log", EarlyStopping())
+    with pytest.raises(HookError, match=r"call EarlyStopping\(\.\.\.\)\.register\(trainer\)"):
+        trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"mode": "maximum"}, "mode='maximum'"),
+        ({"patience": -1}, "patience=-1"),
+        ({"wait_for": -1}, "wait_for=-1"),
+    ],
+)
+def test_bad_arguments(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        EarlyStopping(**arguments)

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import random
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from hooktrainer import ConfigError, Evaluate, Every
+from hooktrainer.testing import make_trainer
+
+
+class Corridor(gymnasium.Env):
+    """Rewards 1 a step; an episode takes as many steps as its seed says, 1 to 5."""
+
+    observation_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
+    action_space = gymnasium.spaces.Discrete(2)
+    opened = 0
+    closed = 0
+
+    def __init__(self) -> None:
+        Corridor.opened += 1
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.left = int(self.np_random.integers(1, 6))
+        return np.zeros(2, dtype=np.float32), {}
+
+    def step(self, action):
+        self.left -= 1
+        return np.zeros(2, dtype=np.float32), 1.0 + float(action), self.left == 0, False, {}
+
+    def close(self):
+        Corridor.closed += 1
+
+
+def always(action: int):
+    return lambda observation: torch.full((observation.shape[0],), action)
+
+
+def corridor(policy=None, **arguments) -> Evaluate:
+    return Evaluate(
+        Corridor, policy or always(0), **{"every": Every(frames=20), "episodes": 6} | arguments
+    )
+
+
+def test_each_environment_plays_one_episode_by_hand():
+    hook = corridor(always(1))
+    metrics = hook.evaluate()
+    lengths = metrics["eval/length"]
+    assert metrics["eval/return"] == pytest.approx(2 * lengths)
+    assert 1 <= lengths <= 5
+    assert metrics["eval/episodes"] == 6
+    assert metrics["eval/return_std"] > 0
+    hook.close()
+
+
+def test_the_same_episodes_every_time():
+    hook, other = corridor(), corridor()
+    first = hook.evaluate()
+    assert first == hook.evaluate() == other.evaluate()
+    hook.close()
+    other.close()
+
+
+def test_when_it_evaluates_and_the_end_in_any_case(logger):
+    trainer = make_trainer(logger=logger)
+    corridor().register(trainer)
+    trainer.train()
+    assert list(logger.column("eval/return")) == [20, 40, 50]
+
+
+def test_the_end_is_evaluated_once(logger):
+    trainer = make_trainer(logger=logger, total_frames=40)
+    corridor().register(trainer)
+    trainer.train()
+    assert list(logger.column("eval/return")) == [20, 40]
+    assert logger.steps == sorted(set(logger.steps))
+
+
+def test_it_stops_the_run_when_the_policy_is_good_enough():
+    trainer = make_trainer()
+    corridor(always(1), stop_at=1.0).register(trainer)
+    trainer.train()
+    assert trainer.collected_frames == 20
+    assert "solved: eval/return" in trainer.control.stop_reason
+    assert "over 6 episodes" in trainer.control.stop_reason
+
+
+def test_it_goes_on_when_the_policy_is_not():
+    trainer = make_trainer()
+    corridor(stop_at=100.0).register(trainer)
+    trainer.train()
+    assert trainer.collected_frames == 50
+    assert trainer.control.stop_reason is None
+
+
+def test_training_draws_the_same_numbers_with_and_without():
+    def draws(with_evaluation: bool):
+        trainer, drawn = make_trainer(seed=0), []
+        if with_evaluation:
+            corridor().register(trainer)
+        trainer.register_op(
+            "post_steps",
+            lambda: drawn.append((torch.rand(()).item(), random.random(), np.random.rand())),
+        )
+        trainer.train()
+        return drawn
+
+    assert draws(True) == draws(False)
+
+
+def test_the_environments_are_opened_late_and_closed_once():
+    Corridor.opened = Corridor.closed = 0
+    trainer = make_trainer()
+    corridor().register(trainer)
+    assert Corridor.opened == 0
+    trainer.train()
+    assert Corridor.closed == Corridor.opened > 0
+
+
+def test_a_resumed_run_evaluates_where_the_whole_one_does(make_logger, tmp_path):
+    file = tmp_path / "state.pt"
+    first = make_trainer(total_frames=30, save_trainer_file=file, logger=make_logger())
+    corridor().register(first)
+    first.train()
+    log = make_logger()
+    second = make_trainer(total_frames=60, logger=log)
+    corridor().register(second)
+    second.load_from_file(file)
+    second.train()
+    assert list(log.column("eval/return")) == [40, 60]
+
+
+def test_bad_episodes():
+    with pytest.raises(ConfigError, match="episodes=0"):
+        corridor(episodes=0)

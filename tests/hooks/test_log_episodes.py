@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import HookError, LogEpisodes
+from hooktrainer.testing import make_trainer
+
+
+def batch(done, returns, lengths=None) -> TensorDict:
+    shape = torch.tensor(done).shape
+    following = {
+        "done": torch.tensor(done).bool().unsqueeze(-1),
+        "episode_reward": torch.tensor(returns).float().unsqueeze(-1),
+    }
+    if lengths is not None:
+        following["step_count"] = torch.tensor(lengths).unsqueeze(-1)
+    return TensorDict({"next": following}, shape)
+
+
+def test_every_episode_counts_once(logger):
+    batches = [
+        batch([[0, 1, 1, 0]], [[0, 5, 1, 9]], [[1, 2, 1, 9]]),
+        batch([[0, 0, 0, 0]], [[7, 7, 7, 7]], [[1, 2, 3, 4]]),
+        batch([[1, 0, 0, 0]], [[9, 7, 7, 7]], [[6, 2, 3, 4]]),
+    ]
+    trainer = make_trainer(collector=batches, total_frames=12, logger=logger, log_interval=100)
+    LogEpisodes().register(trainer)
+    trainer.train()
+    assert logger.column("train/return") == {4: 3.0, 12: 9.0}
+    assert logger.column("train/length") == {4: 1.5, 12: 6.0}
+    assert logger.column("train/episodes") == {4: 2.0, 12: 3.0}
+
+
+def test_a_window_is_the_mean_over_its_episodes_not_over_its_batches(logger):
+    batches = [
+        batch([0], [0]),
+        batch([1, 1, 1], [2, 2, 2]),
+        batch([1, 0, 0], [6, 0, 0]),
+    ]
+    trainer = make_trainer(collector=batches, logger=logger)
+    LogEpisodes("g", log_pbar=True).register(trainer)
+    trainer.train()
+    assert logger.column("g/return") == {7: 3.0}  # (2 + 2 + 2 + 6) / 4
+    assert list(trainer.metrics.pbar_names) == ["g/return"]
+
+
+def test_lengths_are_optional():
+    assert "train/length" not in LogEpisodes()(batch([1], [3]))
+
+
+def test_without_an_end_there_is_nothing_to_log():
+    assert LogEpisodes()(batch([0, 0], [1, 2])) is None
+
+
+def test_without_returns_it_says_where_they_come_from():
+    td = batch([1], [1])
+    del td["next", "episode_reward"]
+    with pytest.raises(HookError, match="RewardSum"):
+        LogEpisodes()(td)
+
+
+def test_the_count_is_saved():
+    one, other = LogEpisodes(), LogEpisodes()
+    one(batch([1, 1], [1, 2]))
+    other.load_state_dict(one.state_dict())
+    assert other(batch([1], [1]))["train/episodes"] == 3

@@ -1,0 +1,169 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+
+from hooktrainer import ConfigError, LogValidationReward
+from hooktrainer.testing import make_trainer
+
+
+@pytest.fixture
+def environment():
+    """CartPole that counts its closings."""
+    from torchrl.envs.libs.gym import GymEnv
+
+    class Counted(GymEnv):
+        closings = 0
+
+        def close(self, **arguments):
+            type(self).closings += 1
+            return super().close(**arguments)
+
+    env = Counted("CartPole-v1", device="cpu", categorical_action_encoding=True)
+    yield env
+    if not env.is_closed:
+        env.close()
+
+
+class Left(torch.nn.Module):
+    """Always to the left: CartPole falls after 8 to 10 steps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.modes = []
+
+    def forward(self, observation):
+        self.modes.append(self.training)
+        return torch.zeros(observation.shape[:-1], dtype=torch.int64)
+
+
+def left() -> TensorDictModule:
+    return TensorDictModule(Left(), ["observation"], ["action"])
+
+
+def hook(environment, policy=None, **arguments) -> LogValidationReward:
+    return LogValidationReward(
+        **{
+            "record_interval": 2,
+            "record_frames": 40,
+            "policy_exploration": policy or left(),
+            "environment": environment,
+        }
+        | arguments
+    )
+
+
+def test_every_second_call_beginning_with_the_first(environment, logger):
+    trainer = make_trainer(logger=logger, log_interval=10)
+    hook(environment).register(trainer)
+    trainer.train()
+    assert list(logger.column("r_evaluation")) == [10, 30, 50]
+
+
+def test_reward_per_step_and_mean_return(environment):
+    environment.set_seed(0)
+    metrics = hook(environment, frame_skip=4)(None)
+    assert metrics["r_evaluation"].item() == pytest.approx(0.25)  # 1 a step, over 4
+    assert 4 <= metrics["total_r_evaluation"].item() <= 10  # the last episode is cut short
+
+
+def test_other_keys_and_names(environment):
+    metrics = hook(
+        environment,
+        log_keys=["action", ("next", "reward"), ("next", "done")],
+        out_keys={"action": "a", ("next", "reward"): "r"},
+    )(None)
+    assert set(metrics) == {"a", "r", "total_r", "next_done", "log_pbar"}
+    assert metrics["a"].item() == 0.0
+
+
+def test_the_policy_evaluates_and_goes_on_training(environment):
+    policy = left().train()
+    hook(environment, policy)(None)
+    assert not any(policy.module.modes)
+    assert policy.training
+    assert policy.module.training
+
+
+def test_it_explores_only_if_told(environment):
+    from torchrl.envs import ExplorationType
+    from torchrl.envs.utils import exploration_type
+
+    seen = []
+
+    class Spy(Left):
+        def forward(self, observation):
+            seen.append(exploration_type())
+            return super().forward(observation)
+
+    policy = TensorDictModule(Spy(), ["observation"], ["action"])
+    hook(environment, policy)(None)
+    assert set(seen) == {ExplorationType.DETERMINISTIC}
+    seen.clear()
+    hook(environment, policy, exploration_type=ExplorationType.RANDOM)(None)
+    assert set(seen) == {ExplorationType.RANDOM}
+
+
+def test_evaluating_does_not_change_what_training_draws(environment):
+    class Random(Left):
+        def forward(self, observation):
+            return torch.randint(2, observation.shape[:-1])
+
+    evaluate = hook(environment, TensorDictModule(Random(), ["observation"], ["action"]))
+    torch.manual_seed(0)
+    expected = torch.rand(3)
+    torch.manual_seed(0)
+    evaluate(None)
+    assert torch.rand(3).equal(expected)
+
+
+def test_the_environment_is_closed_once(environment):
+    trainer = make_trainer()
+    hook(environment).register(trainer)
+    trainer.train()
+    assert type(environment).closings == 1
+
+
+def test_the_count_is_saved(environment):
+    one, other = hook(environment), hook(environment)
+    assert one(None) is not None
+    other.load_state_dict(one.state_dict())
+    assert other(None) is None
+    assert other(None) is not None
+
+
+def test_the_environments_state_is_restored_after_an_evaluation():
+    from torchrl.envs import TransformedEnv
+    from torchrl.envs.libs.gym import GymEnv
+    from torchrl.envs.transforms import VecNormV2
+
+    def make():
+        env = GymEnv("CartPole-v1", device="cpu", categorical_action_encoding=True)
+        return hook(TransformedEnv(env, VecNormV2(in_keys=["observation"])))
+
+    one, other = make(), make()
+    one(None)
+    other(None)
+    other.load_state_dict(one.state_dict())
+    saved, restored = one.state_dict()["environment"], other.state_dict()["environment"]
+    assert saved
+    for key, value in saved.items():
+        if isinstance(value, (torch.Tensor, TensorDict)):
+            assert (value == restored[key]).all()
+    one.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"environment": None}, "pass environment="),
+        ({"record_interval": 0}, "record_interval=0"),
+        ({"record_frames": -1}, "record_frames=-1"),
+    ],
+)
+def test_bad_arguments(environment, arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        hook(**{"environment": environment} | arguments)

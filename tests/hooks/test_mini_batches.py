@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, HookError, MiniBatches, RewardNormalizer, ValueEstimatorHook
+from hooktrainer.testing import make_trainer
+
+
+def numbered(*shape: int) -> TensorDict:
+    x = torch.arange(torch.Size(shape).numel()).reshape(shape)
+    return TensorDict({"x": x, "y": x}, shape)
+
+
+def epochs(hook: MiniBatches, batch: TensorDict, number: int = 1) -> list[list[list[int]]]:
+    """The mini-batches of each epoch, as the loop sees them."""
+    pieces: list[list[list[int]]] = [[] for _ in range(number)]
+    trainer = make_trainer(
+        collector=[batch], optim_steps_per_batch=None, num_epochs=number, total_frames=1
+    )
+    hook.register(trainer)
+    trainer.register_op(
+        "post_optim_log", lambda piece: pieces[trainer.epoch].append(piece["x"].tolist())
+    )
+    trainer.train()
+    return pieces
+
+
+def flat(epoch: list[list[int]]) -> list[int]:
+    return [x for piece in epoch for x in piece]
+
+
+def test_an_epoch_holds_every_step_once():
+    (pieces,) = epochs(MiniBatches(4), numbered(2, 5))
+    assert [len(p) for p in pieces] == [4, 4, 2]
+    assert sorted(flat(pieces)) == list(range(10))
+
+
+def test_every_epoch_is_shuffled_anew():
+    first, second = epochs(MiniBatches(4), numbered(100), 2)
+    assert first != second
+    assert sorted(flat(second)) == list(range(100))
+
+
+def test_only_the_keys_asked_for():
+    seen, trainer = [], make_trainer(optim_steps_per_batch=1, total_frames=10)
+    MiniBatches(4, keys=["action", ("next", "reward")]).register(trainer)
+    trainer.register_op("post_optim_log", lambda piece: seen.append(set(piece.keys(True, True))))
+    trainer.train()
+    assert seen == [{"action", ("next", "reward")}]
+
+
+def test_without_register_it_says_so():
+    trainer = make_trainer()
+    trainer.register_op("process_optim_batch", MiniBatches(4))
+    with pytest.raises(HookError, match=r"MiniBatches\(\.\.\.\)\.register\(trainer\)"):
+        trainer.train()
+
+
+def test_in_a_run():
+    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
+    MiniBatches(4).register(trainer)
+    trainer.train()
+    assert trainer.optim_count == 2 * 3 * 3  # batches, epochs, pieces of 4, 4 and 2
+
+
+def test_an_epoch_cut_short_does_not_reach_into_the_next():
+    seen, trainer = [], make_trainer(optim_steps_per_batch=2, num_epochs=2, total_frames=10)
+    MiniBatches(4).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: seen.append(len(td)))
+    trainer.train()
+    assert seen == [4, 4, 4, 4]  # two full pieces of either epoch
+
+
+def test_a_collector_may_fill_the_same_batch_again():
+    batch, seen = numbered(8), []
+
+    class Reusing:
+        def __iter__(self):
+            for number in range(3):
+                batch["x"].fill_(number)
+                yield batch
+
+    trainer = make_trainer(collector=Reusing(), optim_steps_per_batch=1, total_frames=24)
+    MiniBatches(4).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: seen.append(td["x"].unique().tolist()))
+    trainer.train()
+    assert seen == [[0], [1], [2]]
+
+
+@pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
+def test_together_with_a_hook_that_copies_the_batch(first):
+    trainer = make_trainer(optim_steps_per_batch=None, total_frames=10)
+
+    def no_more_than_three():
+        assert trainer.optim_count <= 3, "the epoch does not end"
+
+    hooks = [RewardNormalizer(), MiniBatches(4)]
+    for hook in hooks if first else hooks[::-1]:
+        hook.register(trainer)
+    trainer.register_op("post_optim", no_more_than_three)
+    trainer.train()
+    assert trainer.optim_count == 3
+
+
+def test_together_with_estimates_renewed_every_epoch():
+    """An estimator that returns a new TensorDict: each epoch trains on its own estimates only."""
+    calls, seen = [0], []
+
+    def estimator(batch):
+        calls[0] += 1
+        return batch.copy().set("estimate", torch.full(batch.shape, float(calls[0])))
+
+    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10)
+    ValueEstimatorHook(estimator, every_epoch=True).register(trainer)
+    MiniBatches(5).register(trainer)
+
+    def look(sub_batch):
+        seen.append((trainer.epoch, sub_batch["estimate"].unique().tolist()))
+        assert len(seen) <= 6, "too many steps"
+
+    trainer.register_op("post_optim_log", look)
+    trainer.train()
+    assert seen == [(0, [1.0])] * 2 + [(1, [2.0])] * 2 + [(2, [3.0])] * 2
+
+
+def test_bad_batch_size():
+    with pytest.raises(ConfigError, match="batch_size=0"):
+        MiniBatches(0)

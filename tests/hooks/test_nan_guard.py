@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import NanGuard, NonFiniteError
+from hooktrainer.testing import ScriptedLoss, make_trainer
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
+def test_it_names_key_value_step_and_frames(bad):
+    trainer = make_trainer(loss_module=ScriptedLoss([1.0, 1.0, 1.0, bad], key="loss_critic"))
+    with pytest.raises(NonFiniteError) as caught:
+        trainer.train()
+    assert str(caught.value).startswith(
+        f"loss_critic is {bad} at optimizer step 4, after 20 frames"
+    )
+
+
+def test_the_weights_are_as_before_the_step():
+    loss = ScriptedLoss([1.0, float("nan")])
+    trainer = make_trainer(loss_module=loss)
+    with pytest.raises(NonFiniteError):
+        trainer.train()
+    assert loss.parameter.item() == pytest.approx(-0.1)
+
+
+def test_what_is_not_minimized_may_be_nan():
+    losses = TensorDict({"loss": torch.ones(()), "kl": torch.tensor(float("nan"))}, [])
+    assert NanGuard()(losses, True, None, 0) is None
+
+
+def test_a_loss_of_several_elements():
+    losses = TensorDict({"loss": torch.tensor([1.0, float("nan")])}, [])
+    with pytest.raises(NonFiniteError, match="loss is not finite"):
+        NanGuard()(losses, True, None, 0)
+
+
+def test_it_is_the_first_at_its_point_whenever_registered():
+    trainer = make_trainer()
+    assert next(e.name for e in trainer.registry.points["optimizer"].entries) == "nan_guard"
+
+
+def test_it_can_be_left_out():
+    trainer = make_trainer(
+        nan_guard=False, loss_module=ScriptedLoss([float("inf")]), total_frames=10
+    )
+    trainer.train()  # the gradient is 1 all the same
+    assert "nan_guard" not in trainer.describe()

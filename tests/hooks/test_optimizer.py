@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, HookError, NonFiniteError, OptimizerHook
+from hooktrainer.testing import ScriptedLoss, make_trainer
+
+
+def weight(*values: float) -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.tensor(values))
+
+
+def losses(**values: torch.Tensor) -> TensorDict:
+    return TensorDict(values, [])
+
+
+def test_one_step_by_hand():
+    w = weight(3.0, 4.0)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=0.1))
+    out = hook(losses(loss=w.square().sum() / 2), True, None, 0)
+    assert torch.allclose(w, torch.tensor([2.7, 3.6]))
+    assert out["grad_norm"].item() == pytest.approx(5.0)
+    assert w.grad is None
+
+
+def test_all_losses_are_added_and_nothing_else():
+    w = weight(1.0)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
+    parts = losses(loss_a=w.sum(), loss_b=2 * w.sum(), entropy=100 * w.sum())
+    hook(parts, True, None, 0)
+    assert w.item() == pytest.approx(-2.0)
+
+
+def test_clipping_the_norm():
+    w = weight(3.0, 4.0)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
+    out = hook(losses(loss=w.square().sum() / 2), True, 1.0, 0)
+    assert torch.allclose(w, torch.tensor([2.4, 3.2]), atol=1e-5)
+    assert out["grad_norm"].item() == pytest.approx(5.0)  # before clipping
+
+
+def test_clipping_each_element():
+    w = weight(3.0, 0.5)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
+    out = hook(losses(loss=w.square().sum() / 2), False, 1.0, 0)
+    assert torch.allclose(w, torch.tensor([2.0, 0.0]))
+    assert out["grad_norm"].item() == pytest.approx(math.hypot(3.0, 0.5))
+
+
+def test_a_short_gradient_is_not_stretched():
+    w = weight(0.1)
+    OptimizerHook(torch.optim.SGD([w], lr=1.0))(losses(loss=w.square().sum() / 2), True, 5.0, 0)
+    assert w.item() == pytest.approx(0.0)
+
+
+def test_the_norm_is_logged(logger):
+    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer.train()
+    assert logger.rows[0][1]["train/grad_norm"] == 1.0
+
+
+class Two(torch.nn.Module):
+    """loss_a = a·(1 + b), loss_b = b·(1 + a): each depends on the other's parameter as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.tensor(1.0))
+        self.b = torch.nn.Parameter(torch.tensor(2.0))
+
+    def forward(self, batch):
+        return losses(loss_a=self.a * (1 + self.b.detach()), loss_b=self.b * (1 + self.a.detach()))
+
+
+def two_optimizers(loss, **arguments):
+    trainer = make_trainer(
+        loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1, **arguments
+    )
+    for name, lr in (("a", 0.1), ("b", 0.01)):
+        optimizer = torch.optim.SGD([getattr(loss, name)], lr=lr)
+        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
+    return trainer
+
+
+def test_two_optimizers_over_two_losses(logger):
+    loss = Two()
+    trainer = two_optimizers(loss, logger=logger)
+    trainer.train()
+    assert loss.a.item() == pytest.approx(1 - 0.1 * 3)
+    assert loss.b.item() == pytest.approx(2 - 0.01 * 2)
+    row = logger.rows[0][1]
+    assert row["train/grad_norm_a"] == pytest.approx(3.0)
+    assert row["train/grad_norm_b"] == pytest.approx(2.0)
+    assert trainer.optim_count == 1
+
+
+def test_gradients_reach_only_the_optimizers_own_parameters():
+    class Entangled(Two):
+        def forward(self, batch):
+            return losses(loss_a=self.a * self.b, loss_b=self.b * 1.0)
+
+    loss = Entangled()
+    two_optimizers(loss).train()
+    assert loss.a.item() == pytest.approx(1 - 0.1 * 2)
+    assert loss.b.item() == pytest.approx(2 - 0.01 * 1)  # not 1 + a
+
+
+@pytest.mark.parametrize("first", ["actor", "critic"])
+def test_actor_and_critic_in_either_order(first):
+    """The actor's loss goes through the critic, as in DDPG, TD3 and SAC."""
+
+    class ActorCritic(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.actor = torch.nn.Parameter(torch.tensor(1.0))
+            self.critic = torch.nn.Parameter(torch.tensor(2.0))
+
+        def forward(self, batch):
+            return losses(
+                loss_actor=-self.actor.square() * self.critic,  # d/d actor = -2·1·2 = -4
+                loss_critic=self.critic.square() / 2,  # d/d critic = 2
+            )
+
+    loss = ActorCritic()
+    trainer = make_trainer(
+        loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1
+    )
+    for name in ("actor", "critic") if first == "actor" else ("critic", "actor"):
+        optimizer = torch.optim.SGD([getattr(loss, name)], lr=0.1)
+        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
+    trainer.train()
+    assert loss.actor.item() == pytest.approx(1.4)
+    assert loss.critic.item() == pytest.approx(1.8)
+
+
+def test_losses_that_share_a_graph():
+    """Two losses behind one encoder that no optimizer trains."""
+
+    class Shared(Two):
+        def forward(self, batch):
+            shared = (self.a * self.b).exp()
+            return losses(loss_a=shared * 1.0, loss_b=shared * 2.0)
+
+    two_optimizers(Shared()).train()
+
+
+def test_a_step_skipped_between_optimizers_leaves_no_gradient_behind():
+    loss = Two()
+    trainer = two_optimizers(loss)
+    trainer.optim_steps_per_batch = 2
+    passes = []
+
+    def skip_first(losses, clip, norm, index):
+        passes.append(index)
+        if len(passes) == 1:
+            trainer.skip_optim_step()
+
+    trainer.register_op("optimizer", skip_first, priority=1)  # behind what computes gradients
+    trainer.train()
+    assert trainer.optim_count == 1
+    assert loss.a.item() == pytest.approx(1 - 0.1 * 3)
+    assert loss.b.item() == pytest.approx(2 - 0.01 * 2)
+
+
+def test_a_hook_that_changes_losses_works_with_several_optimizers():
+    """Priority 1 is what stands in for torchrl's stage process_loss."""
+    loss = Two()
+    trainer = two_optimizers(loss)
+    trainer.register_op(
+        "optimizer",
+        lambda losses, clip, norm, index: losses.set("loss_a", losses["loss_a"] * 2),
+        priority=1,
+    )
+    trainer.train()
+    assert loss.a.item() == pytest.approx(1 - 0.1 * 6)
+
+
+def test_frozen_parameters_are_left_alone():
+    w, frozen = weight(1.0), torch.nn.Parameter(torch.ones(1), requires_grad=False)
+    hook = OptimizerHook(torch.optim.SGD([w, frozen], lr=0.5), ["loss_w"])
+    hook(losses(loss_w=(w * frozen).sum()), True, 10.0, 0)
+    assert (w.item(), frozen.item()) == (0.5, 1.0)
+
+
+def test_a_parameter_group_added_later_is_trained_and_clipped():
+    w, late = weight(1.0), weight(1.0)
+    optimizer = torch.optim.SGD([w], lr=1.0)
+    hook = OptimizerHook(optimizer, ["loss"])
+    optimizer.add_param_group({"params": [late]})
+    out = hook(losses(loss=3 * w.sum() + 4 * late.sum()), True, 1.0, 0)
+    assert out["grad_norm"].item() == pytest.approx(5.0)
+    assert w.item() == pytest.approx(1 - 0.6, abs=1e-5)
+    assert late.item() == pytest.approx(1 - 0.8, abs=1e-5)
+
+
+def test_a_gradient_that_is_not_finite_is_refused_before_the_step():
+    w = weight(0.0)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0))
+    with pytest.raises(NonFiniteError, match=r"norm inf.* the parameters are as they were"):
+        hook(losses(loss=w.sqrt().sum()), True, None, 0)
+    assert w.item() == 0.0
+    assert w.grad is None
+
+
+def test_a_missing_component_is_named():
+    w = weight(1.0)
+    hook = OptimizerHook(torch.optim.SGD([w], lr=1.0), ["loss_actor"])
+    with pytest.raises(HookError, match=r"\['loss_actor'\] among the losses \['loss_critic'\]"):
+        hook(losses(loss_critic=w.sum()), True, None, 0)
+
+
+@pytest.mark.parametrize("components", [[], (), "loss_actor"])
+def test_bad_components(components):
+    with pytest.raises(ConfigError, match="loss_components"):
+        OptimizerHook(torch.optim.SGD([weight(1.0)], lr=1.0), components)
+
+
+def test_two_optimizers_over_the_same_loss_are_refused():
+    loss = Two()
+    trainer = two_optimizers(loss)
+    with pytest.raises(ConfigError, match="loss_a"):
+        OptimizerHook(torch.optim.SGD([loss.a], lr=1.0), ["loss_a"]).register(trainer, "c")
+    with pytest.raises(ConfigError, match="every loss"):
+        OptimizerHook(torch.optim.SGD([loss.a], lr=1.0)).register(trainer, "c")
+
+
+def test_an_optimizer_of_other_parameters_is_refused():
+    with pytest.raises(ConfigError, match="shares no parameter"):
+        OptimizerHook(torch.optim.SGD([weight(1.0)], lr=1.0)).register(make_trainer(), "other")
+
+
+def test_the_optimizers_state_is_saved():
+    def train(frames, state=None):
+        loss = ScriptedLoss()
+        optimizer = torch.optim.Adam(loss.parameters(), lr=0.1)
+        trainer = make_trainer(loss_module=loss, optimizer=optimizer, total_frames=frames)
+        if state:
+            trainer.load_state_dict(state)
+        trainer.train()
+        return trainer
+
+    state = train(20).state_dict()
+    assert state["components"]["hook/optimizer"]["state"][0]["step"] == 4
+    assert train(40, state).loss_module.parameter.equal(train(40).loss_module.parameter)

@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torchrl.data import (
+    LazyTensorStorage,
+    TensorDictPrioritizedReplayBuffer,
+    TensorDictReplayBuffer,
+)
+from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
+
+from hooktrainer import ReplayBufferTrainer
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+def buffer(size: int = 100, **arguments) -> TensorDictReplayBuffer:
+    return TensorDictReplayBuffer(storage=LazyTensorStorage(size), **{"batch_size": 4} | arguments)
+
+
+def numbered(*shape: int, start: int = 0) -> TensorDict:
+    x = torch.arange(torch.Size(shape).numel()).reshape(shape) + start
+    flags = torch.zeros(*shape, 1, dtype=torch.bool)
+    return TensorDict({"x": x, "next": {"truncated": flags, "done": flags.clone()}}, shape)
+
+
+def test_batches_are_stored_and_samples_trained_on():
+    shapes = []
+    replay = buffer()
+    trainer = make_trainer(total_frames=20)
+    ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
+    trainer.train()
+    assert len(replay) == 20
+    assert shapes == [(4,)] * 4
+
+
+def test_a_batch_size_of_its_own():
+    hook = ReplayBufferTrainer(buffer(batch_size=None), batch_size=7, flatten_tensordicts=True)
+    hook.extend(numbered(2, 5))
+    assert hook.sample(None).shape == (7,)
+
+
+def test_rows_are_stored_as_they_are_by_default():
+    replay = buffer()
+    ReplayBufferTrainer(replay).extend(numbered(3, 5))
+    assert len(replay) == 3
+    assert replay[:].shape == (3, 5)
+
+
+def test_rows_may_be_padded():
+    replay = buffer()
+    out = ReplayBufferTrainer(replay, max_dims=[-1, 8]).extend(numbered(3, 5))
+    assert out.shape == (3, 8)
+    assert out["x"][0].tolist() == [0, 1, 2, 3, 4, 0, 0, 0]
+
+
+def test_only_valid_steps_are_stored():
+    batch = numbered(2, 3)
+    batch["collector", "mask"] = torch.tensor([[True, True, False], [True, False, False]])
+    replay = buffer()
+    ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(batch)
+    assert replay[:]["x"].tolist() == [0, 1, 3]
+
+
+def test_the_last_step_of_each_row_is_marked_truncated():
+    replay = buffer()
+    ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(numbered(2, 3))
+    expected = [False, False, True, False, False, True]
+    assert replay[:]["next", "truncated"].flatten().tolist() == expected
+    assert replay[:]["next", "done"].flatten().tolist() == expected
+
+
+def test_a_batch_of_flags_without_a_last_dimension():
+    batch = TensorDict({"next": {"truncated": torch.zeros(2, 3, dtype=torch.bool)}}, [2, 3])
+    out = ReplayBufferTrainer(buffer(), flatten_tensordicts=True).extend(batch)
+    assert out["next", "truncated"].tolist() == [False, False, True, False, False, True]
+
+
+def test_the_collectors_batch_is_left_as_it_is():
+    batch = numbered(2, 3)
+    before = batch.clone()
+    ReplayBufferTrainer(buffer(), flatten_tensordicts=True).extend(batch)
+    assert (batch == before).all()
+    assert batch.shape == (2, 3)
+
+
+def test_later_changes_of_the_batch_do_not_reach_the_buffer():
+    replay, batch = buffer(), numbered(2, 3)
+    ReplayBufferTrainer(replay, flatten_tensordicts=True).extend(batch)
+    batch["x"].fill_(-1)
+    assert sorted(replay[:]["x"].tolist()) == list(range(6))
+
+
+def test_iterating_ends_the_inner_loop_and_begins_again():
+    seen = []
+    replay = buffer(sampler=SamplerWithoutReplacement())
+    trainer = make_trainer(total_frames=10, optim_steps_per_batch=None, num_epochs=3)
+    ReplayBufferTrainer(replay, flatten_tensordicts=True, iterate=True).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: seen.append(len(td)))
+    trainer.train()
+    epochs = [seen[i : i + len(seen) // 3] for i in range(0, len(seen), len(seen) // 3)]
+    assert epochs[0] == epochs[1] == epochs[2]
+    assert 2 <= len(epochs[0]) <= 3  # 10 steps in samples of 4
+
+
+def test_priorities_are_updated():
+    try:
+        replay = TensorDictPrioritizedReplayBuffer(
+            alpha=1.0,
+            beta=1.0,
+            storage=LazyTensorStorage(20),
+            batch_size=8,
+            priority_key="td_error",
+        )
+    except RuntimeError as error:
+        pytest.skip(f"this torchrl was built without its C++ extension: {error}")
+    hook = ReplayBufferTrainer(replay, flatten_tensordicts=True)
+    trainer = make_trainer(total_frames=10, optim_steps_per_batch=20)
+
+    def priorities(sub_batch):
+        odd = (sub_batch["observation"][:, 0] > 0).float()
+        return sub_batch.set("td_error", odd * 100 + 1e-3)
+
+    trainer.register_op("post_loss", priorities)
+    hook.register(trainer)
+    trainer.train()
+    drawn = torch.cat([hook.sample(None)["observation"][:, 0] for _ in range(20)])
+    assert (drawn > 0).float().mean() > 0.9
+
+
+def test_without_priorities_nothing_is_registered_for_them():
+    trainer = make_trainer()
+    ReplayBufferTrainer(buffer()).register(trainer)
+    assert not trainer.registry.points["post_loss"].entries
+
+
+def test_a_buffer_created_lazily_is_restored():
+    one, other = (ReplayBufferTrainer(buffer(), flatten_tensordicts=True) for _ in range(2))
+    one.extend(numbered(2, 5))
+    other.load_state_dict(one.state_dict())
+    assert (other.replay_buffer[:] == one.replay_buffer[:]).all()
+    other.extend(numbered(2, 5, start=100))
+    assert len(one.replay_buffer) == 10
+    assert one.replay_buffer[:]["x"].tolist() == list(range(10))
+    assert len(other.replay_buffer) == 20
+
+
+def test_a_run_with_a_buffer_resumes_bit_for_bit(tmp_path):
+    def build(frames, **arguments):
+        torch.manual_seed(0)
+        trainer = make_trainer(total_frames=frames, seed=1, collector=FakeCollector(), **arguments)
+        replay = buffer(30)  # overwritten after three batches
+        ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
+        seen = []
+        trainer.register_op("post_optim_log", lambda td: seen.append(td["observation"].sum()))
+        return trainer, seen
+
+    whole, expected = build(80)
+    whole.train()
+    file = tmp_path / "state.pt"
+    first, seen = build(40, save_trainer_file=file)
+    first.train()
+    second, rest = build(80)
+    second.load_from_file(file)
+    second.train()
+    assert torch.stack(seen + rest).equal(torch.stack(expected))

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, HookError, RewardNormalizer
+from hooktrainer.testing import make_trainer
+
+
+def rewards(*values: float, key=("next", "reward")) -> TensorDict:
+    td = TensorDict({}, [len(values)])
+    td.set(key, torch.tensor(values).unsqueeze(-1))
+    return td
+
+
+def test_mean_and_deviation_of_one_batch():
+    hook = RewardNormalizer()
+    hook.update_reward_stats(rewards(1.0, 2.0, 3.0, 6.0))
+    assert hook.mean.item() == pytest.approx(3.0)
+    assert hook.std.item() == pytest.approx(math.sqrt(14 / 3))
+
+
+def test_the_past_decays():
+    hook = RewardNormalizer(decay=0.5)
+    hook.update_reward_stats(rewards(4.0, 4.0))
+    hook.update_reward_stats(rewards(1.0, 3.0))
+    # sums: 4 + 4 = 8, of squares: 16 + 10 = 26, count: 1 + 2 = 3
+    assert hook.mean.item() == pytest.approx(8 / 3)
+    assert hook.std.item() == pytest.approx(math.sqrt((26 - 64 / 3) / 2))
+
+
+def test_rewards_are_normalized_and_scaled():
+    hook = RewardNormalizer(scale=10.0)
+    hook.update_reward_stats(rewards(-1.0, 1.0))
+    out = hook.normalize_reward(rewards(0.0, 1.0))["next", "reward"].flatten()
+    assert torch.allclose(out, torch.tensor([0.0, 10 / math.sqrt(2)]))
+
+
+def test_the_batch_is_left_as_it_is():
+    hook, batch = RewardNormalizer(), rewards(1.0, 2.0)
+    hook.update_reward_stats(batch)
+    assert hook.normalize_reward(batch) is not batch
+    assert batch["next", "reward"].flatten().tolist() == [1.0, 2.0]
+
+
+def test_normalized_rewards_are_not_fed_back():
+    trainer = make_trainer(optim_steps_per_batch=5)
+    hook, plain = RewardNormalizer(decay=1.0), []
+    hook.register(trainer)
+    trainer.register_op("post_steps_log", lambda td: plain.append(td["next", "reward"].clone()))
+    trainer.train()
+    assert hook.mean.item() == pytest.approx(torch.cat(plain).mean().item(), abs=1e-6)
+    assert hook.std.item() == pytest.approx(torch.cat(plain).std().item(), abs=1e-6)
+
+
+def test_padding_is_left_out():
+    batch = rewards(1.0, 3.0, 100.0)
+    batch["collector", "mask"] = torch.tensor([True, True, False])
+    hook = RewardNormalizer()
+    hook.update_reward_stats(batch)
+    assert hook.mean.item() == 2.0
+
+
+def test_constant_rewards_do_not_divide_by_zero():
+    hook = RewardNormalizer(eps=0.25)
+    hook.update_reward_stats(rewards(1.0, 1.0, 1.0))
+    assert hook.std.item() == 0.5
+    out = hook.normalize_reward(rewards(2.0))
+    assert out["next", "reward"].item() == pytest.approx(2.0)
+
+
+def test_a_single_reward():
+    hook = RewardNormalizer(eps=0.25)
+    hook.update_reward_stats(rewards(7.0))
+    assert (hook.mean.item(), hook.std.item()) == (7.0, 0.5)
+
+
+def test_large_rewards_keep_their_deviation():
+    hook = RewardNormalizer(decay=1.0)
+    hook.update_reward_stats(rewards(100_000.0, 100_002.0))
+    assert hook.std.item() == pytest.approx(math.sqrt(2), rel=1e-6)
+
+
+def test_another_key():
+    hook = RewardNormalizer(reward_key="r")
+    hook.update_reward_stats(rewards(1.0, 3.0, key="r"))
+    assert hook.normalize_reward(rewards(2.0, key="r"))["r"].item() == 0.0
+
+
+def test_the_dtype_is_kept():
+    hook = RewardNormalizer()
+    hook.update_reward_stats(rewards(1.0, 2.0))
+    assert hook.normalize_reward(rewards(1.0))["next", "reward"].dtype == torch.float32
+
+
+def test_statistics_are_logged(logger):
+    trainer = make_trainer(logger=logger, total_frames=10)
+    hook = RewardNormalizer(log_pbar=True)
+    hook.register(trainer)
+    trainer.train()
+    assert logger.rows[0][1]["train/reward_mean"] == pytest.approx(hook.mean.item())
+    assert "train/reward_std" in trainer.metrics.pbar_names
+
+
+def test_before_any_reward_it_says_what_to_register():
+    with pytest.raises(HookError, match="register update_reward_stats at batch_process"):
+        RewardNormalizer().normalize_reward(rewards(1.0))
+
+
+@pytest.mark.parametrize("decay", [0.0, -1.0, 1.5, float("nan")])
+def test_bad_decay(decay):
+    with pytest.raises(ConfigError, match="decay"):
+        RewardNormalizer(decay=decay)

@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hooktrainer import RunRecorder, TrainerHookBase
+from hooktrainer.run_dir import RunDir
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+def recorded(path, config=None, **arguments):
+    trainer = make_trainer(**arguments)
+    RunRecorder(RunDir.create(path / "run"), config, report=False).register(trainer)
+    return trainer, lambda: json.loads((path / "run" / "run.json").read_text())
+
+
+def test_a_finished_run(tmp_path):
+    trainer, read = recorded(tmp_path, {"lr": 0.1})
+    assert read()["status"] == "running"
+    trainer.train()
+    run = read()
+    assert (run["status"], run["reason"]) == ("finished", None)
+    assert (run["frames"], run["optim_steps"]) == (50, 10)
+    assert run["metrics"]["loss/loss"] == 1.0
+    assert run["seconds"] >= 0
+    assert "lr: 0.1" in (tmp_path / "run" / "config.yaml").read_text()
+
+
+def test_a_run_whose_collector_ends_early_is_finished(tmp_path):
+    trainer, read = recorded(tmp_path, collector=FakeCollector(num_batches=2))
+    trainer.train()
+    assert (read()["status"], read()["frames"]) == ("finished", 20)
+
+
+def test_a_stopped_run(tmp_path):
+    trainer, read = recorded(tmp_path)
+    trainer.register_op("post_steps", lambda: trainer.request_stop("solved"))
+    trainer.train()
+    assert (read()["status"], read()["reason"]) == ("stopped", "solved")
+
+
+@pytest.mark.parametrize(
+    ("error", "status"), [(ValueError("boom"), "failed"), (KeyboardInterrupt(), "interrupted")]
+)
+def test_a_run_that_an_exception_ended(tmp_path, error, status):
+    def fail():
+        raise error
+
+    trainer, read = recorded(tmp_path)
+    trainer.register_op("post_optim", fail)
+    with pytest.raises(type(error)):
+        trainer.train()
+    run = read()
+    assert run["status"] == status
+    assert type(error).__name__ in run["reason"]
+    assert run["frames"] == 10
+
+
+def test_it_is_true_even_if_another_hook_fails_to_hear_of_the_exception(tmp_path):
+    class Bad(TrainerHookBase):
+        def __call__(self):
+            raise ValueError("boom")
+
+        def on_exception(self, trainer, exception):
+            raise RuntimeError("worse")
+
+    trainer = make_trainer()
+    trainer.register_module("bad", bad := Bad())
+    trainer.register_op("post_steps", bad)
+    RunRecorder(RunDir.create(tmp_path / "run"), report=False).register(trainer)
+    with pytest.raises(ValueError, match="boom"):
+        trainer.train()
+    assert json.loads((tmp_path / "run" / "run.json").read_text())["status"] == "failed"
+
+
+def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, capsys):
+    trainer = make_trainer()
+    RunRecorder(RunDir.create(tmp_path / "run")).register(trainer)
+    trainer.register_op("post_steps_log", lambda td: {"eval/return": 12.0})
+    trainer.train()
+    out = capsys.readouterr().out
+    assert "Where the time went" in out
+    last = out.strip().splitlines()[-1]
+    assert "eval/return 12.0" in last
+    assert "50 frames" in last
+    assert "look:" in last

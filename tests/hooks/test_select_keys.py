@@ -1,0 +1,27 @@
+from __future__ import annotations
+
+import pytest
+
+from hooktrainer import ConfigError, SelectKeys
+from hooktrainer.testing import make_trainer
+
+
+def test_only_these_keys_remain():
+    seen, trainer = [], make_trainer(total_frames=10)
+    SelectKeys(["action", ("next", "reward")]).register(trainer)
+    trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys(True, True))))
+    trainer.train()
+    assert seen == [{"action", ("next", "reward")}]
+
+
+def test_a_missing_key_names_the_hook():
+    trainer = make_trainer()
+    SelectKeys(["obs"]).register(trainer)
+    with pytest.raises(KeyError, match="obs") as caught:
+        trainer.train()
+    assert "select_keys" in caught.value.__notes__[0]
+
+
+def test_a_string_is_refused():
+    with pytest.raises(ConfigError, match=r"\['action'\]"):
+        SelectKeys("action")

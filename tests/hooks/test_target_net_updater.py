@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict.nn import TensorDictModule
+
+from hooktrainer import ConfigError, TargetNetUpdaterHook
+from hooktrainer.testing import make_trainer
+
+
+def dqn(hard: int | None = None):
+    from torchrl.modules import QValueActor
+    from torchrl.objectives import DQNLoss, HardUpdate, SoftUpdate
+
+    torch.manual_seed(0)
+    net = QValueActor(
+        TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["action_value"]),
+        in_keys=["observation"],
+        action_space="categorical",
+    )
+    loss = DQNLoss(net, action_space="categorical", delay_value=True)
+    updater = (
+        SoftUpdate(loss, eps=0.75)
+        if hard is None
+        else HardUpdate(loss, value_network_update_interval=hard)
+    )
+    trainer = make_trainer(loss_module=loss, optimizer=torch.optim.SGD(loss.parameters(), lr=1.0))
+    TargetNetUpdaterHook(updater).register(trainer)
+    return trainer, loss
+
+
+def flat(parameters) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in parameters.values(True, True)])
+
+
+def test_a_soft_update_by_hand():
+    trainer, loss = dqn()
+    targets, values = [], []
+    trainer.register_op("post_optim", lambda: values.append(flat(loss.value_network_params)))
+    trainer.register_op(
+        "post_optim", lambda: targets.append(flat(loss.target_value_network_params))
+    )
+    start = flat(loss.target_value_network_params)
+    trainer.train()
+    expected = start
+    for value, target in zip(values, targets, strict=True):
+        expected = 0.75 * expected + 0.25 * value
+        assert torch.allclose(target, expected, atol=1e-5)
+    assert not targets[0].equal(start)
+
+
+def test_a_hard_update_counts_over_a_resume():
+    whole, whole_loss = dqn(hard=7)
+    whole.train()
+    first, _ = dqn(hard=7)
+    first.total_frames = 20
+    first.train()
+    second, second_loss = dqn(hard=7)
+    second.load_state_dict(first.state_dict())
+    second.train()
+    assert flat(second_loss.target_value_network_params).equal(
+        flat(whole_loss.target_value_network_params)
+    )
+
+
+def test_without_step_it_is_refused():
+    with pytest.raises(ConfigError, match=r"no step\(\)"):
+        TargetNetUpdaterHook(torch.nn.Linear(1, 1))

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+
+from hooktrainer import BatchSubSampler, ValueEstimatorHook
+from hooktrainer.testing import make_trainer
+
+
+def counting(in_place: bool = True):
+    calls = []
+
+    def estimate(batch):
+        calls.append(batch)
+        batch = batch if in_place else batch.copy()
+        return batch.set("advantage", torch.full(batch.shape, float(len(calls))))
+
+    return estimate, calls
+
+
+def test_once_a_batch():
+    estimate, calls = counting()
+    seen, trainer = [], make_trainer(num_epochs=3)
+    ValueEstimatorHook(estimate).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: seen.append(td["advantage"].mean().item()))
+    trainer.train()
+    assert len(calls) == 5
+    assert seen == [float(n) for n in range(1, 6) for _ in range(6)]
+
+
+@pytest.mark.parametrize("in_place", [True, False], ids=["in place", "new"])
+def test_again_at_every_epoch(in_place):
+    estimate, calls = counting(in_place)
+    seen, trainer = [], make_trainer(num_epochs=3, total_frames=20)
+    ValueEstimatorHook(estimate, every_epoch=True).register(trainer)
+    BatchSubSampler(5, sub_traj_len=5).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: seen.append(td["advantage"].mean().item()))
+    trainer.train()
+    assert len(calls) == 6
+    assert seen == [float(n) for n in range(1, 7) for _ in range(2)]
+
+
+def test_gae_by_hand():
+    from torchrl.objectives.value import GAE
+
+    critic = TensorDictModule(torch.nn.Linear(1, 1), ["observation"], ["state_value"])
+    for p in critic.parameters():
+        torch.nn.init.zeros_(p)
+    hook = ValueEstimatorHook(GAE(gamma=0.5, lmbda=1.0, value_network=critic))
+    done = torch.tensor([False, False, True]).reshape(1, 3, 1)
+    batch = TensorDict(
+        {
+            "observation": torch.zeros(1, 3, 1),
+            "next": {
+                "observation": torch.zeros(1, 3, 1),
+                "reward": torch.tensor([1.0, 2.0, 4.0]).reshape(1, 3, 1),
+                "done": done,
+                "terminated": done,
+            },
+        },
+        [1, 3],
+    )
+    assert hook(batch)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
+    assert hook.state_dict()["value_estimator"]
+
+
+def test_an_estimator_without_state():
+    hook = ValueEstimatorHook(counting()[0])
+    assert hook.state_dict() == {}
+    hook.load_state_dict({})

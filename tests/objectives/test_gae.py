@@ -1,0 +1,193 @@
+"""GAE: numbers worked out by hand, and equality with TorchRL's on random data."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torchrl.objectives import value as torchrl_value
+from torchrl.objectives.value.functional import (
+    generalized_advantage_estimate as torchrl_estimate,
+)
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.modules import ValueNetwork, mlp
+from hooktrainer.objectives import GAE, generalized_advantage_estimate
+
+
+def column(*values):
+    return torch.tensor(values).unsqueeze(-1)
+
+
+def test_by_hand():
+    # gamma 0.5, lambda 0.5. Step 1 is truncated: bootstrapped with 4, and nothing comes back from
+    # step 2. Step 3 is terminal: not bootstrapped.
+    advantage, target = generalized_advantage_estimate(
+        0.5,
+        0.5,
+        state_value=column(1.0, 2.0, 3.0, 4.0, 5.0),
+        next_state_value=column(2.0, 4.0, 4.0, 9.0, 6.0),
+        reward=column(1.0, 1.0, 1.0, 1.0, 1.0),
+        done=column(False, True, False, True, False),
+        terminated=column(False, False, False, True, False),
+    )
+    # deltas: 1+1-1=1, 1+2-2=1, 1+2-3=0, 1-4=-3, 1+3-5=-1
+    assert advantage.squeeze(-1).tolist() == [1.25, 1.0, -0.75, -3.0, -1.0]
+    assert target.squeeze(-1).tolist() == [2.25, 3.0, 2.25, 1.0, 4.0]
+
+
+def recursion(gamma, lmbda, value, next_value, reward, done, terminated):
+    """The definition, step by step; time is the last dimension but one."""
+    advantage, later = torch.zeros_like(value), 0.0
+    for t in reversed(range(value.shape[-2])):
+        bootstrap = torch.where(terminated[..., t, :], 0.0, next_value[..., t, :])
+        delta = reward[..., t, :] + gamma * bootstrap - value[..., t, :]
+        later = delta + gamma * lmbda * torch.where(done[..., t, :], 0.0, later)
+        advantage[..., t, :] = later
+    return advantage, advantage + value
+
+
+def random_inputs(shape, ends, dtype=torch.float64):
+    done = torch.rand(shape) < ends
+    terminated = done & (torch.rand(shape) < 0.5)
+    return *torch.randn(3, *shape, dtype=dtype), done, terminated
+
+
+@pytest.mark.parametrize(("gamma", "lmbda"), [(0.99, 0.95), (1.0, 1.0), (0.9, 0.0)])
+@pytest.mark.parametrize("shape", [(3, 1, 1), (3, 2, 1), (4, 33, 1), (2, 3, 128, 1), (50, 2)])
+@pytest.mark.parametrize("ends", [0.0, 0.2, 1.0])
+def test_equals_the_recursion(gamma, lmbda, shape, ends):
+    inputs = random_inputs(shape, ends)
+    ours = generalized_advantage_estimate(gamma, lmbda, *inputs)
+    torch.testing.assert_close(ours, recursion(gamma, lmbda, *inputs))
+
+
+@pytest.mark.parametrize("ends", [0.0, 0.05, 0.5])
+def test_equals_torchrls(ends):
+    inputs = random_inputs((4, 128, 1), ends, torch.float32)
+    ours = generalized_advantage_estimate(0.99, 0.95, *inputs)
+    theirs = torchrl_estimate(0.99, 0.95, *inputs)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_every_pattern_of_ends_of_a_short_rollout():
+    # Every step is one of: goes on, truncated, terminated.
+    kinds = torch.cartesian_prod(*[torch.arange(3)] * 4).unsqueeze(-1)
+    inputs = *torch.randn(3, *kinds.shape, dtype=torch.float64), kinds > 0, kinds == 2
+    ours = generalized_advantage_estimate(0.9, 0.8, *inputs)
+    torch.testing.assert_close(ours, recursion(0.9, 0.8, *inputs))
+
+
+def test_termination_defaults_to_done_and_time_may_be_any_dimension():
+    values = [torch.randn(7, 3) for _ in range(3)]
+    done = torch.rand(7, 3) < 0.3
+    expected = generalized_advantage_estimate(0.9, 0.8, *values, done, done)
+    turned = [x.T for x in (*values, done)]
+    ours = generalized_advantage_estimate(0.9, 0.8, *turned, time_dim=-1)
+    for mine, other in zip(ours, expected, strict=True):
+        torch.testing.assert_close(mine.T, other)
+
+
+def test_shapes_that_would_broadcast_are_refused():
+    value = torch.zeros(4, 1)
+    with pytest.raises(ValueError, match=r"reward \(4,\)"):
+        generalized_advantage_estimate(0.9, 0.9, value, value, torch.zeros(4), value > 0)
+
+
+def rollout(*batch, ends=0.1, features=4):
+    """A rollout whose next observation is the observation one step later, but for ends."""
+    states = torch.randn(*batch[:-1], batch[-1] + 1, features)
+    observation, following = states[..., :-1, :].clone(), states[..., 1:, :].clone()
+    done = torch.rand(*batch, 1) < ends
+    following[done.squeeze(-1)] = torch.randn(int(done.sum()), features)
+    return TensorDict(
+        observation=observation,
+        next=TensorDict(
+            observation=following,
+            reward=torch.randn(*batch, 1),
+            done=done,
+            terminated=done & (torch.rand(*batch, 1) < 0.5),
+            batch_size=batch,
+        ),
+        batch_size=batch,
+    )
+
+
+KEYS = ["advantage", "value_target", "state_value", ("next", "state_value")]
+
+
+@pytest.mark.parametrize("batch", [(1, 1), (3, 1), (4, 32), (5,), (2, 3, 8)])
+@pytest.mark.parametrize("average_gae", [False, True])
+def test_module_equals_torchrls(batch, average_gae):
+    if average_gae and batch == (1, 1):
+        pytest.skip("one advantage has no standard deviation")
+    data, critic = rollout(*batch, ends=0.2), ValueNetwork(mlp(4, 1))
+    arguments = {"gamma": 0.9, "lmbda": 0.8, "value_network": critic, "average_gae": average_gae}
+    ours = GAE(**arguments)(data.clone())
+    theirs = torchrl_value.GAE(**arguments)(data.clone())
+    for key in KEYS:
+        torch.testing.assert_close(ours[key], theirs[key], atol=1e-5, rtol=1e-5)
+
+
+class Counting(nn.Module):
+    rows = 0
+
+    def forward(self, observation):
+        self.rows += len(observation)
+        return observation.sum(-1, keepdim=True)
+
+
+def test_values_are_computed_once_but_where_the_next_observation_is_another():
+    data, network = rollout(4, 32, ends=0.2), Counting()
+    GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(network))(data)
+    ends = data["next", "done"].clone()
+    ends[:, -1] = True
+    assert network.rows == 4 * 32 + int(ends.sum())
+    torch.testing.assert_close(
+        data["next", "state_value"], data["next", "observation"].sum(-1, keepdim=True)
+    )
+
+
+def test_rows_in_any_order_get_the_value_of_their_own_next_observation():
+    data = rollout(4, 32)[:, torch.randperm(32)]
+    GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(Counting()))(data)
+    torch.testing.assert_close(
+        data["next", "state_value"], data["next", "observation"].sum(-1, keepdim=True)
+    )
+
+
+def test_values_already_in_the_batch_are_used():
+    data = rollout(4, 8)
+    data["state_value"], data["next", "state_value"] = torch.randn(2, 4, 8, 1)
+    arguments = {"gamma": 0.9, "lmbda": 0.8, "value_network": None}
+    ours, theirs = GAE(**arguments)(data.clone()), torchrl_value.GAE(**arguments)(data.clone())
+    torch.testing.assert_close(ours["advantage"], theirs["advantage"])
+
+
+def test_any_tensordict_module_can_be_the_critic():
+    from torchrl.modules import ValueOperator
+
+    data, network = rollout(4, 8), mlp(4, 1)
+    ours = GAE(gamma=0.9, lmbda=0.8, value_network=ValueOperator(network, ["observation"]))
+    fast = GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(network))
+    torch.testing.assert_close(ours(data.clone())["advantage"], fast(data.clone())["advantage"])
+
+
+def test_keys_can_be_renamed_and_a_wrong_name_is_refused():
+    data = rollout(4, 8)
+    data["next"].rename_key_("reward", "score")
+    gae = GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(mlp(4, 1)))
+    with pytest.raises(KeyError, match=r"GAE needs 'reward'.*score"):
+        gae(data)
+    gae.set_keys(reward="score", advantage="gain")
+    assert gae(data)["gain"].shape == (4, 8, 1)
+    assert ("next", "score") in gae.in_keys
+    with pytest.raises(ConfigError, match="Did you mean 'advantage'"):
+        gae.set_keys(advantages="gain")
+
+
+def test_the_critic_is_not_part_of_the_estimators_state():
+    gae = GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(mlp(4, 1)))
+    assert not list(gae.parameters())
+    assert not gae.state_dict()

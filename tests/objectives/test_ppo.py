@@ -1,0 +1,195 @@
+"""The clipped PPO loss: equal to TorchRL's in every entry and every gradient."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+from torchrl.modules import ProbabilisticActor
+from torchrl.objectives import ClipPPOLoss as TorchRLLoss
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.modules import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss
+
+
+def make_actor(kind):
+    if kind == "categorical":
+        return CategoricalPolicy(mlp(4, 3))
+    return DiagonalGaussianPolicy(mlp(4, 2), 2, log_std=-0.5)
+
+
+def make_batch(actor, size=64):
+    """A batch far enough from the policy that ratios and values are clipped, on both sides."""
+    batch = actor(TensorDict(observation=torch.randn(size, 4), batch_size=[size]))
+    batch["action_log_prob"] += 0.4 * torch.randn(size)
+    batch["advantage"], batch["value_target"] = torch.randn(2, size, 1)
+    batch["state_value"] = 0.3 * torch.randn(size, 1)
+    return batch
+
+
+def total(losses):
+    return sum(value for key, value in losses.items() if key.startswith("loss_"))
+
+
+@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {},
+        {"clip_epsilon": 0.1, "entropy_coeff": 0.5, "critic_coeff": 0.5},
+        {"clip_epsilon": (0.1, 0.3), "reduction": "sum"},
+        {"normalize_advantage": True, "clip_value": True, "loss_critic_type": "l2"},
+        {"clip_value": 0.1, "loss_critic_type": "l1"},
+        {"clip_value": 0.3, "entropy_bonus": False},
+    ],
+    ids=str,
+)
+def test_equals_torchrls(kind, arguments):
+    actor, critic = make_actor(kind), ValueNetwork(mlp(4, 1))
+    batch = make_batch(actor)
+    parameters = [*actor.parameters(), *critic.parameters()]
+    results = []
+    for loss_class in (ClipPPOLoss, TorchRLLoss):
+        losses = loss_class(actor, critic, **arguments)(batch)
+        results.append((losses, torch.autograd.grad(total(losses), parameters, allow_unused=True)))
+    (ours, our_grads), (theirs, their_grads) = results
+    assert set(ours.keys()) == set(theirs.keys())
+    assert 0 < ours["clip_fraction"] < 1
+    for key, value in theirs.items():
+        torch.testing.assert_close(ours[key], value.squeeze(), atol=1e-5, rtol=1e-5)
+    for mine, other in zip(our_grads, their_grads, strict=True):
+        torch.testing.assert_close(mine, other, atol=1e-5, rtol=1e-4)
+
+
+def test_by_hand():
+    class Actor(torch.nn.Module):
+        """Log-probabilities 0 and entropies 2, whatever it sees."""
+
+        in_keys = ("observation",)
+
+        def log_prob_and_entropy(self, inputs, action):
+            zeros = torch.zeros(len(action), requires_grad=True)
+            return zeros, zeros + 2
+
+    # Ratios 1.5, 0.5, 0.5, 1.0; advantages 2, -2, 4, -1. With epsilon 0.2 the gains are
+    # min(3, 2.4), min(-1, -1.6), min(2, 3.2), -1; their mean is 0.45.
+    batch = TensorDict(
+        observation=torch.zeros(4, 1),
+        action=torch.zeros(4),
+        action_log_prob=-torch.tensor([1.5, 0.5, 0.5, 1.0]).log(),
+        advantage=torch.tensor([2.0, -2.0, 4.0, -1.0]).unsqueeze(-1),
+        batch_size=[4],
+    )
+    losses = ClipPPOLoss(Actor(), entropy_coeff=0.1)(batch)
+    expected = {
+        "loss_objective": -0.45,
+        "loss_entropy": -0.2,
+        "entropy": 2.0,
+        "clip_fraction": 0.75,
+        "mean_ratio": 0.875,
+        "max_ratio": 1.5,
+        "ESS": 3.5**2 / (2.25 + 0.25 + 0.25 + 1) / 4,
+    }
+    assert "loss_critic" not in losses
+    for key, value in expected.items():
+        assert losses[key].item() == pytest.approx(value), key
+
+
+def test_a_clipped_ratio_has_no_gradient_but_one_inside_the_range_does():
+    actor = CategoricalPolicy(torch.nn.Identity())
+    logits = torch.zeros(2, 2, requires_grad=True)
+    batch = TensorDict(
+        observation=logits,
+        action=torch.zeros(2, dtype=torch.int64),
+        action_log_prob=torch.tensor([0.2, 0.5]).log(),  # ratios 2.5 and 1
+        advantage=torch.ones(2, 1),
+        batch_size=[2],
+    )
+    ClipPPOLoss(actor, entropy_bonus=False)(batch)["loss_objective"].backward()
+    # d(-ratio / 2)/dlogits = -(onehot - p) / 2
+    assert logits.grad.tolist() == [[0.0, 0.0], [-0.25, 0.25]]
+
+
+def test_torchrls_actors_and_critics_work_too():
+    network, critic = mlp(4, 3), mlp(4, 1)
+    actor = ProbabilisticActor(
+        TensorDictModule(network, ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=torch.distributions.Categorical,
+        return_log_prob=True,
+    )
+    batch = make_batch(CategoricalPolicy(network))
+    ours = ClipPPOLoss(actor, TensorDictModule(critic, ["observation"], ["state_value"]))(batch)
+    fast = ClipPPOLoss(CategoricalPolicy(network), ValueNetwork(critic))(batch)
+    for key, value in fast.items():
+        torch.testing.assert_close(ours[key], value)
+
+
+def test_the_shape_of_the_batch_does_not_matter():
+    actor, critic = make_actor("categorical"), ValueNetwork(mlp(4, 1))
+    batch, loss = make_batch(actor), ClipPPOLoss(actor, critic, normalize_advantage=True)
+    flat, grid = loss(batch), loss(batch.reshape(8, 8))
+    for key, value in flat.items():
+        torch.testing.assert_close(grid[key], value)
+
+
+def test_without_diagnostics_only_losses_are_returned():
+    actor, critic = make_actor("categorical"), ValueNetwork(mlp(4, 1))
+    loss = ClipPPOLoss(actor, critic, clip_value=0.2, diagnostics=False)
+    losses = loss(make_batch(actor))
+    assert (
+        set(losses.keys())
+        == set(loss.out_keys)
+        == {"loss_objective", "loss_critic", "loss_entropy"}
+    )
+    assert set(loss.in_keys) == set(make_batch(actor).keys())
+
+
+def test_coefficients_are_annealed_by_assignment_and_saved():
+    actor = make_actor("categorical")
+    loss, batch = ClipPPOLoss(actor), make_batch(actor)
+    loss.clip_epsilon, loss.entropy_coeff = 0.05, 0.7
+    expected = ClipPPOLoss(actor, clip_epsilon=0.05, entropy_coeff=0.7)(batch)
+    restored = ClipPPOLoss(actor)
+    restored.load_state_dict(loss.state_dict())
+    for losses in (loss(batch), restored(batch)):
+        for key, value in expected.items():
+            torch.testing.assert_close(losses[key], value)
+
+
+def test_compiled_equals_eager():
+    actor, critic = make_actor("categorical"), ValueNetwork(mlp(4, 1))
+    batch, eager, compiled = (
+        make_batch(actor),
+        ClipPPOLoss(actor, critic),
+        ClipPPOLoss(actor, critic),
+    )
+    compiled.compile(backend="aot_eager", fullgraph=True)
+    parameters = list(eager.parameters())
+    expected, ours = eager(batch), compiled(batch)
+    for key, value in expected.items():
+        torch.testing.assert_close(ours[key], value)
+    for mine, other in zip(
+        torch.autograd.grad(total(ours), parameters),
+        torch.autograd.grad(total(expected), parameters),
+        strict=True,
+    ):
+        torch.testing.assert_close(mine, other)
+
+
+def test_a_missing_entry_is_named_with_what_writes_it():
+    actor = make_actor("categorical")
+    batch = make_batch(actor).exclude("advantage")
+    with pytest.raises(KeyError, match=r"ClipPPOLoss needs 'advantage'.*GAE writes"):
+        ClipPPOLoss(actor)(batch)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [{"clip_epsilon": -0.1}, {"loss_critic_type": "huber"}, {"reduction": "none"}],
+)
+def test_impossible_arguments_are_refused(arguments):
+    with pytest.raises(ConfigError, match=str(next(iter(arguments.values())))):
+        ClipPPOLoss(make_actor("categorical"), **arguments)

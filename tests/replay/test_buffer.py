@@ -1,0 +1,196 @@
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.replay import PrioritizedSampler, ReplayBuffer, SamplerWithoutReplacement
+
+
+def make_data(start, *batch):
+    """Transitions numbered from ``start`` in every entry."""
+    number = torch.arange(start, start + torch.Size(batch).numel()).view(batch)
+    column = number.unsqueeze(-1)
+    following = TensorDict(
+        observation=column.expand(*batch, 2) + 0.5, done=column % 2 == 0, batch_size=batch
+    )
+    return TensorDict(
+        observation=column.expand(*batch, 2).float(),
+        action=number,
+        next=following,
+        batch_size=batch,
+    )
+
+
+def contents(buffer):
+    return buffer.state_dict()["storage"]["action"].tolist()
+
+
+def test_rows_stay_together_and_keep_shape_and_dtype():
+    buffer = ReplayBuffer(100, batch_size=32)
+    data = make_data(0, 4, 5)
+    assert buffer.extend(data).tolist() == list(range(20))
+    sample = buffer.sample()
+    assert sample.batch_size == (32,)
+    assert torch.equal(sample["index"], sample["action"])
+    expected = data.reshape(-1)[sample["index"]]
+    assert (sample.exclude("index") == expected).all()
+    assert sample["next", "done"].dtype == torch.bool
+
+
+def test_the_oldest_are_overwritten():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 8))
+    assert len(buffer) == 8
+    assert buffer.extend(make_data(8, 4)).tolist() == [8, 9, 0, 1]
+    assert len(buffer) == 10
+    assert buffer.write_count == 12
+    assert contents(buffer) == [10, 11, *range(2, 10)]
+
+
+def test_of_more_than_fits_the_last_are_kept():
+    buffer = ReplayBuffer(4)
+    buffer.extend(make_data(0, 3))
+    buffer.extend(make_data(3, 11))
+    assert sorted(contents(buffer)) == [10, 11, 12, 13]
+    assert buffer.write_count == 14
+    buffer.extend(make_data(14, 1))
+    assert sorted(contents(buffer)) == [11, 12, 13, 14]
+
+
+def test_samples_are_copies_of_everything_with_equal_probability():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 10))
+    sample = buffer.sample(20_000)
+    counts = torch.bincount(sample["action"], minlength=10)
+    torch.testing.assert_close(counts / 20_000, torch.full((10,), 0.1), atol=0.01, rtol=0)
+    sample["observation"].zero_()
+    assert buffer.sample(100)["observation"].any()
+
+
+def test_memory_is_stated_and_does_not_grow():
+    buffer = ReplayBuffer(1000)
+    buffer.extend(make_data(0, 1))
+    # two float observations of 2, an int64 action, a bool
+    assert buffer.nbytes == 1000 * (2 * 8 + 8 + 1)
+    before = buffer.nbytes
+    buffer.extend(make_data(0, 1500))
+    assert buffer.nbytes == before
+
+
+def test_only_the_keys_asked_for_are_kept():
+    buffer = ReplayBuffer(10, keys=["action", ("next", "done")])
+    buffer.extend(make_data(0, 5))
+    sample = buffer.sample(3)
+    assert set(sample.keys(True, True)) == {"action", ("next", "done"), "index"}
+
+
+def test_a_batch_of_other_entries_is_refused():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 5))
+    with pytest.raises(KeyError, match="'extra' is new"):
+        buffer.extend(make_data(0, 5).set("extra", torch.zeros(5)))
+    with pytest.raises(KeyError, match=r"action.*missing"):
+        buffer.extend(make_data(0, 5).exclude("action"))
+
+
+@pytest.mark.parametrize("memory_mapped", [False, True])
+@pytest.mark.parametrize("written", [0, 6, 13])
+def test_a_restored_buffer_goes_on_exactly(written, memory_mapped, tmp_path):
+    def make(name):
+        return ReplayBuffer(
+            10,
+            batch_size=4,
+            sampler=PrioritizedSampler(10, alpha=0.6, beta=0.4),
+            scratch_dir=tmp_path / name if memory_mapped else None,
+            generator=torch.Generator().manual_seed(7),
+        )
+
+    buffer, twin = make("a"), make("b")
+    if written:
+        buffer.extend(make_data(0, written))
+        sample = buffer.sample()
+        buffer.update_tensordict_priority(sample.set("td_error", torch.rand(4, 1)))
+    twin.load_state_dict(buffer.state_dict())
+    for each in (buffer, twin):
+        each.extend(make_data(50, 3))
+    assert contents(twin) == contents(buffer)
+    assert (twin.sample() == buffer.sample()).all()
+    assert len(twin) == len(buffer)
+    assert twin.write_count == buffer.write_count
+
+
+def test_a_state_of_another_size_is_refused():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 12))
+    for size in (8, 20):
+        with pytest.raises(ConfigError, match=f"max_size={size}"):
+            ReplayBuffer(size).load_state_dict(buffer.state_dict())
+
+
+def test_memory_mapped_buffers_keep_their_rows_in_files(tmp_path):
+    buffer = ReplayBuffer(10, scratch_dir=tmp_path)
+    buffer.extend(make_data(0, 12))
+    assert sorted(contents(buffer)) == list(range(2, 12))
+    assert len(list(tmp_path.rglob("*.memmap"))) == 4
+
+
+def test_priorities_steer_what_is_sampled_next():
+    buffer = ReplayBuffer(10, sampler=PrioritizedSampler(10, alpha=1.0, beta=1.0, eps=0.0))
+    buffer.extend(make_data(0, 10))
+    sample = buffer.sample(200)
+    assert (sample["priority_weight"] == 1).all()
+    sample["td_error"] = (sample["action"] == 3).float().unsqueeze(-1)
+    buffer.update_tensordict_priority(sample)
+    assert (buffer.sample(50)["action"] == 3).all()
+
+
+def test_priorities_without_a_prioritized_sampler_have_no_effect():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 10))
+    buffer.update_tensordict_priority(buffer.sample(4))
+    buffer.update_priority(torch.tensor([0]), 1.0)
+
+
+def test_a_pass_without_replacement_takes_everything_once():
+    buffer = ReplayBuffer(10, batch_size=4, sampler=SamplerWithoutReplacement())
+    buffer.extend(make_data(0, 10))
+    sizes, seen = zip(*((len(b), b["action"].tolist()) for b in buffer), strict=True)
+    assert sizes == (4, 4, 2)
+    assert sorted(itertools.chain(*seen)) == list(range(10))
+
+
+def test_emptying_keeps_memory_and_forgets_priorities():
+    buffer = ReplayBuffer(10, sampler=PrioritizedSampler(10, alpha=1.0, beta=1.0))
+    buffer.extend(make_data(0, 10))
+    nbytes = buffer.nbytes
+    buffer.empty()
+    assert len(buffer) == 0
+    assert buffer.nbytes == nbytes
+    with pytest.raises(RuntimeError, match="empty buffer"):
+        buffer.sample(1)
+    buffer.extend(make_data(20, 2))
+    assert set(buffer.sample(20)["action"].tolist()) == {20, 21}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "match"),
+    [
+        ({"max_size": 0}, "max_size=0"),
+        ({"max_size": 5, "scratch_dir": "x", "device": "cuda"}, "scratch_dir"),
+        ({"max_size": 9, "sampler": PrioritizedSampler(5, 1.0, 1.0)}, "max_capacity=5"),
+    ],
+)
+def test_impossible_arguments_are_refused(arguments, match):
+    with pytest.raises(ConfigError, match=match):
+        ReplayBuffer(**arguments)
+
+
+def test_a_sample_needs_a_size():
+    buffer = ReplayBuffer(10)
+    buffer.extend(make_data(0, 10))
+    with pytest.raises(ConfigError, match="batch_size"):
+        buffer.sample()

@@ -1,0 +1,89 @@
+"""The sum tree against its definition: a plain array and its cumulative sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hooktrainer.replay import SumTree
+
+CAPACITIES = [1, 5, 16, 17, 1000, 70_000, 1_200_000]  # one, two and three levels
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_equals_an_array_after_random_writes(capacity, dtype):
+    rng = np.random.default_rng(0)
+    tree, array = SumTree(capacity, dtype, track_maximum=True), np.zeros(capacity, dtype)
+    for size in (1, 7, 128, 3 * capacity):
+        index = rng.integers(capacity, size=min(size, 300_000))  # with duplicates
+        weight = rng.random(len(index)).astype(dtype) * (rng.random(len(index)) < 0.8)
+        tree.update(index, weight)
+        array[index] = weight
+        np.testing.assert_array_equal(tree.weights, array)
+        np.testing.assert_allclose(tree.total, array.sum(dtype=np.float64), rtol=1e-6)
+        assert tree.minimum == (array[array > 0].min() if array.any() else np.inf)
+        assert tree.maximum == array.max()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("capacity", CAPACITIES)
+def test_search_finds_the_weight_at_a_cumulative_weight(capacity, dtype):
+    rng = np.random.default_rng(0)
+    # Small whole numbers, so that every sum is exact; a third of them are zero.
+    weights = rng.integers(0, 3, capacity).astype(dtype)
+    weights[capacity // 2] = 2
+    tree = SumTree(capacity, dtype)
+    tree.update(np.arange(capacity), weights)
+    cumulative = weights.cumsum(dtype=np.float64)
+    edges = np.unique(cumulative)[:-1][:500]
+    mass = np.concatenate([rng.random(500) * tree.total, edges, [0.0, tree.total - 0.5]])
+    expected = cumulative.searchsorted(mass, side="right")
+    np.testing.assert_array_equal(tree.search(mass), expected)
+
+
+def test_search_never_finds_a_zero_whatever_the_rounding():
+    weights = np.zeros(10_000, np.float32)
+    weights[[3, 5000, 9000]] = [1e-8, 1.0, 1e8]
+    tree = SumTree(10_000, np.float32)
+    tree.update(np.arange(10_000), weights)
+    mass = np.array([0.0, 1e-9, 1e-8, 0.5, tree.total, np.nextafter(tree.total, 0), 2 * tree.total])
+    assert (weights[tree.search(mass)] > 0).all()
+
+
+def test_of_duplicate_indices_the_last_weight_counts():
+    tree = SumTree(10)
+    tree.update(np.array([3, 4, 3]), np.array([1.0, 2.0, 5.0]))
+    assert tree.weights[3] == 5.0
+    assert tree.total == 7.0
+
+
+def test_the_tree_is_a_function_of_its_weights():
+    rng = np.random.default_rng(0)
+    grown, built = SumTree(70_000), SumTree(70_000)
+    for _ in range(50):
+        grown.update(rng.integers(70_000, size=200), rng.random(200))
+    built.update(np.arange(70_000), grown.weights.copy())
+    assert built.total == grown.total
+    mass = rng.random(1000) * grown.total
+    np.testing.assert_array_equal(grown.search(mass), built.search(mass))
+
+
+@pytest.mark.parametrize("index", [[-1], [10], [0, 10]])
+def test_an_index_outside_is_refused(index):
+    with pytest.raises(IndexError, match="10 weights"):
+        SumTree(10).update(np.array(index), 1.0)
+
+
+def test_an_empty_update_does_nothing():
+    tree = SumTree(10)
+    tree.update(np.array([], dtype=np.int64), np.array([]))
+    assert tree.total == 0.0
+    assert tree.minimum == np.inf
+
+
+def test_memory_is_stated_and_little_more_than_the_weights():
+    tree = SumTree(100_000, np.float32)
+    before = tree.nbytes
+    tree.update(np.arange(100_000), 1.0)
+    assert 400_000 <= tree.nbytes == before < 500_000

@@ -1,0 +1,158 @@
+"""Each wrong input gives one clear error, before any training where that can be known."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, HookError
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+COUNTS = [
+    "total_frames",
+    "frame_skip",
+    "optim_steps_per_batch",
+    "num_epochs",
+    "save_trainer_interval",
+    "log_interval",
+]
+
+
+@pytest.mark.parametrize("name", COUNTS)
+@pytest.mark.parametrize("value", [0, -1, 1.5, "10", True], ids=repr)
+def test_counts_are_positive_integers(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value!r}: pass a positive integer"):
+        make_trainer(**{name: value})
+
+
+@pytest.mark.parametrize("value", [0, -0.5, float("nan")], ids=repr)
+def test_clip_norm_is_positive(value):
+    with pytest.raises(ConfigError, match=f"clip_norm={value!r}"):
+        make_trainer(clip_norm=value)
+
+
+def test_a_collector_is_iterable():
+    with pytest.raises(ConfigError, match=r"collector=3 is not iterable.*TensorDicts"):
+        make_trainer(collector=3)
+
+
+def test_a_list_of_something_else_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"collector\[1\].* of type dict, not a TensorDict"):
+        make_trainer(collector=[TensorDict({}, [1]), {"x": torch.zeros(1)}])
+
+
+@pytest.mark.parametrize("batch", [{"x": torch.zeros(3)}, torch.zeros(3), None, 0], ids=type)
+def test_a_collector_that_yields_no_tensordict_is_refused_before_any_hook(batch):
+    class Bad(FakeCollector):
+        def _batch(self):
+            return batch
+
+    calls = []
+    trainer = make_trainer(collector=Bad())
+    trainer.register_op("batch_process", calls.append)
+    name = type(batch).__name__
+    with pytest.raises(ConfigError, match=f"(?s)collector's batch.* type {name}, not a Tens"):
+        trainer.train()
+    assert calls == []
+    assert trainer.optim_count == 0
+    assert trainer.collector.closed == 1
+
+
+def test_a_loss_is_callable():
+    with pytest.raises(ConfigError, match="loss_module=5 is not callable"):
+        make_trainer(loss_module=5, optimizer=None)
+
+
+def test_a_loss_that_announces_no_loss_key_is_refused_at_once():
+    loss = ScriptedLoss()
+    loss.out_keys = ["entropy", "kl"]
+    with pytest.raises(ConfigError, match=r"ScriptedLoss computes \['entropy', 'kl'\]"):
+        make_trainer(loss_module=loss)
+
+
+def test_a_loss_that_returns_no_loss_key_is_refused_at_the_first_step():
+    loss = ScriptedLoss(key="entropy")
+    trainer = make_trainer(loss_module=loss)
+    with pytest.raises(HookError, match=r"no key that begins with loss .*\['entropy'\]"):
+        trainer.train()
+    assert loss.parameter.item() == 0.0
+    assert trainer.collector.closed == 1
+
+
+@pytest.mark.parametrize("as_what", [dict, lambda td: td["loss"]], ids=["dict", "tensor"])
+def test_a_loss_that_returns_no_tensordict_is_refused_at_the_first_step(as_what):
+    class Bad(ScriptedLoss):
+        def forward(self, batch):
+            return as_what(super().forward(batch))
+
+    trainer = make_trainer(loss_module=Bad())
+    with pytest.raises(HookError, match=r"loss_module.* not a TensorDict"):
+        trainer.train()
+    assert trainer.collector.closed == 1
+
+
+def test_a_loss_that_returns_nothing_is_refused():
+    class Bad(ScriptedLoss):
+        def forward(self, batch):
+            return None
+
+    with pytest.raises(HookError, match=r"loss_module.* None"):
+        make_trainer(loss_module=Bad()).train()
+
+
+def test_an_optimizer_of_other_parameters_is_refused_at_once():
+    other = torch.optim.SGD(torch.nn.Linear(2, 2).parameters(), lr=0.1)
+    with pytest.raises(
+        ConfigError, match=r"optimizer \(SGD\) shares no parameter with loss_module"
+    ):
+        make_trainer(optimizer=other)
+
+
+def test_what_is_no_optimizer_is_refused_at_once():
+    with pytest.raises(ConfigError, match=r"is not a torch\.optim\.Optimizer"):
+        make_trainer(optimizer=ScriptedLoss())
+
+
+def test_without_an_optimizer_nothing_is_trained():
+    trainer = make_trainer(optimizer=None)
+    with pytest.raises(ConfigError, match="nothing is registered at the optimizer point"):
+        trainer.train()
+
+
+def test_an_endless_inner_loop_is_refused():
+    trainer = make_trainer(optim_steps_per_batch=None)
+    with pytest.raises(ConfigError, match="the loop would never end"):
+        trainer.train()
+
+
+def test_arguments_are_keywords():
+    from hooktrainer import Trainer
+
+    with pytest.raises(TypeError):
+        Trainer([], 10)
+    with pytest.raises(TypeError, match="frames_per_batch"):
+        make_trainer(frames_per_batch=10)
+
+
+def test_a_refused_constructor_leaves_the_collector_to_its_maker():
+    collector = FakeCollector()
+    with pytest.raises(ConfigError):
+        make_trainer(collector=collector, total_frames=0)
+    assert collector.closed == 0
+    assert collector.yielded == 0
+
+
+def test_the_optimizer_of_a_network_inside_a_torchrl_loss_is_accepted():
+    from tensordict.nn import TensorDictModule
+    from torchrl.modules import OneHotCategorical, ProbabilisticActor, ValueOperator
+    from torchrl.objectives import ClipPPOLoss
+
+    actor = ProbabilisticActor(
+        TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=OneHotCategorical,
+    )
+    critic = ValueOperator(torch.nn.Linear(4, 1), ["observation"])
+    loss = ClipPPOLoss(actor, critic)
+    make_trainer(loss_module=loss, optimizer=torch.optim.Adam(actor.parameters()))

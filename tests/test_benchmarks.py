@@ -1,0 +1,202 @@
+"""The benchmarks' own arithmetic: what they report must be right."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+FOLDER = Path(__file__).parent.parent / "benchmarks"
+sys.path.insert(0, str(FOLDER))
+
+import handwritten_ppo  # noqa: E402
+import measure  # noqa: E402
+import picture  # noqa: E402
+import results as results_module  # noqa: E402
+import suite  # noqa: E402
+import tables  # noqa: E402
+from results import Results  # noqa: E402
+from suite import BENCHMARKS, Benchmark, Case, Limit, Measure, Ratio  # noqa: E402
+
+
+def benchmark(*measures: Measure, targets: tuple[Ratio | Limit, ...] = ()) -> Benchmark:
+    cases = (Case("hooktrainer", "ours.py"), Case("peer", "theirs.py"))
+    return Benchmark("test", "A test", cases, measures, targets=targets)
+
+
+FRAMES = Measure("frames per CPU second", ("frames_per_cpu_second",))
+SECONDS = Measure("CPU s", ("reached", "training", "cpu_seconds"), higher=False)
+
+
+@pytest.mark.parametrize("name", BENCHMARKS)
+def test_every_row_has_its_script_and_every_target_its_rows(name):
+    case_names = [case.name for case in BENCHMARKS[name].cases]
+    assert len(set(case_names)) == len(case_names)
+    assert all((FOLDER / case.script).is_file() for case in BENCHMARKS[name].cases)
+    if name != "loop":  # whose one script prints all rows
+        for target in BENCHMARKS[name].targets:
+            assert {target.ours, target.against} <= set(case_names)
+        assert set(BENCHMARKS[name].compared) <= set(case_names)
+
+
+def test_ratio_of_medians_where_more_is_better():
+    results = Results(benchmark(FRAMES, targets=(Ratio("hooktrainer", "peer", 2.5),)))
+    for ours, theirs in ((100, 50), (120, 40), (500, 45)):
+        results.add("hooktrainer", {"frames_per_cpu_second": ours})
+        results.add("peer", {"frames_per_cpu_second": theirs})
+    assert results.median("hooktrainer") == 120
+    assert results.ratio("hooktrainer", "peer") == pytest.approx(120 / 45)
+    assert results.verdicts()[0].met is True
+
+
+def test_ratio_where_less_is_better_counts_what_is_not_reached_as_never():
+    results = Results(benchmark(SECONDS, targets=(Ratio("hooktrainer", "peer", 3.0),)))
+    for ours, theirs in ((2.0, 5.0), (4.0, 7.0), (None, 9.0)):
+        for row, value in (("hooktrainer", ours), ("peer", theirs)):
+            reached = {} if value is None else {"training": {"cpu_seconds": value}}
+            results.add(row, {"reached": reached})
+    assert results.values("hooktrainer") == [2.0, 4.0, math.inf]
+    assert results.ratio("hooktrainer", "peer") == pytest.approx(7 / 4)
+    assert results.verdicts()[0].met is False
+
+
+def test_what_could_not_be_measured_is_neither_met_nor_short():
+    targets = (Ratio("hooktrainer", "peer", 1.0), Limit("peer", 1.0))
+    results = Results(benchmark(FRAMES, targets=targets))
+    results.add("hooktrainer", {"frames_per_cpu_second": 1.0})
+    assert [verdict.met for verdict in results.verdicts()] == [None, None]
+
+
+def test_one_script_may_print_several_rows():
+    results = Results(benchmark(Measure("us", ("us",), higher=False), targets=(Limit("b", 5.0),)))
+    results.add("loop", {"rows": {"a": {"us": 1.0}, "b": {"us": 6.0}}})
+    assert set(results.rows) == {"a", "b"}
+    assert results.verdicts()[0].met is False
+
+
+def test_results_are_saved_as_json_that_the_picture_reads(tmp_path, monkeypatch):
+    shown = benchmark(FRAMES, targets=(Ratio("hooktrainer", "peer", 1.0),))
+    monkeypatch.setitem(BENCHMARKS, "test", shown)
+    results = Results(shown)
+    results.add("hooktrainer", {"frames_per_cpu_second": 20.0, "options": {"frames": 10}})
+    results.add("peer", {})
+    results.missing["another"] = "ImportError"
+    data = json.loads(results.save(tmp_path).read_text())
+    assert data["rows"]["hooktrainer"]["rounds"] == {"frames per CPU second": [20.0]}
+    assert data["rows"]["hooktrainer"]["options"] == {"frames": 10}
+    assert data["targets"][0]["met"] is None
+    assert data["missing"] == {"another": "ImportError"}
+    assert picture.bars(data) == {"hooktrainer": 20.0}
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, ""),
+        (math.inf, "not reached"),
+        (12_345.6, "12,350"),
+        (123.4, "123"),
+        (0.0625, "0.0625"),
+    ],
+)
+def test_numbers_are_written_short(value, text):
+    assert tables.number(value) == text
+
+
+def test_meter_times_from_the_warm_up_and_leaves_out_pauses(monkeypatch, capsys):
+    clock = iter(float(second) for second in range(100))
+    monkeypatch.setattr(measure.time, "process_time", lambda: next(clock))
+    meter = measure.Meter(measure.Run(frames=300, warmup=100), "CartPole-v1")
+    meter.start()
+    assert not meter.tick(50)
+    assert not meter.tick(100)  # the clock shows 0
+    with meter.paused():  # 1 to 2
+        pass
+    assert meter.tick(300)  # 3, less the pause
+    meter.print()
+    line = json.loads(capsys.readouterr().out)
+    assert (line["frames"], line["cpu_seconds"]) == (200, 2.0)
+    assert line["frames_per_cpu_second"] == 100.0
+
+
+def test_meter_refuses_a_run_that_was_not_timed():
+    meter = measure.Meter(measure.Run(frames=10, warmup=100), "CartPole-v1")
+    meter.tick(10)
+    with pytest.raises(RuntimeError, match="nothing was timed: 10 frames with a warm-up of 100"):
+        meter.print()
+
+
+def test_meter_notes_both_goals_and_then_ends_the_run(monkeypatch):
+    monkeypatch.setattr(measure, "mean_return", lambda *_: 480.0)
+    meter = measure.Meter(measure.Run(frames=100_000, solve=True), "CartPole-v1")
+    meter.start()
+    assert not meter.tick(2_400, act=lambda x: x)  # too early for an evaluation
+    assert not meter.tick(3_000, act=lambda x: x)
+    assert meter.reached["evaluation"]["frames"] == 3_000
+    meter.returns.extend([475.0] * 100)
+    assert meter.tick(3_100, act=lambda x: x)
+    assert meter.reached["training"]["frames"] == 3_100
+
+
+def test_mean_return_counts_first_episodes_only():
+    # Pushing to the left always, every pole falls within a few steps.
+    assert 8 < measure.mean_return("CartPole-v1", lambda x: np.zeros(len(x), int)) < 11
+
+
+def test_same_step_cartpole_follows_gymnasiums_cartpole_through_resets():
+    envs = handwritten_ppo.SameStepCartPole(3, 500)
+    single = gym.make("CartPole-v1").unwrapped
+    single.reset(seed=0)
+    observation, _ = envs.reset(seed=0)
+    ends = 0
+    for _ in range(60):
+        single.state = tuple(envs.state[:, 0])
+        single.steps_beyond_terminated = None
+        observation, reward, terminated, truncated, info = envs.step(np.ones(3, int))
+        expected, expected_reward, expected_end, _, _ = single.step(1)
+        final = info["final_obs"] if info else observation
+        np.testing.assert_allclose(final[0], expected, rtol=1e-5)
+        assert (reward[0], terminated[0]) == (expected_reward, expected_end)
+        if terminated[0]:
+            ends += 1
+            assert np.abs(observation[0]).max() <= 0.05
+        np.testing.assert_allclose(observation, envs.state.T, rtol=1e-6)
+    assert ends > 3
+    assert not truncated.any()
+
+
+def test_gae_by_hand():
+    # Two environments, three steps: the first terminates after its second step, the second is
+    # truncated there, with a final value of 10.
+    column = np.ones((3, 2))
+    done = np.array([[False, False], [True, True], [False, False]])
+    final = np.array([[0, 0], [0, 10.0], [0, 0]])
+    advantages = handwritten_ppo.gae(
+        column, 2 * column, done, final, np.array([4.0, 4.0]), gamma=0.5, lmbda=0.5
+    )
+    # Last step: 1 + 0.5 * 4 - 2 = 1. Second: 1 - 2 = -1, or 1 + 0.5 * 10 - 2 = 4.
+    # First: 1 + 0.5 * 2 - 2 = 0, plus a quarter of the second.
+    np.testing.assert_allclose(advantages, [[-0.25, 1.0], [-1.0, 4.0], [1.0, 1.0]])
+
+
+def test_hand_written_ppo_runs_and_prints_its_line(tmp_path, capsys):
+    options = {"frames": 256, "warmup": 64, "num_envs": 2, "num_steps": 32}
+    handwritten_ppo.main(handwritten_ppo.Args(log_dir=tmp_path, **options))
+    line = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert line["frames"] == 192
+    assert line["options"]["num_envs"] == 2
+    assert "log_dir" not in line["options"]  # results name no path
+
+
+def test_results_name_the_machine_and_the_versions():
+    assert {"cpu", "cores", "system", "python"} == set(results_module.machine())
+    assert "torch" in results_module.versions()
+
+
+def test_suite_covers_what_the_tables_promise():
+    assert set(suite.BENCHMARKS) >= {"loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "replay"}

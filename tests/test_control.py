@@ -1,0 +1,33 @@
+from __future__ import annotations
+
+from hooktrainer.control import Control
+
+
+def test_the_first_reason_is_kept():
+    control = Control()
+    assert control.stop_reason is None
+    control.request_stop("solved")
+    control.request_stop("bored")
+    assert control.stop_reason == "solved"
+
+
+def test_a_stop_without_a_reason_is_a_stop():
+    control = Control()
+    control.request_stop(None)
+    assert control.stop_reason
+
+
+def test_a_save_request_is_taken_once():
+    control = Control()
+    assert not control.take_save_request()
+    control.save_requested = True
+    assert control.take_save_request()
+    assert not control.take_save_request()
+
+
+def test_a_log_request_is_taken_once():
+    control = Control()
+    assert not control.take_log_request()
+    control.log_requested = True
+    assert control.take_log_request()
+    assert not control.take_log_request()

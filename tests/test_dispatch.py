@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import HookError
+from hooktrainer.errors import HookReturnError
+from hooktrainer.testing import make_trainer
+
+
+def plus_one(batch):
+    return batch.copy().set("x", batch.get("x", torch.zeros(batch.shape)) + 1)
+
+
+# -- transforms ----------------------------------------------------------------------------------
+
+
+def test_each_transform_receives_what_the_one_before_returned():
+    seen = []
+    trainer = make_trainer(total_frames=10)
+    trainer.register_op("batch_process", plus_one)
+    trainer.register_op("batch_process", lambda batch: None)  # unchanged
+    trainer.register_op("batch_process", plus_one)
+    trainer.register_op("pre_steps_log", lambda batch: seen.append(batch["x"].mean().item()))
+    trainer.train()
+    assert seen == [2.0]
+
+
+def test_sub_batches_come_from_the_batch_and_reach_the_loss():
+    seen = []
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.zeros(()))
+
+        def forward(self, td):
+            seen.append(tuple(td.shape))
+            return TensorDict({"loss": self.w * 1.0}, [])
+
+    trainer = make_trainer(total_frames=10, loss_module=Loss())
+    trainer.register_op("process_optim_batch", lambda batch: batch.reshape(-1)[:3])
+    trainer.train()
+    assert seen == [(3,), (3,)]
+
+
+def test_optimizer_hooks_pass_losses_on():
+    seen = []
+    trainer = make_trainer(total_frames=10, optim_steps_per_batch=1)
+    trainer.register_op(
+        "optimizer",
+        lambda losses, clip, norm, index: losses.set("loss", losses["loss"] * 3),
+        priority=1,
+    )
+    trainer.register_op(
+        "optimizer",
+        lambda losses, clip, norm, index: seen.append((losses["loss"].item(), clip, norm, index)),
+    )
+    trainer.train()
+    assert seen == [(3.0, True, None, 0)]
+
+
+@pytest.mark.parametrize("point", ["batch_process", "process_optim_batch", "post_loss"])
+@pytest.mark.parametrize("value", [{"x": 1}, 3, "td", (), False], ids=repr)
+def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
+    trainer = make_trainer()
+
+    def bad_hook(batch):
+        return value
+
+    trainer.register_op(point, bad_hook)
+    with pytest.raises(HookReturnError) as caught:
+        trainer.train()
+    message = str(caught.value)
+    assert "'bad_hook'" in message
+    assert f"hook point {point} returned" in message
+    assert type(value).__name__ in message
+    assert "TensorDict" in message
+
+
+@pytest.mark.parametrize("end", [lambda batch: None, lambda batch: next(iter(()))])
+def test_none_or_stop_iteration_ends_the_inner_loop(end):
+    called = []
+    trainer = make_trainer(total_frames=20)
+    trainer.register_op("process_optim_batch", end)
+    trainer.register_op("process_optim_batch", called.append)
+    trainer.train()
+    assert trainer.optim_count == 0
+    assert trainer.collected_frames == 20
+    assert called == []  # the hooks behind it have nothing to work on
+
+
+def test_stop_iteration_elsewhere_is_an_error():
+    trainer = make_trainer()
+
+    def hook(batch):
+        raise StopIteration
+
+    trainer.register_op("post_loss", hook)
+    with pytest.raises((StopIteration, RuntimeError)):
+        trainer.train()
+
+
+# -- logs ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["pre_steps_log", "post_optim_log", "post_steps_log"])
+def test_log_hooks_log(point, logger):
+    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer.register_op(point, lambda batch: {"a": 2.0})
+    trainer.register_op(point, lambda batch: {})
+    trainer.register_op(point, lambda batch: None)
+    trainer.train()
+    assert logger.rows[0][1]["a"] == 2.0
+
+
+@pytest.mark.parametrize("value", [3, "x", [1], torch.zeros(())], ids=repr)
+def test_a_log_hook_that_returns_no_dict_is_refused(value):
+    trainer = make_trainer()
+    trainer.register_op("post_steps_log", lambda batch: value)
+    with pytest.raises(HookReturnError, match=r"post_steps_log returned .* dict of metrics"):
+        trainer.train()
+
+
+def test_a_metric_that_is_no_scalar_names_the_hook():
+    trainer = make_trainer()
+
+    def bad_hook(batch):
+        return {"a": batch["next", "reward"]}
+
+    trainer.register_op("post_steps_log", bad_hook)
+    with pytest.raises(TypeError, match="'a' has shape") as caught:
+        trainer.train()
+    assert any("bad_hook" in note for note in caught.value.__notes__)
+
+
+# -- actions -------------------------------------------------------------------------------------
+
+
+def test_what_an_action_returns_is_ignored():
+    trainer = make_trainer(total_frames=10)
+    trainer.register_op("post_steps", lambda: {"anything": object()})
+    trainer.train()
+
+
+# -- errors --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("point", "step"),
+    [
+        ("batch_process", 2),
+        ("pre_steps_log", 2),
+        ("pre_optim_steps", 2),
+        ("process_optim_batch", 2),
+        ("post_loss", 3),
+        ("optimizer", 3),
+        ("post_optim", 3),
+        ("post_optim_log", 3),
+        ("post_steps", 4),
+        ("post_steps_log", 4),
+    ],
+)
+def test_an_error_carries_hook_point_frames_and_step(point, step):
+    trainer = make_trainer()
+
+    def broken(*args):
+        if trainer.collected_frames == 20:
+            raise ValueError
+        return args[0] if point == "process_optim_batch" else None
+
+    trainer.register_op(point, broken)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        trainer.train()
+    assert caught.value.__notes__ == [
+        f"in hook 'broken' at hook point {point} (frames 20, optimizer step {step})"
+    ]
+
+
+def test_the_note_names_the_module_and_its_method():
+    class Hook:
+        def act(self):
+            raise ValueError
+
+    trainer, hook = make_trainer(), Hook()
+    trainer.register_op("post_steps", hook.act)
+    trainer.register_module("my_hook", hook)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        trainer.train()
+    assert "'my_hook.act'" in caught.value.__notes__[0]
+
+
+def test_a_hook_may_take_itself_out_and_then_fail():
+    trainer = make_trainer()
+
+    def once():
+        handle.remove()
+        raise ValueError("boom")
+
+    handle = trainer.register_op("post_steps", once)
+    with pytest.raises(ValueError, match="boom") as caught:
+        trainer.train()
+    assert "once" in caught.value.__notes__[0]
+
+
+def test_an_error_after_many_passes_is_annotated_too():
+    trainer = make_trainer(optim_steps_per_batch=100)
+
+    def broken():
+        if trainer.optim_count == 150:
+            raise ValueError
+
+    trainer.register_op("post_optim", broken)
+    with pytest.raises(ValueError) as caught:  # noqa: PT011
+        trainer.train()
+    assert "optimizer step 150" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])
+def test_an_error_of_the_runs_own_methods_names_the_hook(method):
+    class Hook:
+        def __call__(self):
+            pass
+
+    def broken(trainer):
+        raise ValueError("boom")
+
+    hook, trainer = Hook(), make_trainer()
+    setattr(hook, method, broken)
+    trainer.register_op("post_steps", hook)
+    trainer.register_module("my_hook", hook)
+    with pytest.raises(ValueError, match="boom") as caught:
+        trainer.train()
+    assert any("my_hook" in note for note in getattr(caught.value, "__notes__", []))
+
+
+def test_a_hook_registered_during_the_run_is_called():
+    seen = []
+    trainer = make_trainer(total_frames=30)
+
+    def late():
+        if trainer.collected_frames == 20:
+            trainer.register_op("post_steps_log", lambda td: seen.append(trainer.collected_frames))
+
+    trainer.register_op("post_steps", late)
+    trainer.train()
+    assert seen == [20, 30]
+
+
+def test_hook_errors_are_hook_errors():
+    assert issubclass(HookReturnError, HookError)

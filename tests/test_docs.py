@@ -1,0 +1,135 @@
+"""The documentation runs: the Python blocks of README.md and docs/ are executed, page by page.
+
+The blocks of a page share their names, as if a reader typed them one after another. A block titled
+with a file name is written to that file and run as a script; if it holds tests, they are run. A
+text block titled "output" is what the block before it prints. A block is left out only where the
+page says why, in a comment above it: ``<!-- skip: why -->``.
+"""
+
+from __future__ import annotations
+
+import pkgutil
+import re
+import runpy
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+
+import hooktrainer
+from hooktrainer.hook_points import HOOK_POINTS
+from hooktrainer.registry import _TORCHRL_STAGES
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BLOCK = re.compile(
+    r"^(?P<skip><!-- skip: .+? -->\n+)?"
+    r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    language: str
+    title: str | None
+    code: str
+    line: int
+    skipped: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text()
+    return [
+        Block(
+            found["language"],
+            found["title"],
+            found["code"],
+            text.count("\n", 0, found.start("code")),
+            found["skip"] is not None,
+        )
+        for found in BLOCK.finditer(text)
+    ]
+
+
+def run_file(name: str, code: str) -> None:
+    Path(name).write_text(code)
+    for variable, value in runpy.run_path(name, run_name="__main__").items():
+        if variable.startswith("test_"):
+            value()
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if any(b.language == "python" for b in blocks(page))],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_the_code_of_a_page_runs(
+    page: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    reader = ModuleType("reader")  # a real module, so that what it defines pickles
+    monkeypatch.setitem(sys.modules, reader.__name__, reader)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    imported = set(sys.modules)
+    try:
+        for block in blocks(page):
+            if block.language == "text" and block.title == "output":
+                assert capsys.readouterr().out == block.code, f"{page.name}, line {block.line}"
+            elif block.language == "python" and not block.skipped:
+                capsys.readouterr()
+                if block.title:
+                    run_file(block.title, block.code)
+                else:  # lines are numbered as in the page
+                    numbered = "\n" * block.line + block.code
+                    exec(compile(numbered, str(page), "exec"), reader.__dict__)
+    finally:
+        for name in set(sys.modules) - imported:
+            if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
+                del sys.modules[name]
+
+
+@pytest.fixture(scope="module")
+def generate() -> dict[str, Any]:
+    return runpy.run_path(str(ROOT / "docs/generate.py"))
+
+
+def test_the_readme_draws_the_loop_as_it_is(generate: dict[str, Any]) -> None:
+    assert generate["loop"]() in (ROOT / "README.md").read_text()
+
+
+def test_the_page_of_hook_points_is_made_from_the_table(generate: dict[str, Any]) -> None:
+    page = generate["on_page_markdown"]((ROOT / "docs/hook-points.md").read_text())
+    assert "<!-- hook-points" not in page
+    row = re.compile(r"\| `(\w+)` \| (?:transform|log|action)")
+    rows = [found[1] for line in page.splitlines() if (found := row.match(line))]
+    assert rows == list(HOOK_POINTS)
+    assert all(point in generate["loop"]() for point in HOOK_POINTS)
+
+
+def test_every_name_of_torchrl_trainers_has_its_place() -> None:
+    import torchrl.trainers
+    import torchrl.trainers.helpers
+
+    page = (ROOT / "docs/from-torchrl.md").read_text()
+    for module in (torchrl.trainers, torchrl.trainers.helpers):
+        assert [name for name in module.__all__ if f"`{name}`" not in page] == []
+    assert [stage for stage in _TORCHRL_STAGES if f"`{stage}`" not in page] == []
+
+
+def test_the_reference_lists_every_public_name() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    listed = {"HOOK_POINTS"}  # has a page of its own
+    for path in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE):
+        thing = pkgutil.resolve_name(path)
+        listed |= set(vars(thing)) if isinstance(thing, ModuleType) else {path.split(".")[-1]}
+    assert sorted(set(hooktrainer.__all__) - listed) == []
+
+
+def test_links_in_the_readme_lead_somewhere() -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / "README.md").read_text())
+    assert [link for link in links if not (ROOT / link).exists()] == []

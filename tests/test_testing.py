@@ -1,0 +1,264 @@
+from __future__ import annotations
+
+import collections
+import pickle
+
+import pytest
+import torch
+
+from hooktrainer import HookError, Trainer, TrainerHookBase
+from hooktrainer.errors import CheckpointError
+from hooktrainer.testing import (
+    CallRecorder,
+    FakeCollector,
+    ScriptedLoss,
+    check_hook,
+    make_trainer,
+)
+
+
+class Good(TrainerHookBase):
+    """Keeps the contract."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.mean = torch.zeros(())
+
+    def register(self, trainer, name="good"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self)
+
+    def __call__(self, batch):
+        self.n += 1
+        self.mean = self.mean + batch["next", "reward"].mean()
+        return {"n": self.n}
+
+    def state_dict(self):
+        return {"n": self.n, "mean": self.mean}
+
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+        self.mean = state_dict["mean"]
+
+
+def test_a_good_hook_passes():
+    check_hook(Good())
+
+
+def test_a_stateless_hook_passes():
+    class_ = Stateless
+    check_hook(class_())
+
+
+class Stateless(TrainerHookBase):
+    """Register and call, nothing else."""
+
+    def register(self, trainer, name="stateless"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        pass
+
+
+def test_the_recorder_passes():
+    check_hook(CallRecorder())
+
+
+class NoDefaultName(Good):
+    def register(self, trainer, name):
+        super().register(trainer, name)
+
+
+class RegistersNothing(Good):
+    def register(self, trainer, name="x"):
+        trainer.register_module(name, self)
+
+
+class NotAModule(Good):
+    def register(self, trainer, name="x"):
+        trainer.register_op("post_steps_log", self)
+
+
+class ForgetsToRestore(Good):
+    def load_state_dict(self, state_dict):
+        pass
+
+
+class RestoresHalf(Good):
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+
+
+class CannotBeSaved(Good):
+    def state_dict(self):
+        return {"n": self.n, "mean": self.mean, "object": object()}
+
+
+class SharedList(Good):
+    seen: list = []  # noqa: RUF012
+
+
+class SharedQueue(Good):
+    seen = collections.deque()  # noqa: RUF012
+
+
+class CannotBePickled(Good):
+    def __init__(self):
+        super().__init__()
+        self.function = lambda: None
+
+
+class FailsToClose(Good):
+    def close(self):
+        raise OSError("cannot close")
+
+
+class ClosesOnce(Good):
+    def __init__(self):
+        super().__init__()
+        self.open = True
+
+    def close(self):
+        if not self.open:
+            raise OSError("closed already")
+        self.open = False
+
+
+class Fails(Good):
+    def __call__(self, batch):
+        raise KeyError("observations")
+
+
+class NoState:
+    """Neither state_dict nor load_state_dict."""
+
+    def register(self, trainer, name="no_state"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        (NoDefaultName, "give name a default"),
+        (RegistersNothing, "registers no op"),
+        (NotAModule, "register_module"),
+        (ForgetsToRestore, "does not restore"),
+        (RestoresHalf, "does not restore"),
+        (SharedList, "mutable class attribute"),
+        (SharedQueue, "mutable class attribute"),
+        (CannotBePickled, "pickle"),
+        (NoState, "state_dict"),
+    ],
+)
+def test_each_bad_hook_is_refused_by_name(hook, message):
+    with pytest.raises(HookError, match=message) as caught:
+        check_hook(hook())
+    assert hook.__name__ in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("hook", "error", "message"),
+    [
+        (Fails, KeyError, "observations"),
+        (CannotBeSaved, CheckpointError, "CannotBeSaved/object"),
+        (FailsToClose, OSError, "cannot close"),
+        (ClosesOnce, OSError, "closed already"),
+    ],
+)
+def test_a_hook_that_fails_shows_its_own_error(hook, error, message):
+    with pytest.raises(error, match=message):
+        check_hook(hook())
+
+
+def test_a_trainer_of_ones_own():
+    made = []
+
+    def make() -> Trainer:
+        made.append(make_trainer(total_frames=20))
+        return made[-1]
+
+    check_hook(Good(), make)
+    assert made[0].collected_frames == 20
+
+
+# -- the fake collector --------------------------------------------------------------------------
+
+
+def test_fake_batches_have_torchrls_layout():
+    (batch,) = FakeCollector(num_batches=1, num_envs=3, time=7)
+    assert batch.shape == (3, 7)
+    assert batch["observation"].shape == (3, 7, 4)
+    assert batch["action"].dtype == torch.int64
+    for key in ("done", "terminated", "truncated"):
+        assert batch["next", key].shape == (3, 7, 1)
+        assert batch["next", key].dtype == torch.bool
+        assert not batch[key].any()
+    assert batch["next", "reward"].shape == (3, 7, 1)
+
+
+def test_fake_episodes_take_five_steps_across_batches():
+    batches = list(FakeCollector(num_batches=3, num_envs=1, time=4))
+    done = torch.cat([b["next", "done"].flatten() for b in batches])
+    assert done.nonzero().flatten().tolist() == [4, 9]
+
+
+def test_fake_data_depend_on_the_seed_only():
+    one, same, other = FakeCollector(2), FakeCollector(2), FakeCollector(2, seed=1)
+    for a, b, c in zip(one, same, other, strict=True):
+        assert (a == b).all()
+        assert not a["observation"].equal(c["observation"])
+
+
+def test_a_fake_collector_resumes():
+    one = FakeCollector(3)
+    iterator = iter(one)
+    next(iterator)
+    other = FakeCollector(3)
+    other.load_state_dict(one.state_dict())
+    pickled = pickle.loads(pickle.dumps(one))
+    rest = list(iterator)
+    assert len(rest) == 2
+    for copy in (other, pickled):
+        for a, b in zip(rest, copy, strict=True):
+            assert (a == b).all()
+
+
+def test_a_fake_collector_without_end():
+    collector = FakeCollector()
+    for _, batch in zip(range(20), collector, strict=False):
+        assert batch.shape == (2, 5)
+    collector.shutdown()
+    assert collector.closed == 1
+
+
+# -- the scripted loss ---------------------------------------------------------------------------
+
+
+def test_a_scripted_loss_follows_its_script_with_gradient_one():
+    loss = ScriptedLoss([3.0, -1.0], key="loss_x")
+    values = []
+    for _ in range(3):
+        out = loss(None)["loss_x"]
+        out.backward()
+        values.append(out.item())
+    assert values == [3.0, -1.0, -1.0]
+    assert loss.parameter.grad.item() == 3.0
+
+
+# -- the recorder --------------------------------------------------------------------------------
+
+
+def test_a_recorder_keeps_what_was_passed():
+    recorder, trainer = CallRecorder(), make_trainer(total_frames=10, optim_steps_per_batch=1)
+    recorder.register(trainer)
+    trainer.train()
+    passed = dict(zip(recorder.calls, recorder.arguments, strict=True))
+    assert len(passed) == 10
+    assert passed["pre_optim_steps"] == ()
+    assert passed["batch_process"][0].shape == (2, 5)
+    assert passed["optimizer"][1:] == (True, None, 0)

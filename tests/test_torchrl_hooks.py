@@ -1,0 +1,176 @@
+"""Hooks written for torchrl.trainers work unchanged when they use the ten points."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torchrl.trainers
+from tensordict import TensorDict
+
+from hooktrainer.errors import UnknownHookPointError
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+
+class Third(torchrl.trainers.TrainerHookBase):
+    """A hook as torchrl's documentation writes one."""
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.seen = []
+
+    def register(self, trainer, name="third"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_optim_log", self)
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+
+    def __call__(self, batch):
+        self.n += 1
+        if self.n % 3 == 0:
+            self.seen.append(self.n)
+            return {"third": float(self.n), "log_pbar": False}
+        return None
+
+
+def test_a_subclass_of_torchrls_base_class(logger):
+    trainer, hook = make_trainer(logger=logger), Third()
+    hook.register(trainer)
+    trainer.train()
+    assert hook.seen == [3, 6, 9]
+    assert logger.column("third") == {50: 6.0}
+    assert trainer.state_dict()["components"]["hook/third"] == {"n": 10}
+
+
+def test_its_state_is_restored():
+    one, hook = make_trainer(), Third()
+    hook.register(one)
+    one.train()
+    other, again = make_trainer(total_frames=100), Third()
+    again.register(other)
+    other.load_state_dict(one.state_dict())
+    other.train()
+    assert again.seen == [12, 15, 18]
+
+
+def test_select_keys():
+    seen, trainer = [], make_trainer(total_frames=10)
+    torchrl.trainers.SelectKeys(["action"]).register(trainer)
+    trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys())))
+    trainer.train()
+    assert seen == [{"action"}]
+
+
+def test_batch_sub_sampler():
+    shapes, trainer = [], make_trainer(total_frames=10)
+    torchrl.trainers.BatchSubSampler(4, sub_traj_len=2).register(trainer)
+    trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
+    trainer.train()
+    assert shapes == [(2, 2), (2, 2)]
+
+
+def test_mask_batch():
+    batch = TensorDict(
+        {"x": torch.arange(4), "collector": {"mask": torch.tensor([1, 0, 1, 1]).bool()}}, [4]
+    )
+    seen, trainer = [], make_trainer(collector=[batch])
+    trainer.register_op("batch_process", torchrl.trainers.mask_batch)
+    trainer.register_op("post_steps_log", lambda td: seen.append(td["x"].tolist()))
+    trainer.train()
+    assert seen == [[0, 2, 3]]
+
+
+def test_log_scalar_count_frames_and_clear_cuda_cache(logger):
+    trainer = make_trainer(logger=logger, total_frames=10)
+    torchrl.trainers.LogScalar(("next", "reward"), "r").register(trainer)
+    torchrl.trainers.CountFramesLog(frame_skip=1).register(trainer)
+    torchrl.trainers.ClearCudaCache(1).register(trainer)
+    trainer.train()
+    assert {"r", "r_std", "n_frames"} <= logger.rows[0][1].keys()
+
+
+def test_reward_normalizer():
+    trainer = make_trainer()
+    torchrl.trainers.RewardNormalizer().register(trainer)
+    trainer.train()
+    assert trainer.optim_count == 10
+
+
+def test_replay_buffer_trainer():
+    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
+    trainer = make_trainer()
+    torchrl.trainers.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
+    trainer.train()
+    assert len(buffer) == 50
+
+
+def test_optimizer_hook():
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, optimizer=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torchrl deprecates its own
+        hook = torchrl.trainers.OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1))
+    hook.register(trainer)
+    trainer.train()
+    assert loss.parameter.item() == pytest.approx(-1.0)
+
+
+def test_target_net_updater():
+    from torchrl.modules import QValueActor
+    from torchrl.objectives import DQNLoss, SoftUpdate
+
+    net = torch.nn.Linear(4, 2)
+    loss = DQNLoss(
+        QValueActor(net, in_keys=["observation"], action_space="categorical"),
+        action_space="categorical",
+        delay_value=True,
+    )
+    trainer = make_trainer(
+        loss_module=loss,
+        optimizer=torch.optim.SGD(loss.parameters(), lr=1.0),
+        total_frames=10,
+        optim_steps_per_batch=1,
+    )
+
+    def flat(parameters):
+        return torch.cat([p.detach().flatten() for p in parameters.values(True, True)])
+
+    updater = SoftUpdate(loss, eps=0.75)
+    torchrl.trainers.TargetNetUpdaterHook(updater).register(trainer, "target")
+    start = flat(loss.target_value_network_params)
+    trainer.train()
+    expected = 0.75 * start + 0.25 * flat(loss.value_network_params)
+    assert torch.allclose(flat(loss.target_value_network_params), expected, atol=1e-6)
+    assert not expected.equal(start)
+
+
+def test_update_weights():
+    class Receiving(FakeCollector):
+        received = 0
+
+        def update_policy_weights_(self, *args, **kwargs):
+            self.received += 1
+
+    collector = Receiving()
+    trainer = make_trainer(collector=collector)
+    torchrl.trainers.UpdateWeights(collector, 1).register(trainer)
+    trainer.train()
+    assert collector.received == 5
+
+
+def test_one_that_needs_a_later_stage_says_what_to_use():
+    with pytest.raises(UnknownHookPointError, match="batch_process"):
+        torchrl.trainers.ValueEstimatorHook(lambda td: td).register(make_trainer())
+
+
+def test_log_timing():
+    trainer = make_trainer()
+    torchrl.trainers.LogTiming().register(trainer)
+    trainer.train()

@@ -1,0 +1,715 @@
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
+
+from hooktrainer import ConfigError, NonFiniteError, Trainer, TrainerHookBase
+from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, make_trainer
+
+STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]
+BEFORE = ["batch_process", "pre_steps_log", "pre_optim_steps"]
+AFTER = ["post_steps", "post_steps_log"]
+
+
+def recorded(**arguments) -> CallRecorder:
+    recorder, trainer = CallRecorder(), make_trainer(**arguments)
+    recorder.register(trainer)
+    trainer.train()
+    return recorder
+
+
+# -- the loop ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("epochs", "steps", "batches"), [(1, 1, 1), (1, 2, 5), (3, 2, 2), (2, 1, 3)]
+)
+def test_call_order(epochs, steps, batches):
+    recorder = recorded(num_epochs=epochs, optim_steps_per_batch=steps, total_frames=10 * batches)
+    assert recorder.calls == (BEFORE + STEP * steps * epochs + AFTER) * batches
+
+
+def test_the_index_restarts_at_every_epoch():
+    recorder = recorded(num_epochs=2, optim_steps_per_batch=3, total_frames=10, clip_norm=1.0)
+    passed = [
+        arguments[1:]
+        for call, arguments in zip(recorder.calls, recorder.arguments, strict=True)
+        if call == "optimizer"
+    ]
+    assert passed == [(True, 1.0, j) for j in (0, 1, 2, 0, 1, 2)]
+
+
+def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
+    pieces = [3, 0, 2]  # steps in each epoch; None ends it
+
+    def sub_batches(batch):
+        if not pieces[0]:
+            pieces.pop(0)
+            return None
+        pieces[0] -= 1
+        return batch
+
+    recorder, trainer = (
+        CallRecorder(),
+        make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10),
+    )
+    trainer.register_op("process_optim_batch", sub_batches, priority=1)
+    recorder.register(trainer)
+    trainer.train()
+    # the recorder at process_optim_batch is behind the hook that ends an epoch
+    assert recorder.calls == BEFORE + STEP * 5 + AFTER
+    assert trainer.optim_count == 5
+
+
+def test_the_program_in_the_contract():
+    class Third(TrainerHookBase):
+        def __init__(self):
+            self.n, self.seen = 0, []
+
+        def register(self, trainer, name="third"):
+            trainer.register_module(name, self)
+            trainer.register_op("post_optim_log", self)
+
+        def state_dict(self):
+            return {"n": self.n}
+
+        def load_state_dict(self, sd):
+            self.n = sd["n"]
+
+        def __call__(self, batch):
+            self.n += 1
+            if self.n % 3 == 0:
+                self.seen.append(self.n)
+                return {"third": float(self.n), "log_pbar": False}
+            return None
+
+    net = torch.nn.Linear(4, 1)
+
+    class Loss(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = net
+
+        def forward(self, td):
+            return TensorDict({"loss": self.net(td["x"]).pow(2).mean()}, [])
+
+    hook = Third()
+    trainer = Trainer(
+        collector=[TensorDict({"x": torch.randn(10, 4)}, [10]) for _ in range(5)],
+        total_frames=50,
+        frame_skip=1,
+        optim_steps_per_batch=2,
+        loss_module=Loss(),
+        optimizer=torch.optim.Adam(net.parameters()),
+        progress_bar=False,
+    )
+    hook.register(trainer)
+    trainer.train()
+    assert hook.seen == [3, 6, 9]
+
+
+def test_sgd_by_hand():
+    # the loss has the gradient 1, so 10 steps with lr 0.1 move the parameter by -1
+    loss = ScriptedLoss()
+    make_trainer(loss_module=loss).train()
+    assert loss.parameter.item() == pytest.approx(-1.0)
+
+
+# -- how far it goes -----------------------------------------------------------------------------
+
+
+def test_it_ends_at_total_frames():
+    trainer = make_trainer(total_frames=50)
+    trainer.train()
+    assert (trainer.collected_frames, trainer.optim_count) == (50, 10)
+    assert trainer.collector.yielded == 5
+
+
+def test_the_last_batch_may_overshoot():
+    trainer = make_trainer(total_frames=41)
+    trainer.train()
+    assert trainer.collected_frames == 50
+
+
+def test_frames_count_what_the_environment_skipped():
+    trainer = make_trainer(frame_skip=4, total_frames=80)
+    trainer.train()
+    assert trainer.collector.yielded == 2
+    assert trainer.collected_frames == 80
+
+
+def test_padding_is_not_counted():
+    batch = TensorDict(
+        {
+            "x": torch.zeros(2, 4),
+            "collector": {"mask": torch.tensor([[1, 1, 1, 0], [1, 0, 0, 0]]).bool()},
+        },
+        [2, 4],
+    )
+    trainer = make_trainer(collector=[batch, batch.clone()], total_frames=100)
+    trainer.train()
+    assert trainer.collected_frames == 8
+
+
+def test_the_end_of_the_collector_is_the_end_of_the_run(logger):
+    trainer = make_trainer(collector=FakeCollector(num_batches=3), logger=logger)
+    trainer.train()
+    assert (trainer.collected_frames, trainer.optim_count) == (30, 6)
+    assert trainer.collector.closed == 1
+    assert logger.steps[-1] == 30
+
+
+def test_random_frames_are_collected_without_optimizing():
+    collector = FakeCollector()
+    collector.init_random_frames = 30
+    recorder, trainer = CallRecorder(), make_trainer(collector=collector)
+    recorder.register(trainer)
+    trainer.train()
+    quiet = ["batch_process", "pre_steps_log", *AFTER]
+    assert recorder.calls == quiet * 2 + (BEFORE + STEP * 2 + AFTER) * 3
+
+
+def test_a_finished_run_does_nothing_and_closes():
+    trainer = make_trainer()
+    trainer.train()
+    other = make_trainer()
+    other.load_state_dict(trainer.state_dict())
+    recorder = CallRecorder()
+    recorder.register(other)
+    other.train()
+    assert recorder.calls == []
+    assert other.collector.yielded == 5  # nothing more was collected
+    assert other.collector.closed == 1
+
+
+def test_a_trainer_trains_once():
+    trainer = make_trainer(collector=FakeCollector(num_batches=1))
+    trainer.train()
+    with pytest.raises(ConfigError, match="closed"):
+        trainer.train()
+    assert trainer.collector.closed == 1
+
+
+def test_shutdown_twice_is_harmless():
+    trainer = make_trainer()
+    trainer.shutdown()
+    trainer.shutdown()
+    assert trainer.collector.closed == 1
+
+
+# -- what hooks ask for --------------------------------------------------------------------------
+
+
+def test_a_stop_ends_the_run_after_the_batch(logger):
+    recorder, trainer = CallRecorder(), make_trainer(logger=logger)
+    recorder.register(trainer)
+    trainer.register_op(
+        "post_optim", lambda: trainer.request_stop("solved") if trainer.optim_count == 3 else None
+    )
+    trainer.train()
+    assert recorder.calls == (BEFORE + STEP * 2 + AFTER) * 2
+    assert trainer.control.stop_reason == "solved"
+    assert logger.steps[-1] == 20
+    assert trainer.collector.closed == 1
+
+
+@pytest.mark.parametrize("point", ["process_optim_batch", "post_loss", "optimizer"])
+def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
+    loss = ScriptedLoss(values=[1.0, 100.0, 3.0, 5.0])
+    trainer = make_trainer(loss_module=loss, total_frames=20, logger=logger)
+    passes = [0]
+
+    def skip_second(*arguments):
+        passes[0] += 1
+        if passes[0] == 2:
+            trainer.skip_optim_step()
+        return arguments[0] if point == "process_optim_batch" else None
+
+    called = []
+    trainer.register_op(point, skip_second, priority=10_000)
+    trainer.register_op("post_optim", lambda: called.append(trainer.optim_count))
+    trainer.train()
+    assert trainer.optim_count == 3
+    assert called == [1, 2, 3]
+    assert loss.parameter.item() == pytest.approx(-0.3)
+    logged = logger.column("loss/loss")
+    skipped_before_the_loss = point == "process_optim_batch"  # then no value is used up
+    assert logged == {10: 1.0, 20: (100 + 3) / 2 if skipped_before_the_loss else (3 + 5) / 2}
+
+
+def test_skipping_outside_a_step_says_so():
+    trainer = make_trainer()
+    trainer.register_op("post_steps", trainer.skip_optim_step)
+    with pytest.raises(BaseException, match="outside an optimizer step"):
+        trainer.train()
+    assert trainer.collector.closed == 1
+
+
+def test_a_skipped_step_leaves_no_gradient():
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, total_frames=10, optim_steps_per_batch=1)
+
+    def backward_then_skip(losses, clip, norm, index):
+        losses["loss"].backward()
+        trainer.skip_optim_step()
+
+    trainer.register_op("optimizer", backward_then_skip, priority=1)
+    trainer.train()
+    assert trainer.optim_count == 0
+    assert loss.parameter.item() == 0.0
+
+
+def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
+    file = tmp_path / "state.pt"
+    trainer = make_trainer(save_trainer_file=file, save_trainer_interval=10**6)
+    seen = {}
+
+    def ask_and_look():
+        seen[trainer.collected_frames] = file.exists()
+        if trainer.collected_frames == 20:
+            trainer.request_save()
+
+    trainer.register_op("post_steps", ask_and_look)
+    trainer.train()
+    assert seen == {10: False, 20: False, 30: True, 40: True, 50: True}
+
+
+def test_a_window_is_closed_on_request(logger):
+    trainer = make_trainer(logger=logger)
+    trainer.register_op(
+        "post_steps", lambda: trainer.request_log() if trainer.collected_frames == 30 else None
+    )
+    trainer.train()
+    assert logger.steps == [10, 30, 50]
+
+
+def test_no_file_no_saving(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    trainer = make_trainer(save_trainer_interval=10)
+    trainer.save_trainer(True)
+    trainer.train()
+    assert list(tmp_path.iterdir()) == []
+
+
+# -- metrics -------------------------------------------------------------------------------------
+
+
+def test_first_and_last_window_of_a_short_run(logger):
+    make_trainer(logger=logger).train()
+    assert logger.steps == [10, 50]
+
+
+def test_windows_close_when_the_interval_is_crossed(logger):
+    make_trainer(logger=logger, log_interval=25, total_frames=100).train()
+    assert logger.steps == [10, 30, 50, 80, 100]
+
+
+def test_a_window_is_the_mean_of_everything_in_it(logger):
+    loss = ScriptedLoss(values=range(1, 11))
+    make_trainer(logger=logger, loss_module=loss).train()
+    assert logger.column("loss/loss") == {10: 1.5, 50: 6.5}  # (1+2)/2, (3+…+10)/8
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"log_interval": 10},
+        {"log_interval": 10, "collector": FakeCollector(num_batches=3)},
+        {"log_interval": 30, "collector": FakeCollector(num_batches=3)},
+        {"total_frames": 10},
+    ],
+    ids=["every batch", "collector ends", "collector ends at a window", "one batch"],
+)
+def test_no_step_is_written_twice(arguments, logger):
+    make_trainer(logger=logger, **arguments).train()
+    assert logger.steps == sorted(set(logger.steps))
+
+
+def test_what_is_logged_at_the_end_of_the_run_is_written(logger):
+    class Final(TrainerHookBase):
+        def __call__(self):
+            pass
+
+        def on_train_end(self, trainer):
+            trainer.log({"final": 7.0})
+
+    trainer = make_trainer(logger=logger)
+    trainer.register_op("post_steps", Final())
+    trainer.train()
+    assert logger.column("final") == {50: 7.0}
+
+
+def test_metrics_may_be_logged_from_anywhere(logger):
+    trainer = make_trainer(logger=logger)
+    trainer.register_op("post_optim", lambda: trainer.log({"x": float(trainer.optim_count)}))
+    trainer.train()
+    assert logger.column("x") == {10: 1.5, 50: 6.5}
+
+
+def test_several_loggers(make_logger):
+    one, two = make_logger(), make_logger()
+    make_trainer(logger=[one, two]).train()
+    assert one.rows == two.rows
+    assert len(one.rows) == 2
+
+
+def test_the_number_of_optimizer_steps_is_logged(logger):
+    make_trainer(logger=logger).train()
+    assert logger.column("train/optim_steps") == {10: 2.0, 50: 10.0}
+
+
+# -- nothing stays open --------------------------------------------------------------------------
+
+
+class Recording(TrainerHookBase):
+    """Writes down the run's own calls."""
+
+    def __init__(self) -> None:
+        self.calls: list[object] = []
+
+    def register(self, trainer, name="recording"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        pass
+
+    def on_train_start(self, trainer):
+        self.calls.append("start")
+
+    def on_train_end(self, trainer):
+        self.calls.append("end")
+
+    def on_exception(self, trainer, exception):
+        self.calls.append(type(exception))
+
+    def close(self):
+        self.calls.append("close")
+
+
+class Boom(Exception):  # noqa: N818
+    """Raised on purpose."""
+
+
+class Hostile:
+    """A collector that misbehaves at one of its methods."""
+
+    def __init__(self, fails_at: str, error: type[BaseException] = Boom) -> None:
+        self.fails_at = fails_at
+        self.error = error
+        self.closed = 0
+
+    def __iter__(self):
+        self._maybe_fail("iter")
+        yield TensorDict({"x": torch.zeros(10)}, [10])
+        self._maybe_fail("next")
+        yield TensorDict({"x": torch.zeros(10)}, [10])
+
+    def _maybe_fail(self, where: str) -> None:
+        if where == self.fails_at:
+            raise self.error(where)
+
+    def shutdown(self):
+        self.closed += 1
+        self._maybe_fail("shutdown")
+
+
+def test_a_good_run_calls_start_end_and_close_once(logger):
+    hook, trainer = Recording(), make_trainer(logger=logger)
+    hook.register(trainer)
+    trainer.train()
+    assert hook.calls == ["start", "end", "close"]
+    assert logger.closed == 1
+    assert trainer.collector.closed == 1
+
+
+@pytest.mark.parametrize("error", [Boom, KeyboardInterrupt, SystemExit, StopIteration])
+def test_a_failing_hook_closes_everything_once(error, logger):
+    def fail():
+        raise error
+
+    hook, trainer = Recording(), make_trainer(logger=logger)
+    hook.register(trainer)
+    trainer.register_op("post_steps", fail)
+    with pytest.raises(error):
+        trainer.train()
+    assert hook.calls == ["start", error, "close"]
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+    trainer.shutdown()
+    assert hook.calls[-2:] == [error, "close"]
+
+
+@pytest.mark.parametrize("where", ["iter", "next"])
+@pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
+def test_a_failing_collector_closes_everything_once(where, error, logger):
+    hook, collector = Recording(), Hostile(where, error)
+    trainer = make_trainer(collector=collector, logger=logger)
+    hook.register(trainer)
+    with pytest.raises(error):
+        trainer.train()
+    assert hook.calls == ["start", error, "close"]
+    assert (collector.closed, logger.closed) == (1, 1)
+
+
+def test_a_failing_loss_closes_everything_once(logger):
+    class Loss(ScriptedLoss):
+        def forward(self, batch):
+            raise Boom
+
+    trainer = make_trainer(loss_module=Loss(), logger=logger)
+    with pytest.raises(Boom):
+        trainer.train()
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+
+
+@pytest.mark.parametrize("method", ["on_train_start", "on_train_end"])
+def test_a_hook_that_fails_at_the_ends_of_the_run_closes_everything(method, logger):
+    def fail(trainer):
+        raise Boom
+
+    hook, trainer = Recording(), make_trainer(logger=logger)
+    setattr(hook, method, fail)
+    hook.register(trainer)
+    with pytest.raises(Boom):
+        trainer.train()
+    assert hook.calls[-2:] == [Boom, "close"]
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+
+
+def test_a_failing_save_closes_everything(tmp_path, logger):
+    (tmp_path / "file").write_text("not a directory")
+    trainer = make_trainer(save_trainer_file=tmp_path / "file" / "state.pt", logger=logger)
+    with pytest.raises(OSError):  # noqa: PT011
+        trainer.train()
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+
+
+def test_a_failing_close_does_not_keep_the_others_open(logger):
+    class Stuck(Recording):
+        def close(self):
+            super().close()
+            raise Boom("stuck")
+
+    first, second = Stuck(), Recording()
+    trainer = make_trainer(logger=logger)
+    first.register(trainer, "first")
+    second.register(trainer, "second")
+    with pytest.raises(Boom, match="stuck"):
+        trainer.train()
+    assert first.calls == ["start", "end", "close"]
+    assert second.calls == ["start", "end", "close"]
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+
+
+def test_a_failing_close_is_reported_beside_the_error_not_instead(logger):
+    collector = Hostile("shutdown")
+    trainer = make_trainer(collector=collector, logger=logger)
+
+    def fail():
+        raise ValueError("the cause")
+
+    trainer.register_op("post_steps", fail)
+    with pytest.raises(ValueError, match="the cause") as caught:
+        trainer.train()
+    assert any("closing failed" in note and "shutdown" in note for note in caught.value.__notes__)
+    assert (collector.closed, logger.closed) == (1, 1)
+
+
+def test_several_failing_closes_are_all_reported():
+    class Stuck(Recording):
+        def close(self):
+            raise Boom("hook")
+
+    collector = Hostile("shutdown")
+    trainer = make_trainer(collector=collector, total_frames=20)
+    Stuck().register(trainer)
+    with pytest.raises(Boom, match="hook") as caught:
+        trainer.train()
+    assert "shutdown" in caught.value.__notes__[0]
+
+
+def test_a_failing_close_is_raised_inside_an_except_block_too():
+    trainer = make_trainer(collector=Hostile("shutdown"), total_frames=20)
+    try:
+        raise ValueError("an error that the caller handles")
+    except ValueError as other:
+        with pytest.raises(Boom, match="shutdown"):
+            trainer.train()
+        notes = getattr(other, "__notes__", [])
+    assert notes == []
+
+
+def test_a_failing_on_exception_does_not_hide_the_error_nor_the_others():
+    class Bad(Recording):
+        def on_exception(self, trainer, exception):
+            raise Boom("in on_exception")
+
+    def fail():
+        raise ValueError("the cause")
+
+    trainer, good = make_trainer(), Recording()
+    Bad().register(trainer, "bad")
+    good.register(trainer, "good")
+    trainer.register_op("post_steps", fail)
+    with pytest.raises(ValueError, match="the cause") as caught:
+        trainer.train()
+    assert any("in on_exception" in note for note in caught.value.__notes__)
+    assert good.calls == ["start", ValueError, "close"]
+
+
+def test_a_collector_with_close_is_closed_once_even_if_it_is_a_hook_too():
+    class Closable(FakeCollector):
+        shutdown = None  # only close() below
+
+        def close(self):
+            self.closed += 1
+
+    collector = Closable()
+    trainer = make_trainer(collector=collector)
+    trainer.register_op("post_steps", collector.update_policy_weights_)
+    trainer.train()
+    assert collector.closed == 1
+
+
+def test_a_logger_is_closed_once_even_if_it_is_a_hook_too(logger):
+    trainer = make_trainer(logger=logger)
+    trainer.register_op("post_steps", logger.flush)
+    trainer.train()
+    assert logger.closed == 1
+
+
+def test_a_generator_is_closed():
+    closed = []
+
+    def batches():
+        try:
+            while True:
+                yield TensorDict({"x": torch.zeros(10)}, [10])
+        finally:
+            closed.append(True)
+
+    make_trainer(collector=batches()).train()
+    assert closed == [True]
+
+
+def test_a_run_that_cannot_start_closes_everything(logger):
+    trainer = make_trainer(optimizer=None, logger=logger)
+    with pytest.raises(ConfigError, match="nothing would be trained"):
+        trainer.train()
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
+    assert trainer.collector.yielded == 0
+
+
+# -- sharing nothing -----------------------------------------------------------------------------
+
+
+def test_two_trainers_share_nothing():
+    one = make_trainer()
+    Recording().register(one)
+    one.train()
+    two = make_trainer()
+    assert two.collected_frames == two.optim_count == 0
+    assert "recording" not in two.describe()
+    assert two.metrics.names() == []
+    assert (one.collected_frames, one.optim_count) == (50, 10)
+
+
+# -- seeds ---------------------------------------------------------------------------------------
+
+
+def test_the_seed_reaches_collector_and_generators():
+    seen = []
+    for _ in range(2):
+        trainer = make_trainer(seed=7, total_frames=10, collector=FakeCollector(seed=len(seen)))
+        trainer.register_op(
+            "post_steps_log",
+            lambda td: seen.append((td["observation"].sum().item(), torch.rand(()).item())),
+        )
+        trainer.train()
+    assert seen[0] == seen[1]
+
+
+# -- with torchrl --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cartpole():
+    """Makes a torchrl collector over CartPole, the policy of which is untrained."""
+    import torchrl.collectors
+    from torchrl.envs.libs.gym import GymEnv
+    from torchrl.modules import OneHotCategorical, ProbabilisticActor
+
+    collectors = []
+
+    def make(name: str = "Collector"):
+        torch.manual_seed(0)
+        net = TensorDictModule(torch.nn.Linear(4, 2), ["observation"], ["logits"])
+        policy = ProbabilisticActor(
+            net, in_keys=["logits"], distribution_class=OneHotCategorical, return_log_prob=True
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # torchrl's own deprecations
+            collector = getattr(torchrl.collectors, name)(
+                lambda: GymEnv("CartPole-v1", device="cpu"),
+                policy,
+                frames_per_batch=20,
+                total_frames=60,
+            )
+        collectors.append(collector)
+        return collector, policy
+
+    yield make
+    for collector in collectors:
+        collector.shutdown()
+
+
+class PolicyLoss(torch.nn.Module):
+    """Minus the mean logit: enough to have a gradient."""
+
+    def __init__(self, policy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, td):
+        logits = self.policy.get_submodule("0")(td.select("observation"))["logits"]
+        return TensorDict({"loss": -logits.mean()}, [])
+
+
+def run_cartpole(make, seed: int) -> tuple[torch.Tensor, object]:
+    collector, policy = make()
+    seen = []
+    loss = PolicyLoss(policy)
+    trainer = make_trainer(
+        collector=collector,
+        loss_module=loss,
+        optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
+        total_frames=60,
+        seed=seed,
+    )
+    trainer.register_op("pre_steps_log", lambda td: seen.append(td["observation"].clone()))
+    trainer.train()
+    assert trainer.collected_frames == 60
+    return torch.cat(seen), collector
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_a_torchrl_collector_is_seeded_and_closed(cartpole):
+    one, collector = run_cartpole(cartpole, seed=1)
+    same, _ = run_cartpole(cartpole, seed=1)
+    other, _ = run_cartpole(cartpole, seed=2)
+    assert one.equal(same)
+    assert not one[0].equal(other[0])  # the very first reset is seeded too
+    assert collector.closed
+
+
+def test_a_nan_from_the_loss_stops_before_the_weights(logger):
+    loss = ScriptedLoss(values=[1.0, 1.0, float("nan")])
+    trainer = make_trainer(loss_module=loss, logger=logger)
+    with pytest.raises(NonFiniteError, match="loss is nan at optimizer step 3, after 20 frames"):
+        trainer.train()
+    assert loss.parameter.item() == pytest.approx(-0.2)
+    assert (trainer.collector.closed, logger.closed) == (1, 1)
