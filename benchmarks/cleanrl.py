@@ -95,7 +95,8 @@ def main(args: Args) -> None:
         raise SystemExit(f"{root} is no checkout of CleanRL: {script} is missing")
     sys.path.insert(0, str(root))
     options = [f"--seed={args.seed}", "--no-cuda", *MATCHED[args.algorithm]]
-    options.append(f"--total-timesteps={args.frames + 1_000}")
+    # PPO rounds down to whole batches; the meter ends the run.
+    options.append(f"--total-timesteps={args.frames + 256 * args.num_envs}")
     if args.algorithm == "ppo":
         options.append(f"--num-envs={args.num_envs}")
     sys.argv = [str(script), *options]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -19,7 +20,7 @@ class Tick(TrainerHookBase):
     Args:
         meter: the meter.
         act: the deterministic policy.
-        every: least number of frames between two ticks, for runs that collect only a few at a time.
+        every: least number of frames between two ticks.
     """
 
     def __init__(self, meter: Meter, act: Act, every: int = 1) -> None:
@@ -46,7 +47,7 @@ class Tick(TrainerHookBase):
     def __call__(self) -> None:
         """Tick."""
         frames = self._trainer.collected_frames
-        if frames < self._next:
+        if frames < min(self._next, self.meter.run.frames):
             return
         self._next = frames + self.every
         if self.meter.tick(frames, self.act):
@@ -63,5 +64,6 @@ def recipe(name: str) -> ModuleType:
     path = Path(__file__).parent.parent / "recipes" / f"{name}.py"
     spec = importlib.util.spec_from_file_location(f"recipe_{name}", path)
     module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up
     spec.loader.exec_module(module)
     return module

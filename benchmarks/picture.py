@@ -25,7 +25,7 @@ def draw(folder: Path, picture: Path) -> None:
 
     mpl.use("agg")
     mpl.rcParams |= {"svg.fonttype": "path", "svg.hashsalt": "benchmarks", "font.size": 9}
-    heights = [len(bars(data)) + 2 for data in saved]
+    heights = [len(bars(data)) + 3 for data in saved]
     figure, panels = plt.subplots(
         len(saved),
         figsize=(9, 0.27 * sum(heights)),
@@ -62,11 +62,12 @@ def draw_panel(panel: Any, data: dict[str, Any]) -> None:
         padding=3,
     )
     panel.invert_yaxis()
-    panel.set_title(data["title"], loc="left", fontsize=10, fontweight="bold")
-    panel.set_xlabel(
-        f"{measure.label} ({'more' if measure.higher else 'less'} is better)", loc="left"
-    )
+    head, _, detail = data["title"].partition(": ")
+    panel.set_title(head, loc="left", fontsize=10, fontweight="bold", pad=16)
+    panel.text(0, 1.02, detail, transform=panel.transAxes, fontsize=8, color="#57606a", va="bottom")
+    direction = "more" if measure.higher else "less"
+    panel.set_xlabel(f"{measure.label}, {direction} is better", loc="left", fontsize=8)
     panel.margins(x=0.12)
-    panel.spines[["top", "right", "left"]].set_visible(False)
-    panel.tick_params(axis="y", length=0)
-    panel.xaxis.set_visible(True)
+    panel.spines[["top", "right", "left", "bottom"]].set_visible(False)
+    panel.tick_params(length=0)
+    panel.set_xticks([])

@@ -11,7 +11,7 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import gymnasium as gym
 import numpy as np
@@ -64,33 +64,42 @@ def transitions(count: int) -> TensorDict:
     )
 
 
-def tensordict_buffer(args: Args, folder: str) -> tuple[Callable[[int], None], Callable[[], None]]:
-    """Return how to store `n` transitions, and how to make one step, with TorchRL's buffer."""
-    from torchrl.data import (
-        LazyMemmapStorage,
-        LazyTensorStorage,
-        TensorDictReplayBuffer,
-    )
+def torchrl_buffer(args: Args, folder: str) -> Any:
+    """Return TorchRL's buffer."""
+    from torchrl.data import LazyMemmapStorage, LazyTensorStorage, TensorDictReplayBuffer
     from torchrl.data.replay_buffers.samplers import PrioritizedSampler, RandomSampler
 
-    storage = (
-        LazyMemmapStorage(args.size, scratch_dir=folder)
-        if args.storage == "memmap"
-        else LazyTensorStorage(args.size)
-    )
+    if args.storage == "memmap":
+        storage = LazyMemmapStorage(args.size, scratch_dir=folder)
+    else:
+        storage = LazyTensorStorage(args.size)
     sampler = (
         PrioritizedSampler(args.size, alpha=0.6, beta=0.4) if args.prioritized else RandomSampler()
     )
-    buffer = TensorDictReplayBuffer(
-        storage=storage, sampler=sampler, batch_size=BATCH, priority_key="td_error"
+    return TensorDictReplayBuffer(storage=storage, sampler=sampler, batch_size=BATCH)
+
+
+def hooktrainer_buffer(args: Args, folder: str) -> Any:
+    """Return hooktrainer's buffer."""
+    from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
+
+    return ReplayBuffer(
+        args.size,
+        batch_size=BATCH,
+        sampler=PrioritizedSampler(args.size, alpha=0.6, beta=0.4) if args.prioritized else None,
+        scratch_dir=folder if args.storage == "memmap" else None,
     )
-    one = transitions(1)
+
+
+def tensordict_steps(args: Args, buffer: Any) -> tuple[Callable[[int], None], Callable[[], None]]:
+    """Return how to store `n` transitions, and how to make one step."""
+    one, error = transitions(1), torch.rand(BATCH)
 
     def step() -> None:
         buffer.extend(one)
         sample = buffer.sample()
         if args.prioritized:
-            sample["td_error"] = sample["next", "reward"].squeeze(-1)
+            sample.set("td_error", error)
             buffer.update_tensordict_priority(sample)
 
     return lambda n: buffer.extend(transitions(n)), step
@@ -128,7 +137,8 @@ def main(args: Args) -> None:
         if args.library == "sb3":
             fill, step = sb3_buffer(args)
         else:
-            fill, step = tensordict_buffer(args, folder)
+            make = {"torchrl": torchrl_buffer, "hooktrainer": hooktrainer_buffer}[args.library]
+            fill, step = tensordict_steps(args, make(args, folder))
         for start in range(0, args.size, CHUNK):
             fill(min(CHUNK, args.size - start))
         meter = Meter(args, "CartPole-v1")

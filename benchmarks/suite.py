@@ -64,7 +64,7 @@ class Benchmark:
 
     Args:
         name: how `run.py --only` calls it.
-        title: its heading.
+        title: its heading; details behind a colon.
         cases: its rows.
         measures: its columns; ratios are taken of the first.
         compared: the rows whose ratio to every other row is shown.
@@ -130,7 +130,7 @@ ZOO_PPO = (
 
 LOOP = Benchmark(
     name="loop",
-    title="One optimizer step of a tiny network",
+    title="One optimizer step of a tiny network: backward, clip, SGD; what hooks and logging add",
     cases=(Case("loop", "loop.py"),),
     measures=(
         Measure("µs a step", ("microseconds",), higher=False),
@@ -146,7 +146,7 @@ LOOP = Benchmark(
 
 PPO = Benchmark(
     name="ppo",
-    title="PPO on CartPole-v1: 4 environments x 128 steps, 4 epochs x 4 minibatches, 64x64 tanh",
+    title="PPO on CartPole-v1, 4 environments: 128 steps each, 4 epochs of 4 minibatches, 64x64",
     cases=(
         Case("hooktrainer, eager", "hooktrainer_ppo.py", frames(90_000, 10_240)),
         Case("hooktrainer, compiled", "hooktrainer_ppo.py", frames(120_000, 10_240, "--compile")),
@@ -181,7 +181,7 @@ PPO = Benchmark(
 
 PPO64 = Benchmark(
     name="ppo64",
-    title="PPO on CartPole-v1 with 64 environments x 128 steps, otherwise the same",
+    title="PPO on CartPole-v1, 64 environments: 128 steps each, 4 epochs of 4 minibatches, 64x64",
     cases=tuple(
         Case(name, script, (*options, "--num-envs=64"))
         for name, script, options in (
@@ -214,6 +214,11 @@ DQN = Benchmark(
     cases=(
         Case("hooktrainer, eager", "hooktrainer_dqn.py", frames(12_000, 3_000)),
         Case("hooktrainer, compiled", "hooktrainer_dqn.py", frames(12_000, 3_000, "--compile")),
+        Case(
+            "hooktrainer, eager, 16 frames and steps at a time",
+            "hooktrainer_dqn.py",
+            frames(12_000, 3_000, "--frames-per-batch=16"),
+        ),
         Case("hand-written, eager", "handwritten_dqn.py", frames(15_000, 3_000)),
         Case("hand-written, compiled", "handwritten_dqn.py", frames(15_000, 3_000, "--compile")),
         Case("TorchRL, DQNTrainer", "torchrl_dqn.py", frames(4_000, 2_000)),
@@ -240,6 +245,11 @@ SAC = Benchmark(
     title="SAC on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
     cases=(
         Case("hooktrainer, eager", "hooktrainer_sac.py", frames(1_500, 500)),
+        Case(
+            "hooktrainer, eager, 16 frames and steps at a time",
+            "hooktrainer_sac.py",
+            frames(1_500, 500, "--frames-per-batch=16"),
+        ),
         Case("hand-written, eager", "handwritten_sac.py", frames(1_500, 500)),
         Case("TorchRL, SACTrainer", "torchrl_sac.py", frames(1_200, 500)),
         Case(
@@ -267,7 +277,7 @@ SOLVE_PPO = Benchmark(
     name="solve-ppo",
     title="CartPole-v1 solved by PPO: mean return of 100 episodes ≥ 475",
     cases=(
-        Case("hooktrainer, its recipe", "hooktrainer_ppo.py", solve(400_000, "--settings=recipe")),
+        Case("hooktrainer, its recipe", "hooktrainer_ppo.py", solve(100_000, "--settings=recipe")),
         Case("hooktrainer, matched", "hooktrainer_ppo.py", solve(400_000)),
         Case("hand-written, rl-zoo", "handwritten_ppo.py", solve(100_000, *ZOO_PPO)),
         Case("hand-written, matched", "handwritten_ppo.py", solve(400_000)),
@@ -307,7 +317,7 @@ SOLVE_DQN = Benchmark(
         ),
     ),
     measures=(*EVALUATION, *TRAINING),
-    compared=("hooktrainer, its recipe",),
+    compared=("hooktrainer, matched",),
     seeds=True,
     quick=("--frames=2600",),
     drawn=False,
@@ -336,7 +346,7 @@ SOLVE_SAC = Benchmark(
 
 SCALE_ENVS = Benchmark(
     name="envs",
-    title="PPO on CartPole-v1 by number of environments (128 steps each, 4 x 4 minibatches)",
+    title="PPO on CartPole-v1 by number of environments: 128 steps each, 4 x 4 minibatches",
     cases=tuple(
         Case(
             f"{library}, {n} environments",
@@ -358,7 +368,7 @@ SCALE_ENVS = Benchmark(
 
 SCALE_WIDTH = Benchmark(
     name="widths",
-    title="PPO on CartPole-v1 by width of the two hidden layers (4 environments x 128 steps)",
+    title="PPO on CartPole-v1 by width of both hidden layers: 4 environments x 128 steps",
     cases=tuple(
         Case(f"{library}, {w}x{w}", script, frames(count, count // 6, f"--width={w}"))
         for library, script in (
@@ -376,7 +386,7 @@ SCALE_WIDTH = Benchmark(
 
 SCALE_REPLAY = Benchmark(
     name="replay",
-    title="Replay: store one transition, sample 128 (and, if prioritized, update them)",
+    title="Replay buffers: store one transition, sample 128 (and, if prioritized, update them)",
     cases=tuple(
         Case(f"{name}, 10{power} transitions", "replay.py", (f"--size={size}", *options))
         for name, options in (

@@ -29,12 +29,12 @@ def medians(results: Results) -> Table:
     benchmark = results.benchmark
     compared = [row for row in benchmark.compared if row in results.rows]
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    table.add_column("median")
+    table.add_column("median", no_wrap=True)
     for measure in benchmark.measures:
         table.add_column(measure.label, justify="right")
     table.add_column("rounds", justify="right")
     for row in compared:
-        table.add_column(f"{row} is", justify="right")
+        table.add_column(f"{row.replace(', ', chr(10))} is", justify="right")
     for row in results.rows:
         values = results.values(row)
         reached = sum(map(math.isfinite, values))
@@ -51,8 +51,9 @@ def medians(results: Results) -> Table:
 def targets(results: Results) -> Table:
     """Return the table of targets and verdicts."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in ("target", "to reach", "measured", ""):
-        table.add_column(heading, justify="left" if heading == "target" else "right")
+    table.add_column("target", no_wrap=True)
+    for heading in ("to reach", "measured", ""):
+        table.add_column(heading, justify="right")
     for verdict in results.verdicts():
         table.add_row(*verdict_cells(results, verdict))
     return table

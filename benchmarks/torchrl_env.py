@@ -123,7 +123,7 @@ class Tick:
         meter: the meter.
         trainer: a TorchRL trainer.
         act: the deterministic policy.
-        every: least number of frames between two ticks, for trainers that collect only one frame at a time.
+        every: least number of frames between two ticks.
     """
 
     def __init__(self, meter: Meter, trainer: Trainer, act: Act, every: int = 1) -> None:
@@ -148,7 +148,7 @@ class Tick:
     def __call__(self) -> None:
         """Tick."""
         frames = self.trainer.collected_frames
-        if frames < self._next:
+        if frames < min(self._next, self.meter.run.frames):
             return
         self._next = frames + self.every
         if self.meter.tick(frames, self.act):

@@ -88,6 +88,10 @@ class Metrics:
         series = self._series.get(name)
         return None if series is None or series.last is None else float(series.last)
 
+    def all_latest(self) -> dict[str, float]:
+        """Metric name to the value logged last, for every metric logged so far."""
+        return {n: float(s.last) for n, s in self._series.items() if s.last is not None}
+
     def names(self) -> list[str]:
         """Names of the metrics logged so far."""
         return [name for name, series in self._series.items() if series.last is not None]

@@ -23,7 +23,7 @@ from .progress import Progress
 from .timing import Timing
 
 # Stages that later versions of torchrl.trainers added, and what takes their place here.
-_TORCHRL_STAGES = {
+TORCHRL_STAGES = {
     "process_loss": "register it at 'optimizer' with a priority above 0; it receives the losses",
     "pre_epoch": "register it at 'batch_process' (once a batch), or use ValueEstimatorHook",
     "post_epoch": "register it at 'post_steps' (once a batch)",
@@ -230,8 +230,8 @@ def _find_point(dest: str) -> HookPoint:
     for point in HOOK_POINTS:
         if point == dest:
             return point
-    if dest in _TORCHRL_STAGES:
-        hint = f"For torchrl's stage {dest!r}: {_TORCHRL_STAGES[dest]}."
+    if dest in TORCHRL_STAGES:
+        hint = f"For torchrl's stage {dest!r}: {TORCHRL_STAGES[dest]}."
     else:
         near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
         hint = f"Did you mean {near[0]!s}?" if near else ""

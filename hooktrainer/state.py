@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
+import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -42,9 +43,37 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
     return {"format": 1, "components": state, "rng": rng_state()}
 
 
-def load_trainer_state(
-    trainer: Trainer, state: dict[str, Any], *, strict: bool
-) -> Callable[[], None]:
+class Resume:
+    """What is left to do of a resume when training starts.
+
+    A finished run that is loaded again logs nothing and must lose nothing, so its loggers are
+    rewound only when training goes on.
+
+    Args:
+        loggers: For each logger its component's name, itself and its saved state.
+        rng: The state of the random generators, or ``None``.
+    """
+
+    def __init__(
+        self,
+        loggers: Sequence[tuple[str, Any, Any]] = (),
+        rng: dict[str, Any] | None = None,
+    ) -> None:
+        self._loggers = loggers
+        self._rng = rng
+
+    def rewind_loggers(self) -> None:
+        """Take the loggers back to where they were when the state was saved."""
+        for name, logger, saved in self._loggers:
+            _load(name, logger, saved)
+
+    def set_rng_state(self) -> None:
+        """Set the random generators."""
+        if self._rng is not None:
+            set_rng_state(self._rng)
+
+
+def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool) -> Resume:
     """Apply ``state`` to the trainer's components.
 
     Args:
@@ -53,11 +82,11 @@ def load_trainer_state(
         strict: Whether components on one side only are refused; otherwise they are warned of.
 
     Returns:
-        What is left to do when training starts: rewind the loggers (a finished run that is loaded
-        again logs nothing and must lose nothing) and set the random generators.
+        What is left to do when training starts.
 
     Raises:
-        StateMismatchError: If the components differ; nothing is changed then.
+        StateMismatchError: If the components or the shapes of their parameters differ, all
+            differences listed. Nothing is changed then.
     """
     if not isinstance(state, dict) or state.get("format") != 1:
         raise StateMismatchError(
@@ -65,36 +94,57 @@ def load_trainer_state(
             "trainer.state_dict() returned or trainer.save_trainer() wrote."
         )
     saved, live = state["components"], components(trainer)
-    problems = [
+    missing = [
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
         *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
     ]
-    if problems:
-        message = "the state and this trainer differ:\n  " + "\n  ".join(problems)
-        if strict:
-            raise StateMismatchError(
-                f"{message}\nRegister the same hooks under the same names, or pass strict=False "
-                "to leave these out."
-            )
-        warnings.warn(message, stacklevel=4)
-    loggers = {name for name in live if name.startswith("logger/")}
-    for name in live:
-        if name in saved and name not in loggers:
+    both = [name for name in live if name in saved]
+    for name in both:
+        _build_value_estimator(live[name], saved[name])
+    differing = [line for name in both for line in _differences(name, live[name], saved[name])]
+    message = "\n  ".join(["the state and this trainer differ:", *missing, *differing])
+    if differing:
+        raise StateMismatchError(f"{message}\nBuild the networks as they were when it was saved.")
+    if missing and strict:
+        raise StateMismatchError(
+            f"{message}\nRegister the same hooks under the same names, or pass strict=False to "
+            "leave these out."
+        )
+    if missing:
+        warnings.warn(message, stacklevel=3)
+    now, later = [n for n in both if not _is_logger(n)], [n for n in both if _is_logger(n)]
+    before = {name: copy.deepcopy(live[name].state_dict()) for name in now}
+    try:
+        for name in now:
             _load(name, live[name], saved[name])
-    return functools.partial(
-        _resume, [(name, live[name], saved[name]) for name in loggers & saved.keys()], state["rng"]
-    )
+    except Exception:
+        for name in now:
+            with contextlib.suppress(Exception):  # the error under way says what is wrong
+                live[name].load_state_dict(before[name])
+        raise
+    return Resume([(name, live[name], saved[name]) for name in later], state["rng"])
 
 
-def _resume(loggers: list[tuple[str, Any, Any]], rng: dict[str, Any]) -> None:
-    for name, logger, saved in loggers:
-        _load(name, logger, saved)
-    set_rng_state(rng)
+def _is_logger(name: str) -> bool:
+    return name.startswith("logger/")
+
+
+def _differences(name: str, part: Any, saved: Any) -> list[str]:
+    """How the parameters of a module differ from those saved, by key."""
+    if not isinstance(part, nn.Module):
+        return []
+    live = part.state_dict()
+    lines = [f"{name}: {key} is not in the state" for key in live if key not in saved]
+    lines += [f"{name}: {key} is only in the state" for key in saved if key not in live]
+    for key, value in live.items():
+        shape, other = getattr(value, "shape", None), getattr(saved.get(key), "shape", None)
+        if shape is not None and other is not None and shape != other:
+            lines.append(f"{name}: {key} is {list(shape)} here and {list(other)} in the state")
+    return lines
 
 
 def _load(name: str, part: Any, saved: Any) -> None:
     try:
-        _build_value_estimator(part, saved)
         part.load_state_dict(saved)
     except Exception as error:
         add_note(error, f"while loading the state of {name}")

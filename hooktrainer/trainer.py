@@ -16,7 +16,7 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from . import checks
 from .cadence import Every
-from .checkpoint.single_file import load_file, save_file
+from .checkpoint import CheckpointManager, load_file
 from .closing import call_all, close_methods
 from .control import Control
 from .errors import ConfigError, HookError, SkipOptimStep
@@ -27,7 +27,9 @@ from .metrics import Latest, Metrics
 from .progress import Progress
 from .progress_bar import ProgressBar
 from .registry import HookHandle, Registry
-from .state import load_trainer_state, trainer_state
+from .saving import Saver
+from .signals import GracefulSignals
+from .state import Resume, load_trainer_state, trainer_state
 from .timing import Timing
 
 _END = object()
@@ -52,13 +54,16 @@ class Trainer:
         clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient; otherwise it
             bounds each of its elements.
         clip_norm: The bound; ``None`` for no clipping.
-        progress_bar: Whether to show a progress bar and, at the end, where the time went.
+        progress_bar: Whether to show a progress bar.
         seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
-        save_trainer_interval: Frames between two saves.
+        save_trainer_interval: Frames between two saves; or one or several cadences, any of which
+            makes a save due. The end of the run is saved in any case.
         log_interval: Frames in a log window. The first batch and the end of the run close a window
             as well.
-        save_trainer_file: File that the trainer's state is saved to; ``None`` for no saving.
+        save_trainer_file: File that the trainer's state is saved to; each save replaces it.
         num_epochs: Passes over a batch.
+        checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
+            trainer.
         nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
 
     Raises:
@@ -79,10 +84,11 @@ class Trainer:
         clip_norm: float | None = None,
         progress_bar: bool = True,
         seed: int | None = None,
-        save_trainer_interval: int = 10_000,
+        save_trainer_interval: int | Every | Sequence[Every] = 10_000,
         log_interval: int = 10_000,
         save_trainer_file: str | Path | None = None,
         num_epochs: int = 1,
+        checkpoints: CheckpointManager | None = None,
         nan_guard: bool = True,
     ) -> None:
         checks.check_count("total_frames", total_frames)
@@ -91,8 +97,8 @@ class Trainer:
             "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
         )
         checks.check_count("num_epochs", num_epochs)
-        checks.check_count("save_trainer_interval", save_trainer_interval)
         checks.check_count("log_interval", log_interval)
+        save_cadences = _save_cadences(save_trainer_interval)
         if clip_norm is not None and not clip_norm > 0:
             raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
         checks.check_collector(collector)
@@ -113,7 +119,6 @@ class Trainer:
         self.seed = seed
         self.save_trainer_interval = save_trainer_interval
         self.log_interval = log_interval
-        self.save_trainer_file = None if save_trainer_file is None else Path(save_trainer_file)
         self.num_epochs = num_epochs
 
         self.epoch = 0
@@ -123,13 +128,11 @@ class Trainer:
         self.timing = Timing()
         self.registry = Registry(self.progress, self.metrics, self.timing)
         self.loggers = as_loggers(logger)
-        self.cadences = {
-            "log": Every(frames=log_interval, at_start=True),
-            "save": Every(frames=save_trainer_interval),
-        }
+        self._saver = Saver(save_trainer_file, checkpoints, save_cadences)
+        self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
         self._bar: ProgressBar | None = None
         self._boundary = 0.0
-        self._resume: Callable[[], None] | None = None
+        self._resume = Resume()
         self._closed = False
 
         if seed is not None:
@@ -148,30 +151,36 @@ class Trainer:
 
         Raises:
             ConfigError: If nothing would be trained, or the trainer was closed before.
+            SystemExit: With the code 128 + n, if signal n (SIGINT or SIGTERM) ended the run; it
+                finished its batch and was saved first.
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
         """
         if self.collected_frames >= self.total_frames:
+            self.control.end()
             self.shutdown()
             return
         point = self.registry.points
         init_random_frames = getattr(self.collector, "init_random_frames", None) or 0
         try:
-            self._start()
-            for batch in self._batches():
-                batch = point["batch_process"](batch)
-                point["pre_steps_log"](batch)
-                if self.collected_frames >= init_random_frames:
-                    self.optim_steps(batch)
-                point["post_steps"]()
-                point["post_steps_log"](batch)
-                if not self._end_batch():
-                    break
-            self._finish()
+            with GracefulSignals(self.control):
+                self._start()
+                for batch in self._batches():
+                    batch = point["batch_process"](batch)
+                    point["pre_steps_log"](batch)
+                    if self.collected_frames >= init_random_frames:
+                        self.optim_steps(batch)
+                    point["post_steps"]()
+                    point["post_steps_log"](batch)
+                    if not self._end_batch():
+                        break
+                self._finish()
         except BaseException as error:
             self._fail(error)
             raise
         self.shutdown()
+        if self.control.signal is not None:
+            raise SystemExit(128 + self.control.signal)
 
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
@@ -276,7 +285,7 @@ class Trainer:
         self.control.request_stop(reason)
 
     def request_save(self) -> None:
-        """Save at the end of the current batch."""
+        """Save at the end of the current batch, if the trainer has somewhere to save to."""
         self.control.save_requested = True
 
     def request_log(self) -> None:
@@ -297,6 +306,11 @@ class Trainer:
     def collected_frames(self) -> int:
         """Environment frames collected so far."""
         return self.progress.frames
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run was asked to stop; ``None`` if it was not."""
+        return self.control.stop_reason
 
     @property
     def optim_count(self) -> int:
@@ -331,14 +345,31 @@ class Trainer:
         """
         self._resume = load_trainer_state(self, state_dict, strict=strict)
 
+    @property
+    def save_trainer_file(self) -> Path | None:
+        """File that the state is saved to."""
+        return self._saver.file
+
+    @save_trainer_file.setter
+    def save_trainer_file(self, file: str | Path | None) -> None:
+        self._saver.file = None if file is None else Path(file)
+
     def save_trainer(self, force_save: bool = False) -> None:
-        """Write the state to ``save_trainer_file``, if it is due, requested or forced."""
+        """Save the state, if that is due, requested or forced and there is somewhere to save to.
+
+        Args:
+            force_save: Whether to save in any case.
+
+        Raises:
+            CheckpointError: If the state holds what cannot be saved, or an earlier save failed in
+                the background.
+        """
+        self._saver.check()
         requested = self.control.take_save_request()
-        due = self.cadences["save"].due(self.progress)
-        if self.save_trainer_file is None or not (due or requested or force_save):
-            return
-        with self.timing.phase("checkpoint"):
-            save_file(self.save_trainer_file, self.state_dict())
+        due = self._saver.due(self.progress)
+        if self._saver.active and (due or requested or force_save):
+            with self.timing.phase("checkpoint"):
+                self._saver.save(self.state_dict(), self.progress, self.metrics.all_latest())
 
     def load_from_file(self, file: str | Path, strict: bool = True) -> Trainer:
         """Restore what `save_trainer` wrote; see `load_state_dict`."""
@@ -359,9 +390,12 @@ class Trainer:
             self._closed = True
             given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]
             hooks = [h for h in self.registry.hooks() if not any(h is logger for logger in given)]
+            if self.control.status == "running":
+                self.control.status = "interrupted"  # before train() came to its end
             # The bar first, so that hooks can print below it.
-            things = (self._bar, *hooks, self.collector, *self.loggers)
-            call_all("closing", close_methods(*things), beside=beside)
+            closers = close_methods(self._bar, *hooks, self.collector, self._saver)
+            closers += [functools.partial(lg.close, self.control.status) for lg in self.loggers]
+            call_all("closing", closers, beside=beside)
 
     def _check_ready(self) -> None:
         if self._closed:
@@ -386,9 +420,9 @@ class Trainer:
         self._check_ready()
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
+        self._resume.rewind_loggers()
         self.registry.call_all("on_train_start", self)
-        if self._resume is not None:  # last, since building and starting may draw numbers
-            self._resume()
+        self._resume.set_rng_state()  # last, since building and starting may draw numbers
         self._boundary = perf_counter()
         self.timing.start_window(self.progress.frames, self.progress.batches)
 
@@ -432,7 +466,10 @@ class Trainer:
 
     def _finish(self) -> None:
         # Saved with the log window still open: whoever resumes goes on as if the run had not ended.
-        self.save_trainer(force_save=True)
+        if self._saver.saved_at != self.progress.batches:
+            self.save_trainer(force_save=True)
+        self._saver.wait()
+        self.control.end()
         self.registry.call_all("on_train_end", self)
         self._write_window()
         for logger in self.loggers:
@@ -440,6 +477,7 @@ class Trainer:
 
     def _fail(self, error: BaseException) -> None:
         """Tell the hooks and close everything; failures of that become notes on ``error``."""
+        self.control.end(error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()
@@ -450,6 +488,15 @@ class Trainer:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bar": None}
+
+
+def _save_cadences(interval: Any) -> Sequence[Every]:
+    if isinstance(interval, Every):
+        return [interval]
+    if isinstance(interval, (list, tuple)):
+        return interval
+    checks.check_count("save_trainer_interval", interval)
+    return [Every(frames=interval)]
 
 
 def _count_frames(batch: TensorDictBase) -> int:

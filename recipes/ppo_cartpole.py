@@ -2,17 +2,16 @@
 
     python recipes/ppo_cartpole.py --seed 1
 
-Everything a run leaves behind lies in its directory: config.yaml, run.json, metrics.csv and the
-TensorBoard files. Proximal Policy Optimization: Schulman et al., 2017, arXiv:1707.06347.
+Everything a run leaves behind lies in its directory: config.yaml, run.json, metrics.csv, the
+TensorBoard files and the checkpoints. The method is Proximal Policy Optimization (Schulman et al.,
+2017, arXiv:1707.06347).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
-import tyro
 
 from hooktrainer import (
     Evaluate,
@@ -20,31 +19,18 @@ from hooktrainer import (
     LogEpisodes,
     LRSchedulerHook,
     MiniBatches,
-    RunDir,
-    RunRecorder,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
-    get_logger,
 )
 from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.recipe import Run, RunArgs, launch
 
 
 @dataclass
-class Args:
+class Args(RunArgs):
     """Options of the run."""
-
-    seed: int = 0
-    """seed of the networks, the environments and the exploration"""
-    run_dir: Path | None = None
-    """directory of the run; by default runs/ppo_cartpole/<timestamp>_seed<seed>"""
-    logger: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
-    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
-    log_interval: int = 5_000
-    """frames in a log window"""
-    progress_bar: bool = True
-    """whether to show a progress bar"""
 
     total_frames: int = 100_000
     """frames after which the run ends, solved or not"""
@@ -83,7 +69,7 @@ class Args:
 def main(args: Args) -> None:
     torch.set_num_threads(1)  # networks this small only lose time to several
     torch.manual_seed(args.seed)
-    run_dir = RunDir.create(args.run_dir, experiment="ppo_cartpole", seed=args.seed)
+    run = Run(args, "ppo_cartpole")
 
     actor = CategoricalPolicy(orthogonal_init(mlp(4, 2), output_gain=0.01))
     critic = ValueNetwork(orthogonal_init(mlp(4, 1)))
@@ -110,12 +96,8 @@ def main(args: Args) -> None:
         loss_module=loss_module,
         optimizer=optimizer,
         clip_norm=args.max_grad_norm,
-        logger=get_logger(args.logger or ("csv", "tensorboard"), run_dir, "ppo_cartpole"),
-        log_interval=args.log_interval,
-        progress_bar=args.progress_bar,
-        seed=args.seed,
+        **run.trainer_options,
     )
-    RunRecorder(run_dir, args).register(trainer)
     LogEpisodes().register(trainer)
     ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic)).register(
         trainer
@@ -132,8 +114,8 @@ def main(args: Args) -> None:
         episodes=args.eval_episodes,
         stop_at=args.stop_at,
     ).register(trainer)
-    trainer.train()
+    run.train(trainer)
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Args, description=__doc__))
+    launch(main)

@@ -88,7 +88,7 @@ def test_a_failing_write_leaves_the_old_file_and_no_debris(tmp_path, monkeypatch
 
     monkeypatch.setattr(run_dir.os, "fsync", no_space)
     with pytest.raises(OSError, match="No space"):
-        run.update(frames=2)
+        run.update(frames=2, status="finished")
     assert run.run_file.read_text() == before
     assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
 

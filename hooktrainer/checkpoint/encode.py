@@ -193,9 +193,9 @@ def _tensor(encoder: Encoder, value: torch.Tensor, path: str) -> Json:
     if value.layout is not torch.strided or value.is_quantized or device.type == "meta":
         kind = "quantized" if value.is_quantized else value.layout
         raise _cannot_save(value, path, f"a {kind} tensor on {device}")
-    plain = value.detach()
-    if type(plain) is not torch.Tensor:
-        plain = plain.as_subclass(torch.Tensor)
+    plain = value
+    if type(value) is not torch.Tensor or value.requires_grad:
+        plain = value.detach().as_subclass(torch.Tensor)
     if plain.is_conj() or plain.is_neg():
         plain = plain.resolve_conj().resolve_neg()
     name = encoder.add(plain, path)
@@ -281,8 +281,9 @@ _ENCODERS: dict[type, Callable[[Encoder, Any, str], Json]] = {
 
 def _encoder_of_subclass(value: Any) -> Callable[[Encoder, Any, str], Json] | None:
     """Parameters, memory maps and NumPy scalars; no other subclass can be rebuilt exactly."""
-    if isinstance(value, torch.Tensor):
-        return _tensor
+    if isinstance(value, torch.Tensor):  # but not one that is a wrapper around others
+        plain = type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+        return _tensor if plain else None
     if isinstance(value, np.generic):
         return _numpy_scalar
     if isinstance(value, np.ndarray):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -111,13 +111,15 @@ def check_space(directory: Path, size: int) -> None:
             os.unlink(probe)
 
 
-def flush_to_disk(paths: Iterable[Path]) -> None:
+def flush_to_disk(*paths: Path) -> None:
     """Make the contents of files, and the names in directories, durable.
 
-    All at once, because the disk then writes its journal once for many.
+    Several at once, because the disk then writes its journal once for many.
     """
-    paths = list(paths)
-    with ThreadPoolExecutor(min(16, len(paths)) or 1) as pool:
+    if len(paths) == 1:
+        _flush_one(paths[0])
+        return
+    with ThreadPoolExecutor(4) as pool:
         for _ in pool.map(_flush_one, paths):
             pass
 
@@ -144,13 +146,13 @@ def replace_file(path: Path, size: int = 0) -> Iterator[NewFile]:
     try:
         with NewFile(beside, size) as file:
             yield file
-        flush_to_disk([beside])
+        flush_to_disk(beside)
         os.replace(beside, path)
     except BaseException:
         with suppress(OSError):
             os.unlink(beside)
         raise
-    flush_to_disk([path.parent])
+    flush_to_disk(path.parent)
 
 
 def make_directory(path: Path) -> None:
@@ -165,7 +167,7 @@ def make_directories(path: Path) -> None:
     make_directories(path.parent)
     with suppress(FileExistsError):
         os.mkdir(path)
-    flush_to_disk([path.parent])
+    flush_to_disk(path.parent)
 
 
 def link(source: Path, target: Path) -> None:

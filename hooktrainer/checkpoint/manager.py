@@ -18,7 +18,6 @@ from . import fs, lock
 from .arena import Arena
 from .backends import backend_name, get_backend
 from .background import BackgroundJob
-from .encode import Json
 from .find import find, list_checkpoints
 from .housekeeping import (
     TRASH,
@@ -32,7 +31,7 @@ from .housekeeping import (
 )
 from .manifest import Manifest
 from .retention import Best, Latest, Policy, best_of
-from .stored import Checkpoint, Reusable, write_checkpoint
+from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
 from .tree import flatten
 
 _log = logging.getLogger(__name__)
@@ -95,8 +94,12 @@ class CheckpointManager:
         self._previous: Reusable | None = None
         fs.make_directories(self.directory)
         self._lock = lock.RunLock(self.directory)
-        sweep(self.directory, UNFINISHED, TRASH)
-        committed = self.checkpoints()
+        try:
+            sweep(self.directory, UNFINISHED, TRASH)
+            committed = self.checkpoints()
+        except BaseException:
+            self._lock.release()
+            raise
         self._sequence = committed[-1].manifest.sequence + 1 if committed else 0
 
     # --- saving --------------------------------------------------------------------------------
@@ -137,9 +140,10 @@ class CheckpointManager:
         with _no_garbage_collection():
             manifest.encode()  # refuses a configuration that cannot be saved, here and now
             skeleton, tensors = flatten(tree)
+            state = encode_state(skeleton, tensors)
             if self._background:
                 tensors = self._arena.capture(tensors)
-        self._job.start(lambda: self._commit(manifest, skeleton, tensors))
+        self._job.start(lambda: self._commit(manifest, state, tensors))
         if not self._background:
             self.wait()
 
@@ -167,7 +171,7 @@ class CheckpointManager:
         _log.error("%s. Training goes on without it.", message)
 
     def _commit(
-        self, manifest: Manifest, skeleton: Json, tensors: Mapping[str, torch.Tensor]
+        self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
     ) -> None:
         previous = self._previous
         if previous is not None and not (
@@ -175,9 +179,12 @@ class CheckpointManager:
         ):
             previous = None
         path = free_path(self.directory, manifest.frames)
-        committed = write_checkpoint(path, manifest, skeleton, tensors, self._backend, previous)
+        committed = write_checkpoint(path, manifest, state, tensors, self._backend, previous)
         self._previous = Reusable(committed)
-        self._prune()
+        try:
+            self._prune()
+        except OSError as error:  # the state is safe; older ones are deleted another time
+            _log.warning("%s could not be tidied up: %s", self.directory, error)
 
     # --- keeping -------------------------------------------------------------------------------
 

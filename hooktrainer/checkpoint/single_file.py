@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ def save_file(path: str | Path, tree: Any) -> None:
     """
     skeleton, shared = flatten(tree)
     text = json.dumps(skeleton, allow_nan=False)
-    tensors = {name: compact(tensor) for name, tensor in shared.items()}
+    tensors = compact(shared)
     content = {
         "format": FORMAT,
         "skeleton": text,
@@ -79,14 +80,21 @@ def torch_save(content: Any, file: fs.NewFile) -> None:
         raise
 
 
-def compact(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a contiguous CPU tensor that owns no more memory than it shows.
+def compact(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Return contiguous CPU tensors, each of which alone has a storage, and of its own size.
 
-    `torch.save` writes a tensor's whole storage, however small the view.
+    `torch.save` writes a tensor's whole storage, however small the view, and restores tensors that
+    shared one as sharing one.
     """
-    tensor = tensor.detach().cpu().contiguous()
-    excess = tensor.untyped_storage().nbytes() > tensor.numel() * tensor.element_size()
-    return tensor.clone() if excess else tensor
+    compacted, seen = {}, set()
+    for name, tensor in tensors.items():
+        tensor = tensor.detach().cpu().contiguous()
+        storage = tensor.untyped_storage()
+        if storage.nbytes() > tensor.nbytes or storage.data_ptr() in seen:
+            tensor = tensor.clone()
+        seen.add(storage.data_ptr())
+        compacted[name] = tensor
+    return compacted
 
 
 def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:

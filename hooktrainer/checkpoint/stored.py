@@ -64,20 +64,22 @@ class Checkpoint:
             DamagedCheckpointError: If its files are not what was written.
             CheckpointError: If they cannot be read here.
         """
-        with lock.reading(self.path / MANIFEST):
-            self.verify()
-            try:
+        try:
+            with lock.reading(self.path / MANIFEST):
+                self.verify()
                 return self._read()
-            except CheckpointError:
-                raise
-            except Exception as error:  # what a back end's library raises is not known
-                raise CheckpointError(
-                    f"{self.path} cannot be read with the back end {self.manifest.backend}: {error}"
-                ) from error
+        except CheckpointError:
+            raise
+        except FileNotFoundError as error:
+            raise DamagedCheckpointError(f"{self.path} is damaged: {error}") from None
+        except Exception as error:  # what a back end's library raises is not known
+            raise CheckpointError(
+                f"{self.path} cannot be read with the back end {self.manifest.backend}: {error}"
+            ) from error
 
     def _read(self) -> Any:
         state = json.loads((self.path / STATE).read_bytes())
-        specs = {name: TensorSpec.from_json(spec) for name, spec in state["tensors"].items()}
+        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
         tensors = get_backend(self.manifest.backend).read(self.path / TENSORS, specs)
         return unflatten(state["skeleton"], tensors)
 
@@ -113,10 +115,17 @@ class Reusable:
         return stats
 
 
+def encode_state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
+    """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
+    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
+    state = {"skeleton": skeleton, "tensors": specs}
+    return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
+
+
 def write_checkpoint(
     path: Path,
     manifest: Manifest,
-    skeleton: Json,
+    state: bytes,
     tensors: Mapping[str, torch.Tensor],
     backend: Backend,
     previous: Reusable | None = None,
@@ -129,7 +138,7 @@ def write_checkpoint(
     Args:
         path: Where it shall be; the name must be free.
         manifest: What it says about itself; `files` is filled in here.
-        skeleton: The JSON part of the state.
+        state: What `encode_state` returned for the state.
         tensors: The tensors of the state. They must not change meanwhile.
         backend: What stores the tensors.
         previous: A checkpoint of the same back end to share unchanged files with.
@@ -143,30 +152,24 @@ def write_checkpoint(
         fs.make_directory(work)
         fs.make_directory(work / TENSORS)
         old = previous.checkpoint.path / TENSORS if previous else None
-        hashes = backend.write(work / TENSORS, tensors, old)
-        fs.write_file(work / STATE, _state(skeleton, tensors))
+        written = backend.write(work / TENSORS, tensors, old)
+        hashes = {f"{TENSORS}/{name}": digest for name, digest in written.items()}
+        fs.write_file(work / STATE, state)
         files, new = {}, []
         for file in fs.files_under(work):
-            stat = file.stat()
+            name, stat = file.relative_to(work).as_posix(), file.stat()
             record = known.get((stat.st_dev, stat.st_ino))
             if record is None:
-                new.append(file)
-                name = file.relative_to(work / TENSORS).as_posix() if file.name != STATE else ""
                 record = FileRecord(stat.st_size, hashes.get(name) or fs.hash_file(file))
-            files[file.relative_to(work).as_posix()] = record
+                new.append(file)
+            files[name] = record
         manifest = dataclasses.replace(manifest, files=files)
         fs.write_file(work / MANIFEST, manifest.encode())
-        fs.flush_to_disk([*new, work / MANIFEST, *fs.directories_under(work)])
+        fs.flush_to_disk(*new, work / MANIFEST, *fs.directories_under(work))
         fs.rename(work, path)
     except BaseException:
         with suppress(OSError):
             fs.remove_tree(work)
         raise
-    fs.flush_to_disk([path.parent])
+    fs.flush_to_disk(path.parent)
     return Checkpoint(path, manifest)
-
-
-def _state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
-    specs = {name: TensorSpec.of(tensor).to_json() for name, tensor in tensors.items()}
-    state = {"skeleton": skeleton, "tensors": specs}
-    return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()

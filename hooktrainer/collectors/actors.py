@@ -14,6 +14,17 @@ from .buffers import OutputBuffers, StepBuffers
 from .spaces import MASK, ActionFormat, Array
 
 
+class SupportsAct(Protocol):
+    """A policy with the fast interface."""
+
+    @property
+    def act(self) -> Callable[..., Any]:
+        """Takes observations and returns a dict with ``"action"``."""
+
+
+Policy = Callable[..., Any] | SupportsAct
+
+
 class Actor(Protocol):
     """A policy over the observations of one `StepBuffers`."""
 
@@ -39,6 +50,9 @@ class Actor(Protocol):
 
     def state_dict(self) -> dict[str, Any]:
         """What is carried from one rollout to the next."""
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from another policy."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
@@ -120,6 +134,9 @@ class FunctionActor:
     def state_dict(self) -> dict[str, Any]:
         """Nothing is carried from rollout to rollout."""
         return {}
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Nothing to check."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing to restore."""

@@ -10,7 +10,7 @@ import torch
 
 from ..checks import check_count
 from ..errors import ConfigError
-from .restore import Restore
+from .restore import NOT_ASKED, Restore
 
 
 def check_policy(policy: Any) -> None:
@@ -54,7 +54,11 @@ def device_of(policy: Any) -> torch.device:
 
 def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
     """Say which environments a resumed run would not bring back, and why."""
-    lost = [i for i, restore in enumerate(restores) if restore.method == "none"]
+    lost = [
+        i
+        for i, restore in enumerate(restores)
+        if restore.method == "none" and restore is not NOT_ASKED
+    ]
     if lost:
         reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
         warnings.warn(

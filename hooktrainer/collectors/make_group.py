@@ -13,10 +13,9 @@ from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
 from ..errors import ConfigError
-from .groups import EnvFactory, EnvGroup
+from .group import EnvFactory, EnvGroup, GroupOptions
 from .ready_group import ReadyGroup
 from .scalar_group import ScalarGroup
-from .seeding import EpisodeSeeds
 from .slot_group import SlotGroup, slot_axes
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -28,9 +27,7 @@ VectorizationMode = Literal["sync", "vector_entry_point"]
 def make_group(
     env: Envs,
     num_envs: int | None,
-    seed: int,
-    *,
-    frame_skip: int = 1,
+    options: GroupOptions,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization_mode: VectorizationMode | None = None,
 ) -> EnvGroup:
@@ -40,36 +37,35 @@ def make_group(
         env: An environment id or its `EnvSpec`, a factory, a list of factories, or a vector
             environment.
         num_envs: How many; needed with an id or one factory, and checked otherwise.
-        seed: The run's seed.
-        frame_skip: How many times each action is repeated.
+        options: What the group is told.
         env_kwargs: Keyword arguments of the environment, with an id only.
         vectorization_mode: With an id only. ``None`` takes the environment's own vector entry
-            point if it has one whose episodes can be seeded one by one, and scalar environments
-            otherwise; ``"sync"`` scalar environments; ``"vector_entry_point"`` the entry point.
+            point if there are several environments and their episodes can be seeded one by one,
+            and scalar environments otherwise; ``"sync"`` scalar environments;
+            ``"vector_entry_point"`` the entry point.
 
     Raises:
         ConfigError: If the environments cannot be built so.
     """
-    seeds = EpisodeSeeds(seed)
     source: Source = find_spec(env) if isinstance(env, str) else env
     if isinstance(source, EnvSpec):
         count = _required(num_envs, source.id)
         kwargs = dict(env_kwargs or {})
-        return _from_spec(source, count, seeds, frame_skip, kwargs, vectorization_mode)
+        return _from_spec(source, count, options, kwargs, vectorization_mode)
     for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
         if value:
             raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
     if isinstance(source, gym.vector.VectorEnv):
         _matching(num_envs, source.num_envs)
-        return _from_vector_env(source, seeds, frame_skip)
+        return _from_vector_env(source, options)
     if callable(source):
-        return _scalar([source] * _required(num_envs, repr(env)), seeds, frame_skip)
+        return _scalar([source] * _required(num_envs, repr(env)), options)
     if not isinstance(source, Sequence):
         raise ConfigError(
             f"env={env!r}: give an environment id, a factory, a list of factories or a VectorEnv."
         )
     _matching(num_envs, len(source))
-    return _scalar(source, seeds, frame_skip)
+    return _scalar(source, options)
 
 
 def find_spec(env_id: str) -> EnvSpec:
@@ -95,36 +91,36 @@ def find_spec(env_id: str) -> EnvSpec:
 def _from_spec(
     spec: EnvSpec,
     num_envs: int,
-    seeds: EpisodeSeeds,
-    frame_skip: int,
+    options: GroupOptions,
     kwargs: dict[str, Any],
     mode: VectorizationMode | None,
 ) -> EnvGroup:
-    if mode != "sync" and spec.vector_entry_point is not None:
+    alone = num_envs == 1 and mode is None and spec.entry_point is not None
+    if mode != "sync" and spec.vector_entry_point is not None and not alone:
         make = _own_vectorization(spec, kwargs)
         if axes := slot_axes(make):
-            return SlotGroup(make(num_envs), make(1), axes, seeds, frame_skip)
+            return SlotGroup(make(num_envs), make(1), axes, options)
         if mode is not None or spec.entry_point is None:
-            return _ready(make(num_envs), seeds, frame_skip)
+            return ReadyGroup(make(num_envs), options)
     elif mode == "vector_entry_point":
         raise ConfigError(f"{spec.id} has no vector entry point: leave vectorization_mode out.")
     plain = copy.deepcopy(spec)
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
-    return _scalar([lambda: gym.make(plain, **kwargs)] * num_envs, seeds, frame_skip)
+    return _scalar([lambda: gym.make(plain, **kwargs)] * num_envs, options)
 
 
-def _from_vector_env(env: VectorEnv, seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
+def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
     if type(env) is SyncVectorEnv:
-        return ScalarGroup(env.envs, seeds, frame_skip)
+        return ScalarGroup(env.envs, options)
     spec = env.spec
     mode = spec.kwargs.get("vectorization_mode") if spec is not None else None
     if spec is not None and mode == "vector_entry_point" and env.unwrapped is env:
         make = _own_vectorization(spec, {})
         if axes := slot_axes(make):
-            return SlotGroup(env, make(1), axes, seeds, frame_skip)
-    return _ready(env, seeds, frame_skip)
+            return SlotGroup(env, make(1), axes, options)
+    return ReadyGroup(env, options)
 
 
 def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int], VectorEnv]:
@@ -137,15 +133,7 @@ def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int],
     )
 
 
-def _ready(env: VectorEnv, seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
-    if frame_skip != 1:
-        raise ConfigError(
-            f"frame_skip={frame_skip} does not go with {env}: repeat actions in its environments."
-        )
-    return ReadyGroup(env, seeds)
-
-
-def _scalar(factories: Sequence[EnvFactory], seeds: EpisodeSeeds, frame_skip: int) -> EnvGroup:
+def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
     if not factories:
         raise ConfigError("env is an empty list: give at least one factory.")
     envs: list[gym.Env[Any, Any]] = []
@@ -162,7 +150,7 @@ def _scalar(factories: Sequence[EnvFactory], seeds: EpisodeSeeds, frame_skip: in
                     f"Factory {i} built a {type(made).__name__}, not a gymnasium.Env."
                 )
             envs.append(made)
-        return ScalarGroup(envs, seeds, frame_skip)
+        return ScalarGroup(envs, options)
     except BaseException:
         for made in envs:
             made.close()

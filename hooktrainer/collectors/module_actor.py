@@ -127,18 +127,18 @@ class ModuleActor:
             "kept": [[list(key), self._data.get(key).cpu().clone()] for key in self._private()],
         }
 
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the hidden states are not this policy's."""
+        saved = _shapes({tuple(key): value for key, value in state_dict.get("hidden", [])})
+        if saved != _shapes(self._hidden):
+            raise StateMismatchError(
+                f"The saved policy has the hidden states {saved}, this one {_shapes(self._hidden)}."
+            )
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
-        saved = {tuple(key): value for key, value in state_dict["hidden"]}
-        if {key: value.shape for key, value in saved.items()} != {
-            key: value.shape for key, value in self._hidden.items()
-        }:
-            raise StateMismatchError(
-                f"The saved policy has the hidden states {_shapes(saved)}, this one "
-                f"{_shapes(self._hidden)}."
-            )
-        for key, value in saved.items():
-            self._hidden[key].copy_(value)
+        for key, value in state_dict["hidden"]:
+            self._hidden[tuple(key)].copy_(value)
         self._is_init.copy_(state_dict["is_init"])
         self._any_init = bool(self._is_init.any())
         for private in self._private():

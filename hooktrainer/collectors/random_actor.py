@@ -67,12 +67,15 @@ class RandomActor:
         """The state of the generator."""
         return {"generator": dumps(self._actions.generator)}
 
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Nothing to check: a generator is a generator."""
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state of the generator."""
         loads(state_dict["generator"], self._actions.generator)
 
 
-class WarmUpActor:
+class WarmUp:
     """Random actions in batches that look like the policy's.
 
     Everything else the policy would have written is zero, so that batches before and after have
@@ -87,33 +90,17 @@ class WarmUpActor:
         self._policy = policy
         self._random = random
 
-    @property
-    def is_laid_out(self) -> bool:
-        """Whether the policy's outputs are known."""
-        return self._policy.is_laid_out
-
     def act(self, t: int) -> Array:
         """Actions drawn from the action space."""
         self._policy.skip(t)
         return self._random.act(t)
 
-    def skip(self, t: int) -> None:
-        """Note that nobody is asked in step ``t``."""
-        self._policy.skip(t)
-
     def begin(self, envs: Sequence[int]) -> None:
         """Note that these environments are at the start of an episode."""
         self._policy.begin(envs)
 
-    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
+    def tensors(self) -> dict[NestedKey, torch.Tensor]:
         """The random actions, and zeros for what the policy would have written."""
         tensors = self._policy.tensors(blank=True)
         tensors["action"].copy_(self._random.tensors()["action"])
         return tensors
-
-    def state_dict(self) -> dict[str, Any]:
-        """Nothing of its own."""
-        return {}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Nothing of its own."""

@@ -11,9 +11,8 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ..errors import ConfigError, StateMismatchError
 from .buffers import Row
-from .groups import EnvGroup, Finished
-from .restore import Restore
-from .seeding import EpisodeSeeds
+from .group import EnvGroup, Finished, GroupOptions
+from .restore import NOT_ASKED, Restore
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -29,16 +28,21 @@ class ReadyGroup(EnvGroup):
 
     Args:
         env: The vector environment.
-        seeds: The seeds of the episodes.
+        options: What all groups are told.
 
     Raises:
-        ConfigError: If the environment is in mode ``NEXT_STEP`` and cannot be told to reset: it
-            would put steps that are no transitions between episodes.
+        ConfigError: If the environment is in mode ``NEXT_STEP`` and cannot be told to reset, so
+            that steps that are no transitions lie between episodes; or if frames are to be skipped.
     """
 
     kind = "a vector environment"
 
-    def __init__(self, env: VectorEnv, seeds: EpisodeSeeds) -> None:
+    def __init__(self, env: VectorEnv, options: GroupOptions) -> None:
+        if options.frame_skip != 1:
+            raise ConfigError(
+                f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
+                "environments."
+            )
         mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
         self._seeds_each = _seeds_each(env, mode)
         self._resets_itself = mode is AutoresetMode.SAME_STEP
@@ -48,15 +52,15 @@ class ReadyGroup(EnvGroup):
                 "no transition. Build it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED, "
                 "or pass the environment's id or a list of factories."
             )
-        restore = (
-            Restore("replay", "it takes a seed for each episode")
-            if self._seeds_each
-            else Restore("none", "it seeds its sub-environments itself")
-        )
+        restore = NOT_ASKED
+        if options.restore_episodes and self._seeds_each:
+            restore = Restore("replay", "it takes a seed for each episode")
+        elif options.restore_episodes:
+            restore = Restore("none", "it seeds its sub-environments itself")
         super().__init__(
             [str(env)] * env.num_envs,
             [restore] * env.num_envs,
-            seeds,
+            options.seeds,
             env.single_observation_space,
             env.single_action_space,
         )
@@ -102,18 +106,15 @@ class ReadyGroup(EnvGroup):
         """Nothing: the states of the sub-environments are out of reach."""
         return [None] * self.num_envs
 
-    def restore(
+    def _restore(
         self,
         episodes: Sequence[int],
         snapshots: Sequence[str | None],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """Replay all running episodes side by side, so that they end in the same step."""
+        # Side by side, so that all end in the same step.
         self.episodes = list(episodes)
-        if not self._seeds_each:
-            self.reset(row)
-            return list(range(self.num_envs))
         played = [array for array in actions if array is not None]
         lengths = np.array([len(array) for array in played])
         starts = lengths.max() - lengths
@@ -169,8 +170,8 @@ class ReadyGroup(EnvGroup):
             if not np.array_equal(got, saved, equal_nan=leaf.dtype.kind == "f"):
                 raise StateMismatchError(
                     f"{self._env}: the running episodes, played again from their seeds, do not "
-                    "lead to the saved observations. Is it built with the same arguments, and are "
-                    "its environments deterministic?"
+                    "lead to the saved observations. Is it built with the same arguments, and does "
+                    "nothing outlast its episodes? restore_episodes=False goes on with new ones."
                 )
 
 

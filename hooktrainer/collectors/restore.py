@@ -10,7 +10,7 @@ import gymnasium as gym
 import numpy as np
 
 from .codec import NotPlainError
-from .snapshot import restore, snapshot
+from .snapshot import foreign_part, layer_with_moments, restore, snapshot
 from .spaces import MASK
 
 _STEPS = 12
@@ -34,26 +34,36 @@ class Restore(NamedTuple):
         return f"{self.method} ({self.reason})"
 
 
+NOT_ASKED = Restore("none", "restore_episodes=False")
+
+
 def choose_restore(env: gym.Env[Any, Any]) -> Restore:
     """Find out how the episodes of ``env`` can be restored; ``env`` itself is left alone.
 
     A copy of the environment goes on from a state saved in mid-episode, and plays an episode again
-    from its seed, with another one in between. The first that agrees bit for bit is taken.
+    from its seed, with another one in between. The first that agrees bit for bit is taken. An
+    environment with parts in C or C++ is not copied: its episodes are replayed, and held against
+    what was saved when that happens.
     """
     if env.spec is not None and env.spec.nondeterministic:
         return Restore("none", "registered as nondeterministic")
     if env.render_mode is not None:
-        return Restore("replay", "an environment that renders is not copied to try out more")
-    try:
-        trial = copy.deepcopy(env)
-    except Exception as error:
-        return Restore("replay", f"cannot be copied to try out more: {type(error).__name__}")
+        return _replayed(env, "an environment that renders is not copied to try out more")
+    if foreign := foreign_part(env):
+        return _replayed(env, foreign)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return _try_out(trial)
+            return _try_out(copy.deepcopy(env))
     except Exception as error:
-        return Restore("replay", f"not tried out: {type(error).__name__}: {error}")
+        return _replayed(env, f"cannot be tried out: {type(error).__name__}: {error}")
+
+
+def _replayed(env: gym.Env[Any, Any], reason: str) -> Restore:
+    """Replay without a trial, unless a wrapper is known to gather statistics over episodes."""
+    if gathering := layer_with_moments(env):
+        return Restore("none", f"{gathering} gathers statistics over episodes, and {reason}")
+    return Restore("replay", reason)
 
 
 def _try_out(env: gym.Env[Any, Any]) -> Restore:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -10,13 +10,13 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
-from ..errors import StateMismatchError
+from ..errors import ConfigError, StateMismatchError
 from .action_log import ActionLog
-from .actors import Actor, FunctionActor, as_array
+from .actors import Actor, FunctionActor, Policy, as_array
 from .buffers import StepBuffers, env_first_array
-from .groups import EnvGroup
+from .group import EnvGroup
 from .module_actor import ModuleActor
-from .random_actor import RandomActor, WarmUpActor
+from .random_actor import RandomActor, WarmUp
 from .spaces import MASK, ActionFormat, Array, ObservationLayout
 
 
@@ -36,7 +36,7 @@ class Rollout:
     def __init__(
         self,
         group: EnvGroup,
-        policy: Callable[..., Any] | None,
+        policy: Policy | None,
         horizon: int,
         *,
         action_format: ActionFormat,
@@ -51,6 +51,7 @@ class Rollout:
         # Compared once: a comparison of devices costs as much as making a small tensor.
         self._moves_outputs = policy_device.type != "cpu" or device.type != "cpu"
         self._moves_arrays = device.type != "cpu"
+        self._envs = range(group.num_envs)
         num_envs = group.num_envs
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask)
@@ -66,7 +67,7 @@ class Rollout:
             self._actor = _actor(
                 policy, self._buffers, action_format, num_envs, horizon, policy_device
             )
-        self._warm_up = WarmUpActor(self._actor, self._random)
+        self._warm_up = WarmUp(self._actor, self._random)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
@@ -80,7 +81,7 @@ class Rollout:
     def begin_episodes(self) -> None:
         """Begin the next episode of every environment."""
         self._group.reset(self._buffers.rows[-1])
-        self._forget(range(self._group.num_envs))
+        self._forget(self._envs)
 
     def collect(self, warm_up: bool = False) -> TensorDict:
         """Step all environments ``horizon`` times and return the transitions.
@@ -92,44 +93,44 @@ class Rollout:
         if warm_up and not self._actor.is_laid_out:
             self._learn_outputs()
         first_episodes = list(self._group.episodes)
-        actor = self._warm_up if warm_up else self._actor
+        actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         self._step(actor)
         batch = self._batch(actor.tensors(), first_episodes)
         if self._played:
             self._log_actions(as_array(batch.get("action")))
         return batch
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything the next rollout depends on, the policy's parameters aside."""
+    def state_dict(self, is_running: bool) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside.
+
+        Args:
+            is_running: Whether the next rollout goes on with the running episodes.
+        """
         return {
-            "kind": self._group.kind,
-            "methods": [restore.method for restore in self._group.restores],
-            "episode_rewards": torch.from_numpy(self._rewards.copy()),
-            "step_counts": torch.from_numpy(self._counts.copy()),
-            "observations": [
-                torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
-            ],
-            "snapshots": self._group.snapshots(),
-            "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
             "policy": self._actor.state_dict(),
             "random": self._random.state_dict(),
+            "running": self._running() if is_running else None,
         }
 
     def check(self, state_dict: dict[str, Any]) -> None:
-        """Raise a `StateMismatchError` if the state comes from other environments."""
-        kind = state_dict["kind"]
-        if kind != self._group.kind:
+        """Raise a `StateMismatchError` if the state comes from other environments or policies."""
+        self._actor.check(state_dict["policy"])
+        saved = state_dict["running"]
+        if saved is None:
+            return
+        if saved["kind"] != self._group.kind:
             raise StateMismatchError(
-                f"The saved collector stepped {kind}, this one steps {self._group.kind}: build it "
-                "from the same env and vectorization_mode."
+                f"The saved collector stepped {saved['kind']}, this one steps {self._group.kind}: "
+                "build it from the same env and vectorization_mode."
             )
         methods = [restore.method for restore in self._group.restores]
-        if state_dict["methods"] != methods:
+        pairs = zip(methods, saved["methods"], strict=True)
+        if any(method not in (before, "none") for method, before in pairs):
             raise StateMismatchError(
-                f"The saved environments are restored by {state_dict['methods']}, these by "
-                f"{methods}: they are not the same."
+                f"The saved environments are restored by {saved['methods']}, these by {methods}: "
+                "they are not the same."
             )
-        shapes = [list(saved.shape[1:]) for saved in state_dict["observations"]]
+        shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
         own = [list(leaf.shape) for leaf in self._buffers.leaves]
         if shapes != own:
             raise StateMismatchError(
@@ -147,29 +148,40 @@ class Rollout:
             The environments that could not be restored and have begun a new episode.
 
         Raises:
-            StateMismatchError: If the policy has other hidden states, or an episode that was played
-                again took another course.
+            StateMismatchError: If an episode that was played again took another course.
         """
-        row = self._buffers.rows[-1]
-        for array, saved in zip(row.observation, state_dict["observations"], strict=True):
-            array[...] = saved.numpy()
-        self._rewards = state_dict["episode_rewards"].numpy().copy()
-        self._counts = state_dict["step_counts"].numpy().copy()
         self._actor.load_state_dict(state_dict["policy"])
         self._random.load_state_dict(state_dict["random"])
+        saved = state_dict["running"]
+        if saved is None:
+            return []
+        row = self._buffers.rows[-1]
+        for array, observation in zip(row.observation, saved["observations"], strict=True):
+            array[...] = observation.numpy()
+        self._rewards = saved["episode_rewards"].numpy().copy()
+        self._counts = saved["step_counts"].numpy().copy()
         for i, log in self._played.items():
             log.clear()
-            log.extend(state_dict["actions"][str(i)].numpy())
-        lost = self._group.restore(
-            episodes,
-            state_dict["snapshots"],
-            [self._played[i].actions if i in self._played else None for i in range(len(episodes))],
-            row,
-        )
+            log.extend(saved["actions"][str(i)].numpy())
+        actions = [self._played[i].actions if i in self._played else None for i in self._envs]
+        lost = self._group.restore(episodes, saved["snapshots"], actions, row)
         self._forget(lost)
         return lost
 
-    def _step(self, actor: Actor) -> None:
+    def _running(self) -> dict[str, Any]:
+        return {
+            "kind": self._group.kind,
+            "methods": [restore.method for restore in self._group.restores],
+            "episode_rewards": torch.from_numpy(self._rewards.copy()),
+            "step_counts": torch.from_numpy(self._counts.copy()),
+            "observations": [
+                torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
+            ],
+            "snapshots": self._group.snapshots(),
+            "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
+        }
+
+    def _step(self, actor: Actor | WarmUp) -> None:
         act, step, rewards, counts = actor.act, self._group.step, self._rewards, self._counts
         self._finals.clear()
         for t, row in enumerate(self._buffers.rows):
@@ -257,7 +269,7 @@ class Rollout:
 
 
 def _actor(
-    policy: Callable[..., Any],
+    policy: Policy,
     buffers: StepBuffers,
     action_format: ActionFormat,
     num_envs: int,
@@ -265,12 +277,14 @@ def _actor(
     device: torch.device,
 ) -> Actor:
     """The actor for a policy of any kind."""
+    rest = (buffers, action_format, num_envs, horizon, device)
     act = getattr(policy, "act", None)
-    keys = getattr(policy, "in_keys", None)
-    observed = {unravel_key(leaf.key) for leaf in buffers.leaves}
-    if callable(act) and (keys is None or observed.issuperset(map(unravel_key, keys))):
-        keys = None if keys is None else [unravel_key(key) for key in keys]
-        return FunctionActor(act, buffers, action_format, num_envs, horizon, device, keys)
+    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+    missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
+    if callable(act) and not missing:
+        return FunctionActor(act, *rest, keys=keys or None)
     if isinstance(policy, TensorDictModuleBase):
-        return ModuleActor(policy, buffers, action_format, num_envs, horizon, device)
-    return FunctionActor(policy, buffers, action_format, num_envs, horizon, device)
+        return ModuleActor(policy, *rest)
+    if callable(policy):
+        return FunctionActor(policy, *rest)
+    raise ConfigError(f"The policy reads {sorted(map(str, missing))}, which no environment gives.")

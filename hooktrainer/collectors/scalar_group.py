@@ -11,9 +11,8 @@ import numpy as np
 from ..errors import ConfigError, StateMismatchError, add_note
 from . import snapshot
 from .buffers import Row
-from .groups import EnvGroup, Finished
-from .restore import Restore, choose_restore
-from .seeding import EpisodeSeeds
+from .group import EnvGroup, Finished, GroupOptions
+from .restore import NOT_ASKED, Restore, choose_restore
 from .spaces import Array
 
 
@@ -22,9 +21,7 @@ class ScalarGroup(EnvGroup):
 
     Args:
         envs: The environments, each its own object, all with the same spaces.
-        seeds: The seeds of their episodes.
-        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
-            with the episode.
+        options: What all groups are told.
 
     Raises:
         ConfigError: If two environments are one object, or their spaces differ.
@@ -32,15 +29,16 @@ class ScalarGroup(EnvGroup):
 
     kind = "scalar environments"
 
-    def __init__(
-        self, envs: Sequence[gym.Env[Any, Any]], seeds: EpisodeSeeds, frame_skip: int = 1
-    ) -> None:
+    def __init__(self, envs: Sequence[gym.Env[Any, Any]], options: GroupOptions) -> None:
         _check_alike(envs)
         first = envs[0]
         names = [str(env) for env in envs]
-        super().__init__(names, _restores(envs), seeds, first.observation_space, first.action_space)
+        restores = _restores(envs) if options.restore_episodes else [NOT_ASKED] * len(envs)
+        super().__init__(
+            names, restores, options.seeds, first.observation_space, first.action_space
+        )
         self._envs = list(envs)
-        self._steps = [_repeated(env.step, frame_skip) for env in envs]
+        self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
@@ -84,14 +82,13 @@ class ScalarGroup(EnvGroup):
             for env, restore in zip(self._envs, self.restores, strict=True)
         ]
 
-    def restore(
+    def _restore(
         self,
         episodes: Sequence[int],
         snapshots: Sequence[str | None],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """Bring every environment to where another run of the same seed left it."""
         lost = []
         for i, env in enumerate(self._envs):
             observation, info = self._begin(i, episodes[i])
@@ -130,7 +127,8 @@ class ScalarGroup(EnvGroup):
                 raise StateMismatchError(
                     f"Environment {self.seeds.first_env + i}, {self.names[i]}: its episode "
                     f"{self.episodes[i]}, played again from its seed, does not lead to the saved "
-                    "observation. Is it built with the same arguments, and deterministic?"
+                    "observation. Is it built with the same arguments, and does nothing outlast "
+                    "its episodes? restore_episodes=False goes on with new episodes."
                 )
 
 

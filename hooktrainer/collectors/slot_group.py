@@ -20,9 +20,8 @@ from gymnasium.vector import AutoresetMode
 
 from .buffers import Row
 from .codec import dumps, loads
-from .groups import EnvGroup, Finished
-from .restore import Restore
-from .seeding import EpisodeSeeds
+from .group import EnvGroup, Finished, GroupOptions
+from .restore import NOT_ASKED, Restore
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
@@ -37,9 +36,7 @@ class SlotGroup(EnvGroup):
         env: The environment.
         one: The same environment with a single sub-environment.
         axes: For each array of its state the dimension over sub-environments; see `slot_axes`.
-        seeds: The seeds of their episodes.
-        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
-            with the episode.
+        options: What all groups are told.
     """
 
     kind = "slots of one vectorised environment"
@@ -49,20 +46,19 @@ class SlotGroup(EnvGroup):
         env: VectorEnv,
         one: VectorEnv,
         axes: dict[str, int],
-        seeds: EpisodeSeeds,
-        frame_skip: int = 1,
+        options: GroupOptions,
     ) -> None:
         super().__init__(
             [str(env)] * env.num_envs,
-            [_RESTORE] * env.num_envs,
-            seeds,
+            [_RESTORE if options.restore_episodes else NOT_ASKED] * env.num_envs,
+            options.seeds,
             env.single_observation_space,
             env.single_action_space,
         )
         self._env = env
         self._one = one
         self._slots = _Slots(axes)
-        self._frame_skip = frame_skip
+        self._frame_skip = options.frame_skip
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
@@ -93,16 +89,18 @@ class SlotGroup(EnvGroup):
 
     def snapshots(self) -> list[str | None]:
         """The state of each sub-environment."""
-        return [self._slots.read(self._env, i) for i in range(self.num_envs)]
+        return [
+            self._slots.read(self._env, i) if restore.method == "state" else None
+            for i, restore in enumerate(self.restores)
+        ]
 
-    def restore(
+    def _restore(
         self,
         episodes: Sequence[int],
         snapshots: Sequence[str | None],
         actions: Sequence[Array | None],
         row: Row,
     ) -> list[int]:
-        """Bring every sub-environment to where another run of the same seed left it."""
         self._env.reset(seed=0)
         self.episodes = list(episodes)
         for i, text in enumerate(snapshots):

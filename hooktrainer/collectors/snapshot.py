@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import enum
 import types
+from collections import deque
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers.utils import RunningMeanStd
 
 from .codec import NotPlainError, dumps, loads
 
@@ -27,6 +29,19 @@ _CONSTANTS = (
     types.ModuleType,
     types.FunctionType,
     types.BuiltinFunctionType,
+)
+_DATA = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    np.ndarray,
+    np.generic,
+    np.random.Generator,
+    np.random.RandomState,
 )
 
 
@@ -63,6 +78,47 @@ def restore(env: gym.Env[Any, Any], text: str) -> None:
     for layer, state in zip(layers, states, strict=True):
         for name, value in state.items():
             setattr(layer, name, value)
+
+
+def foreign_part(env: gym.Env[Any, Any]) -> str:
+    """The first part of ``env`` that a copy in Python may not copy; empty if there is none."""
+    seen: set[int] = set()
+    for layer in _layers(env):
+        for name, value in vars(layer).items():
+            if not (_is_constant(value, _layers(env)) or _is_copyable(value, seen)):
+                return f"{type(layer).__name__}.{name} is a {_type_name(value)}"
+    return ""
+
+
+def layer_with_moments(env: gym.Env[Any, Any]) -> str:
+    """The name of the first wrapper that keeps running moments; empty if there is none."""
+    for layer in _layers(env):
+        if any(isinstance(value, RunningMeanStd) for value in vars(layer).values()):
+            return type(layer).__name__
+    return ""
+
+
+class _Reference:
+    """An object that is nothing but its attributes."""
+
+
+def _is_copyable(value: Any, seen: set[int]) -> bool:
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    if isinstance(value, dict):
+        return all(_is_copyable(part, seen) for item in value.items() for part in item)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return all(_is_copyable(item, seen) for item in value)
+    if isinstance(value, (*_CONSTANTS, *_DATA)):
+        return True
+    # An object with memory of its own, beside its attributes, comes from an extension.
+    plain = type(value).__basicsize__ == _Reference.__basicsize__ and hasattr(value, "__dict__")
+    return plain and all(_is_copyable(part, seen) for part in vars(value).values())
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 def _layers(env: gym.Env[Any, Any]) -> list[gym.Env[Any, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -11,15 +11,15 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ..errors import StateMismatchError
+from .actors import Policy
 from .arguments import check_counts, check_policy, device_of, steps_per_batch, warn_of_loss
 from .buffers import StepBuffers
+from .group import GroupOptions
 from .make_group import Envs, VectorizationMode, make_group
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
 from .spaces import ActionFormat, ObservationLayout
-
-Policy = Callable[..., Any]
 
 
 class VectorCollector:
@@ -69,11 +69,14 @@ class VectorCollector:
         init_random_frames: So many transitions are collected with random actions first.
         frame_skip: How many times each action is repeated; rewards are added up.
         env_kwargs: Keyword arguments of the environment, with an id.
-        vectorization_mode: With an id: ``None`` prefers its own vector entry point; ``"sync"``
-            steps scalar environments, the quicker way for few of them; ``"vector_entry_point"``.
+        vectorization_mode: With an id: ``None`` prefers its own vector entry point for several
+            environments; ``"sync"`` steps scalar ones, which can be quicker for up to about 5;
+            ``"vector_entry_point"``.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
         exploration_type: How the policy's distributions are sampled.
+        restore_episodes: Whether running episodes are part of the state and restored from it. If
+            not, a resumed run begins new ones, and nothing is kept to play episodes again.
         device: Where batches live; by default where the policy computes.
         policy_device: Where the policy computes; by default where its first parameter is.
 
@@ -105,6 +108,7 @@ class VectorCollector:
         categorical_actions: bool = True,
         traj_ids: bool = False,
         exploration_type: InteractionType = InteractionType.RANDOM,
+        restore_episodes: bool = True,
         device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
     ) -> None:
@@ -124,6 +128,7 @@ class VectorCollector:
             "categorical_actions": categorical_actions,
             "traj_ids": traj_ids,
             "exploration_type": exploration_type,
+            "restore_episodes": restore_episodes,
             "device": device,
             "policy_device": policy_device,
         }
@@ -134,14 +139,8 @@ class VectorCollector:
         self.frame_skip = frame_skip
         self.exploration_type = exploration_type
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
-        self._group = make_group(
-            env,
-            num_envs,
-            seed,
-            frame_skip=frame_skip,
-            env_kwargs=env_kwargs,
-            vectorization_mode=vectorization_mode,
-        )
+        options = GroupOptions(EpisodeSeeds(seed), frame_skip, restore_episodes)
+        self._group = make_group(env, num_envs, options, env_kwargs, vectorization_mode)
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
             "policy_device": computes,
@@ -193,6 +192,8 @@ class VectorCollector:
     def collect(self) -> TensorDict:
         """Collect one batch, whatever ``total_frames`` says.
 
+        If it fails, the running episodes are abandoned: the next batch begins with new ones.
+
         Returns:
             A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
 
@@ -200,11 +201,12 @@ class VectorCollector:
             RuntimeError: If the collector is shut down.
         """
         rollout = self._open()
+        begins_anew, self._fresh = self._fresh, True  # what an exception leaves behind
         with torch.no_grad(), set_interaction_type(self.exploration_type):
-            if self._fresh:
+            if begins_anew:
                 rollout.begin_episodes()
-                self._fresh = False
             batch = rollout.collect(warm_up=self._frames < self.init_random_frames)
+        self._fresh = False
         self._frames += self.frames_per_batch
         return batch
 
@@ -228,7 +230,7 @@ class VectorCollector:
         """Abandon the running episodes: the next batch begins with new ones."""
         self._fresh = True
 
-    def update_policy_weights_(self, policy_or_weights: Any = None, **_: Any) -> None:
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Bring the policy up to date.
 
         Args:
@@ -263,9 +265,8 @@ class VectorCollector:
         return {
             "frames": self._frames,
             "seed": self.seed,
-            "begins_anew": self._fresh,
             "episodes": list(self._group.episodes),
-            "rollout": None if self._rollout is None else self._rollout.state_dict(),
+            "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -290,8 +291,8 @@ class VectorCollector:
         if saved is None:
             return
         lost = self._open().load_state_dict(saved, episodes)
-        self._fresh = state_dict["begins_anew"]
-        if lost:
+        self._fresh = saved["running"] is None
+        if lost and self._arguments["restore_episodes"]:
             warnings.warn(
                 f"The environments {lost} begin a new episode, since their state cannot be "
                 "restored: the resumed run differs from one that was never interrupted.",

@@ -105,5 +105,6 @@ class RewardNormalizer(TrainerHookBase):
         """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.update_reward_stats)
-        trainer.register_op("process_optim_batch", self.normalize_reward)
+        # behind the samplers, which do not look at the batch they are passed
+        trainer.register_op("process_optim_batch", self.normalize_reward, priority=-100)
         trainer.register_op("pre_steps_log", self.log_stats)

@@ -31,8 +31,6 @@ class RunRecorder(TrainerHookBase):
         self.config = config
         self.report = report
         self._trainer: Trainer | None = None
-        self._status = "running"
-        self._reason: str | None = None
 
     def __call__(self) -> None:
         """Write the counters and metrics."""
@@ -47,24 +45,11 @@ class RunRecorder(TrainerHookBase):
                 logger.log_hparams(self.config)
         self._write()
 
-    def on_train_end(self, trainer: Trainer) -> None:
-        """Remember that the run finished, or why it stopped."""
-        self._reason = trainer.control.stop_reason
-        self._status = "finished" if self._reason is None else "stopped"
-
-    def on_exception(self, trainer: Trainer, exception: BaseException) -> None:
-        """Remember what ended the run."""
-        self._status = "failed" if isinstance(exception, Exception) else "interrupted"
-        self._reason = f"{type(exception).__name__}: {exception}".rstrip(": ")
-
     def close(self) -> None:
         """Write how the run ended, and report it."""
         trainer = self._trainer
         if trainer is None:
             return
-        if self._status == "running":  # train() had nothing to do, or was never called
-            done = trainer.collected_frames >= trainer.total_frames
-            self._status = "finished" if done else "interrupted"
         self._write()
         if self.report:
             console = Console(highlight=False, soft_wrap=True)
@@ -74,10 +59,10 @@ class RunRecorder(TrainerHookBase):
     def _write(self) -> None:
         if self._trainer is None:
             return
-        progress = self._trainer.progress
+        progress, control = self._trainer.progress, self._trainer.control
         self.run_dir.update(
-            status=self._status,
-            reason=self._reason,
+            status=control.status,
+            reason=control.stop_reason,
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
@@ -87,12 +72,12 @@ class RunRecorder(TrainerHookBase):
     def _summary(self, trainer: Trainer) -> str:
         reached = f"{trainer.collected_frames:,} frames in {trainer.progress.seconds:.1f} s"
         score = trainer.metrics.reported.get("eval/return")
-        if self._reason is not None:
-            what = self._reason
+        if trainer.stop_reason is not None:
+            what = trainer.stop_reason
         elif score is not None:
-            what = f"{self._status}: eval/return {score:.1f}"
+            what = f"{trainer.control.status}: eval/return {score:.1f}"
         else:
-            what = self._status
+            what = trainer.control.status
         look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}
         where = look.get("tensorboard") or next(iter(look.values()), f"in {self.run_dir.path}")
         return f"{what} · {reached} · look: {where}"

@@ -103,8 +103,12 @@ class DQNLoss(Loss):
         with torch.no_grad():
             target = self._target(entries)
             td_error = (value - target).square()
-        loss = self._distance(value, target, reduction="none")
-        loss = weighted(loss, entries.get(keys.priority_weight), self._reduction)
+        weights = entries.get(keys.priority_weight)
+        if weights is None:
+            loss = self._distance(value, target, reduction=self._reduction)
+        else:
+            loss = self._distance(value, target, reduction="none")
+            loss = weighted(loss, weights, self._reduction)
         return {"loss": loss, "td_error": td_error}
 
     def _target(self, entries: Mapping[NestedKey, torch.Tensor]) -> torch.Tensor:

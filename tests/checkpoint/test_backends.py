@@ -79,6 +79,18 @@ def test_every_dtype_and_shape_keeps_its_bits(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", NAMES)
+def test_tensors_that_share_memory_are_restored_with_their_own(name, tmp_path):
+    backend, base = backends.get_backend(name), torch.arange(4.0)
+    tensors = {"base": base, "reshaped": base.view(2, 2), "half": base[2:]}
+    backend.write(tmp_path, tensors, None)
+    back = backend.read(tmp_path, specs_of(tensors))
+    assert_same(back, tensors)
+    back["base"].zero_()
+    assert back["reshaped"].tolist() == [[0, 1], [2, 3]]
+    assert back["half"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("name", NAMES)
 def test_no_tensors_at_all(name, tmp_path):
     backend = backends.get_backend(name)
     backend.write(tmp_path, {}, None)
@@ -115,6 +127,14 @@ def test_other_tensors_than_were_written_are_refused(name, tmp_path):
 def test_hashes_given_are_those_of_the_files(name, tmp_path):
     given = backends.get_backend(name).write(tmp_path, make_tensors(), None)
     assert given == {file: fs.hash_file(tmp_path / file) for file in given}
+
+
+def test_specs_are_text_and_back():
+    for tensor in make_tensors().values():
+        assert TensorSpec.parse(str(TensorSpec.of(tensor))) == TensorSpec.of(tensor)
+    assert str(TensorSpec(torch.bfloat16, (3, 4))) == "bfloat16[3, 4]"
+    with pytest.raises(CheckpointError, match="no dtype 'save'"):
+        TensorSpec.parse("save[3]")
 
 
 def test_the_torch_file_opens_without_hooktrainer(tmp_path):
@@ -164,19 +184,12 @@ def pack_sizes(directory):
 
 
 def test_layout_gives_large_tensors_their_own_chunks():
-    specs = {
-        "a": TensorSpec(torch.uint8, (3,)),
-        "big": TensorSpec(torch.uint8, (25,)),
-        "none": TensorSpec(torch.uint8, (0,)),
-        "b": TensorSpec(torch.uint8, (7,)),
-        "c": TensorSpec(torch.uint8, (1,)),
-    }
-    assert native.layout(specs, 10) == [
-        [("a", 0, 3), ("b", 0, 7)],
-        [("big", 0, 10)],
-        [("big", 10, 20)],
-        [("big", 20, 25)],
-        [("c", 0, 1)],
+    assert native.layout({"a": 3, "big": 25, "none": 0, "b": 7, "c": 1}, 10) == [
+        ["a", "b"],
+        ("big", 0, 10),
+        ("big", 10, 20),
+        ("big", 20, 25),
+        ["c"],
     ]
 
 

@@ -243,9 +243,9 @@ def test_the_strict_disk_loses_what_was_not_flushed():
             patch.setattr(fs, "os", disk)
             for name in ("unflushed", "flushed", "nameless"):
                 fs.write_file(root / "disk" / name, name.encode())
-            fs.flush_to_disk([root / "disk" / "flushed"])
+            fs.flush_to_disk(root / "disk" / "flushed")
             (root / "disk" / "nameless").rename(root / "elsewhere")
-            fs.flush_to_disk([root / "disk"])
+            fs.flush_to_disk(root / "disk")
             fs.write_file(root / "disk" / "late", b"late")
         disk.after_power_loss(root / "later")
         left = {path.name: path.read_bytes() for path in (root / "later").iterdir()}

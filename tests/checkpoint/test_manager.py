@@ -432,6 +432,15 @@ def test_latest_is_the_last_committed_not_the_most_frames(tmp_path):
         assert manager.load()[1] == {"x": 2}
 
 
+def test_a_checkpoint_deleted_meanwhile_is_said_to_be_gone(tmp_path):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        manager.save({}, frames=1)
+        checkpoint = manager.checkpoints()[0]
+        shutil.rmtree(checkpoint.path)
+        with pytest.raises(DamagedCheckpointError, match="No such file"):
+            checkpoint.load()
+
+
 # --- locking -----------------------------------------------------------------------------------
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from tensordict import NonTensorData, TensorDict, lazy_stack
+from tensordict import MemoryMappedTensor, NonTensorData, TensorDict, lazy_stack
 from tensordict.nn import TensorDictParams
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hooktrainer.checkpoint import flatten, unflatten
 from hooktrainer.errors import CheckpointError
@@ -343,6 +344,16 @@ def test_what_cannot_be_saved_is_refused_with_its_path_and_type(value, hint):
     with pytest.raises(CheckpointError, match=hint) as caught:
         flatten({"my_hook": {"state": [0, (value,)]}})
     assert str(caught.value).startswith("my_hook/state/1/0: ")
+
+
+def test_memory_mapped_tensors_are_saved_and_wrapper_tensors_are_refused():
+    back = round_trip({"x": MemoryMappedTensor.from_tensor(torch.arange(3))})
+    assert type(back["x"]) is torch.Tensor
+    assert back["x"].tolist() == [0, 1, 2]
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    with pytest.raises(CheckpointError, match="FakeTensor"):
+        flatten({"x": fake})
 
 
 def test_a_cycle_is_refused():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -12,6 +13,7 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from toy_envs import Careless, Counter, Opaque
 
 from hooktrainer.collectors import snapshot
+from hooktrainer.collectors.action_log import ActionLog
 from hooktrainer.collectors.codec import NotPlainError, dumps, loads
 from hooktrainer.collectors.restore import choose_restore
 
@@ -189,3 +191,39 @@ def test_an_environment_that_cannot_be_copied_is_replayed() -> None:
             raise RuntimeError
 
     assert choose_restore(Env()).method == "replay"
+
+
+class Extended(Counter):
+    """Has a part that is no Python object; a copy of it could be the part itself."""
+
+    def __init__(self) -> None:
+        super().__init__(length=50)
+        self.parts = {"lock": threading.Lock()}
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        raise AssertionError("copied")
+
+
+def test_an_environment_with_foreign_parts_is_never_copied() -> None:
+    restore = choose_restore(Extended())
+    assert restore == ("replay", "Extended.parts is a builtins.dict")
+    assert snapshot.foreign_part(Opaque()) == ""
+
+
+def test_statistics_over_episodes_cannot_be_replayed() -> None:
+    restore = choose_restore(gym.wrappers.NormalizeObservation(Extended()))
+    assert restore.method == "none"
+    assert restore.reason.startswith("NormalizeObservation gathers statistics over episodes")
+
+
+def test_an_action_log_grows_and_begins_anew() -> None:
+    log = ActionLog((2,))
+    actions = np.arange(600.0, dtype=np.float32).reshape(300, 2)
+    for begin in range(0, 300, 50):
+        log.extend(actions[begin : begin + 50])
+    assert log.actions.dtype == np.float32
+    assert np.array_equal(log.actions, actions)
+    log.clear()
+    log.extend(actions[:1].astype(np.float64))
+    assert log.actions.tolist() == [[0.0, 1.0]]
+    assert log.actions.dtype == np.float64

@@ -333,6 +333,17 @@ def test_what_cannot_act_is_refused() -> None:
         VectorCollector([Counter], 3, frames_per_batch=1)  # type: ignore[arg-type]
 
 
+def test_act_that_reads_what_is_not_there_is_refused() -> None:
+    class Policy:
+        in_keys = ("pixels",)
+
+        def act(self, pixels: torch.Tensor) -> dict[str, torch.Tensor]:
+            raise AssertionError
+
+    with pytest.raises(ConfigError, match=r"reads \['pixels'\], which no environment gives"):
+        VectorCollector([Counter], Policy(), frames_per_batch=1).collect()
+
+
 def test_an_index_for_a_one_hot_policy_is_refused() -> None:
     collector = VectorCollector(
         [Counter], lambda o: np.zeros(1, int), frames_per_batch=1, categorical_actions=False

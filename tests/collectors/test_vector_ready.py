@@ -135,7 +135,7 @@ def test_a_replay_that_goes_astray_is_an_error() -> None:
     collector = build(10)
     collector.collect()
     state = collector.state_dict()
-    state["rollout"]["observations"][0] += 1
+    state["rollout"]["running"]["observations"][0] += 1
     with pytest.raises(StateMismatchError, match="do not lead to the saved observations"):
         build(10).load_state_dict(state)
 

@@ -10,7 +10,9 @@ from typing import Any
 import gymnasium as gym
 import pytest
 import torch
+from gymnasium.vector import SyncVectorEnv
 from gymnasium.wrappers import NormalizeObservation, NormalizeReward, RecordEpisodeStatistics
+from gymnasium.wrappers.vector import RecordEpisodeStatistics as VectorStatistics
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.data import Bounded
@@ -102,6 +104,29 @@ def test_a_state_taken_after_reset() -> None:
     assert (resumed.collect() == collector.collect()).all()
 
 
+def test_a_batch_that_fails_abandons_the_running_episodes() -> None:
+    def build() -> VectorCollector:
+        return VectorCollector([Opaque] * 2, policy, frames_per_batch=8, traj_ids=True)
+
+    def policy(observation: torch.Tensor) -> torch.Tensor:
+        if fails and observation[0, 1] == 2:
+            raise KeyboardInterrupt
+        return torch.zeros(2).long()
+
+    fails = True
+    collector = build()
+    with pytest.raises(KeyboardInterrupt):
+        collector.collect()
+    assert collector.frames == 0
+    fails = False
+    resumed = build()
+    resumed.load_state_dict(collector.state_dict())
+    batch = collector.collect()
+    assert batch["collector", "traj_ids"][:, 0].tolist() == [2, 3]
+    assert batch["next", "step_count"][0, :, 0].tolist() == [1, 2, 3, 4]
+    assert (resumed.collect() == batch).all()
+
+
 def test_random_frames_go_on() -> None:
     policy = TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"])
 
@@ -187,9 +212,40 @@ def test_a_replay_that_goes_astray_is_an_error() -> None:
     collector = VectorCollector([Opaque], frames_per_batch=6)
     collector.collect()
     state = collector.state_dict()
-    state["rollout"]["actions"]["0"][2] ^= 1
+    state["rollout"]["running"]["actions"]["0"][2] ^= 1
     with pytest.raises(StateMismatchError, match=r"Environment 0, .*does not lead to the saved"):
         VectorCollector([Opaque], frames_per_batch=6).load_state_dict(state)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"env": [Opaque] * 2},
+        {"env": [Counter] * 2},
+        {"env": "CartPole-v1", "num_envs": 2},
+        {"env": SyncVectorEnv([Counter] * 2)},
+        {"env": VectorStatistics(SyncVectorEnv([Counter] * 2))},
+    ],
+)
+@pytest.mark.parametrize("saved_exactly", [True, False])
+def test_new_episodes_where_restoring_is_not_asked_for(
+    source: dict[str, Any], saved_exactly: bool
+) -> None:
+    def build(exactly: bool) -> VectorCollector:
+        return VectorCollector(
+            frames_per_batch=6, traj_ids=True, restore_episodes=exactly, **source
+        )
+
+    collector = build(saved_exactly)
+    collector.collect()
+    state = collector.state_dict()
+    resumed = build(False)
+    assert {restore.method for restore in resumed.describe_restore()} == {"none"}
+    resumed.load_state_dict(state)
+    batch = resumed.collect()
+    assert batch["collector", "traj_ids"][:, 0].tolist() == [2, 3]
+    assert batch["next", "step_count"][:, 0, 0].tolist() == [1, 1]
+    assert resumed.frames == 12
 
 
 @pytest.mark.parametrize(

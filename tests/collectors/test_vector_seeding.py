@@ -134,6 +134,15 @@ def test_scalar_environments_stand_in_where_slots_depend_on_each_other(registere
     assert "scalar" in repr(collector)
 
 
+def test_a_single_environment_is_not_vectorised_unless_asked_for() -> None:
+    options: Any = {"num_envs": 1, "frames_per_batch": 100}
+    scalar = VectorCollector("CartPole-v1", **options)
+    vectorised = VectorCollector("CartPole-v1", vectorization_mode="vector_entry_point", **options)
+    assert "scalar" in repr(scalar)
+    assert "slots" in repr(vectorised)
+    assert (scalar.collect() == vectorised.collect()).all()
+
+
 def test_pickling_and_copying_go_on_with_the_same_data() -> None:
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=32)
     collector.collect()

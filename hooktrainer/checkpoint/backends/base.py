@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 
@@ -16,7 +16,7 @@ class TensorSpec(NamedTuple):
     """What must be known of a tensor to read it: its dtype and shape."""
 
     dtype: torch.dtype
-    shape: tuple[int, ...]
+    shape: Sequence[int]
 
     @property
     def nbytes(self) -> int:
@@ -26,23 +26,24 @@ class TensorSpec(NamedTuple):
     @classmethod
     def of(cls, tensor: torch.Tensor) -> TensorSpec:
         """Return the spec of a tensor."""
-        return cls(tensor.dtype, tuple(tensor.shape))
+        return cls(tensor.dtype, tensor.shape)
 
-    def to_json(self) -> list[Any]:
-        """Return the spec as JSON: ``["float32", [3, 4]]``."""
-        return [str(self.dtype).removeprefix("torch."), list(self.shape)]
+    def __str__(self) -> str:
+        """The spec as text, such as ``float32[3, 4]``."""
+        return f"{str(self.dtype)[6:]}{list(self.shape)}"
 
     @classmethod
-    def from_json(cls, node: list[Any]) -> TensorSpec:
-        """Return the spec that `to_json` wrote.
+    def parse(cls, text: str) -> TensorSpec:
+        """Return the spec that was made text.
 
         Raises:
             CheckpointError: If this version of torch has no such dtype.
         """
-        dtype = getattr(torch, node[0], None)
+        name, _, shape = text[:-1].partition("[")
+        dtype = getattr(torch, name, None)
         if not isinstance(dtype, torch.dtype):
-            raise CheckpointError(f"torch {torch.__version__} has no dtype {node[0]!r}.")
-        return cls(dtype, tuple(node[1]))
+            raise CheckpointError(f"torch {torch.__version__} has no dtype {name!r}.")
+        return cls(dtype, tuple(map(int, shape.split(",") if shape else ())))
 
 
 class Backend(Protocol):

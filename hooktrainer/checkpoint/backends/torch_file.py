@@ -25,7 +25,7 @@ class TorchBackend:
         self, directory: Path, tensors: Mapping[str, torch.Tensor], previous: Path | None
     ) -> Mapping[str, str]:
         """Write all tensors to one file; see `Backend.write`."""
-        content = {name: compact(tensor) for name, tensor in tensors.items()}
+        content = compact(tensors)
         size = sum(tensor.nbytes for tensor in content.values())
         with fs.NewFile(directory / FILE, size) as file:
             torch_save(content, file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
@@ -16,6 +17,22 @@ from .spaces import ActionFormat, Array, ObservationLayout
 # An environment that finished in this step, and the true final observation, leaf by leaf.
 Finished = tuple[int, list[Array]]
 EnvFactory = Callable[[], "gym.Env[Any, Any]"]
+
+
+@dataclass(frozen=True)
+class GroupOptions:
+    """What all groups are told.
+
+    Attributes:
+        seeds: The seeds of the group's episodes.
+        frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
+            with the episode.
+        restore_episodes: Whether running episodes have to be restored.
+    """
+
+    seeds: EpisodeSeeds
+    frame_skip: int = 1
+    restore_episodes: bool = True
 
 
 class EnvGroup(ABC):
@@ -83,7 +100,6 @@ class EnvGroup(ABC):
     def snapshots(self) -> list[str | None]:
         """The state of each environment whose method is ``state``; ``None`` for the others."""
 
-    @abstractmethod
     def restore(
         self,
         episodes: Sequence[int],
@@ -101,12 +117,27 @@ class EnvGroup(ABC):
             row: Its observation is the one saved. A replayed episode is held against it.
 
         Returns:
-            The environments that could not be restored. They have begun their next episode, and
+            The environments whose method is ``none``. They have begun their next episode, and
             its observation is in ``row``.
 
         Raises:
             StateMismatchError: If a replayed episode does not lead to the saved observation.
         """
+        if all(restore.method == "none" for restore in self.restores):
+            self.episodes = list(episodes)
+            self.reset(row)
+            return list(range(self.num_envs))
+        return self._restore(episodes, snapshots, actions, row)
+
+    @abstractmethod
+    def _restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """What `restore` does, for a group where it can be done for some environment."""
 
     @abstractmethod
     def close(self) -> None:

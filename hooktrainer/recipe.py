@@ -1,0 +1,194 @@
+"""What every recipe needs beside its algorithm: options, directory, loggers, checkpoints, resume.
+
+A recipe derives its options from `RunArgs`, makes a `Run` of them, gives the run's options to its
+`Trainer`, and lets the run train it::
+
+    def main(args: Args) -> None:
+        run = Run(args, "ppo_cartpole")
+        ...
+        trainer = Trainer(collector=..., **run.trainer_options)
+        ...
+        run.train(trainer)
+
+    if __name__ == "__main__":
+        launch(main)
+"""
+
+from __future__ import annotations
+
+import inspect
+import shutil
+import sys
+import typing
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tyro
+import yaml
+
+from .checkpoint import Best, CheckpointManager, Latest, find, list_checkpoints
+from .errors import CheckpointError, ConfigError, StateMismatchError
+from .hooks.run_recorder import RunRecorder
+from .loggers import get_logger
+from .loggers.hparams import to_plain, to_yaml
+from .run_dir import RunDir, find_runs
+from .trainer import Trainer
+
+# Options that say where and how long to run, not what: they may change when a run is resumed.
+_FREE = {"run_dir", "resume", "allow_change", "logger", "progress_bar", "total_frames", "keep_last"}
+
+
+@dataclass
+class RunArgs:
+    """Options that every recipe has."""
+
+    seed: int = 0
+    """seed of the networks, the environments and the exploration"""
+    run_dir: Path | None = None
+    """directory of the run; by default runs/<recipe>/<timestamp>_seed<seed>"""
+    resume: str | None = None
+    """go on from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
+    allow_change: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """an option that may differ from the run that is resumed; may be repeated"""
+    logger: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
+    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
+    log_interval: int = 5_000
+    """frames in a log window"""
+    save_interval: int = 5_000
+    """frames between two checkpoints"""
+    keep_last: int = 3
+    """how many of the latest checkpoints to keep, beside the best one"""
+    progress_bar: bool = True
+    """whether to show a progress bar"""
+
+
+class Run:
+    """One run of a recipe.
+
+    What is resumed is found and checked before anything is made.
+
+    Args:
+        args: The recipe's options.
+        experiment: Name of the recipe.
+
+    Attributes:
+        dir: The run's directory.
+
+    Raises:
+        ConfigError: If options differ from those of the run that is resumed.
+        CheckpointError: If there is nothing to resume.
+        FileExistsError: If the directory holds a run already.
+    """
+
+    def __init__(self, args: RunArgs, experiment: str) -> None:
+        self.args = args
+        place = _resolve(args, experiment)
+        if args.resume is not None and place is not None:
+            _check_unchanged(args, RunDir(place))
+        logger_types = args.logger or ("csv", "tensorboard")
+        self.dir = RunDir.create(
+            place, experiment=experiment, seed=args.seed, resume=args.resume is not None
+        )
+        best = Best(1, "eval/return")
+        self._checkpoints = CheckpointManager(
+            self.dir.checkpoints, keep=Latest(args.keep_last) | best, config=to_plain(args)
+        )
+        self._state: Any = None
+        if args.resume is not None:
+            listing = list_checkpoints(self.dir.checkpoints)
+            if listing.checkpoints or listing.damaged:
+                checkpoint, self._state = self._checkpoints.load(args.resume)
+                print(f"resumed from {checkpoint.path}")
+            else:
+                _forget_logs(self.dir)
+        self.trainer_options: dict[str, Any] = {
+            "logger": get_logger(logger_types, self.dir, experiment),
+            "log_interval": args.log_interval,
+            "save_trainer_interval": args.save_interval,
+            "checkpoints": self._checkpoints,
+            "progress_bar": args.progress_bar,
+            "seed": args.seed,
+        }
+
+    def train(self, trainer: Trainer) -> None:
+        """Record, resume and train."""
+        RunRecorder(self.dir, self.args).register(trainer)
+        if self._state is not None:
+            trainer.load_state_dict(self._state)
+        trainer.train()
+
+
+def launch(main: Callable[[Any], None]) -> None:
+    """Run a recipe from the command line: parse its options, and say mistakes in one line.
+
+    Args:
+        main: Takes the recipe's options, a dataclass named by its annotation.
+
+    Raises:
+        SystemExit: With code 2 if the options cannot work.
+    """
+    (parameter,) = inspect.signature(main).parameters
+    args_type = typing.get_type_hints(main)[parameter]
+    args = tyro.cli(args_type, description=inspect.getmodule(main).__doc__)
+    try:
+        main(args)
+    except (ConfigError, CheckpointError, StateMismatchError, FileExistsError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        for note in getattr(error, "__notes__", []):
+            print(f"  {note}", file=sys.stderr)
+        raise SystemExit(2) from None
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _resolve(args: RunArgs, experiment: str) -> Path | None:
+    """The directory of the run to make or to resume; ``None`` for a new one of the usual name."""
+    if args.resume is None:
+        return args.run_dir
+    if args.resume in ("latest", "best") or args.resume.isdecimal():
+        place = args.run_dir or _newest_run(experiment)
+        if not RunDir(place).holds_run:
+            raise CheckpointError(f"--resume {args.resume}: {place} holds no run.")
+        if args.resume != "latest":
+            find(args.resume, place)
+        return place
+    place = find(args.resume)[0].parent.parent
+    if args.run_dir is not None and args.run_dir.resolve() != place:
+        raise ConfigError(
+            f"--resume {args.resume} is a checkpoint of {place}, but --run-dir is {args.run_dir}; "
+            "leave out --run-dir."
+        )
+    return place
+
+
+def _newest_run(experiment: str) -> Path:
+    runs = find_runs("runs", experiment)
+    if not runs:
+        raise CheckpointError(
+            f"there is no run of {experiment} below runs/ to resume; name one with --run-dir."
+        )
+    return runs[-1].path
+
+
+def _check_unchanged(args: RunArgs, run: RunDir) -> None:
+    """Refuse options that differ from those of the run, unless each was allowed to."""
+    saved = run.read_config()
+    now = yaml.safe_load(to_yaml(to_plain(args)))
+    allowed = _FREE | {name.replace("-", "_") for name in args.allow_change}
+    changed = {k for k in saved.keys() | now.keys() if saved.get(k) != now.get(k)} - allowed
+    if saved and changed:
+        lines = [f"  {k}: {saved.get(k)!r} before, {now.get(k)!r} now" for k in sorted(changed)]
+        flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(changed))
+        raise ConfigError(
+            f"{run.path} was run with other options:\n" + "\n".join(lines) + "\n"
+            f"Give the old values, or accept the new ones: {flags}"
+        )
+
+
+def _forget_logs(run: RunDir) -> None:
+    """Delete the logs of a start that committed nothing; it is about to be repeated."""
+    run.metrics.unlink(missing_ok=True)
+    shutil.rmtree(run.logs, ignore_errors=True)

@@ -1,0 +1,80 @@
+"""When and where the state of a trainer is saved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .cadence import Every
+from .checkpoint import CheckpointManager, save_file
+from .progress import Progress
+
+
+class Saver:
+    """Saves states to a file, to a run's checkpoints, or both.
+
+    Args:
+        file: A file that every save replaces.
+        checkpoints: The manager of a run's checkpoints.
+        cadences: When to save; any of them.
+
+    Attributes:
+        saved_at: The number of batches at the last save; -1 before the first.
+    """
+
+    def __init__(
+        self,
+        file: str | Path | None,
+        checkpoints: CheckpointManager | None,
+        cadences: Sequence[Every],
+    ) -> None:
+        self.file = None if file is None else Path(file)
+        self.checkpoints = checkpoints
+        self.cadences = {
+            f"save_{number}" if number > 1 else "save": every.copy()
+            for number, every in enumerate(cadences, start=1)
+        }
+        self.saved_at = -1
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anywhere to save to."""
+        return self.file is not None or self.checkpoints is not None
+
+    def due(self, progress: Progress) -> bool:
+        """Whether a cadence is due; all of them are asked, so that each keeps its phase."""
+        due = [every.due(progress) for every in self.cadences.values()]
+        return any(due)
+
+    def save(self, state: dict[str, Any], progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Save ``state``; ``metrics`` are the latest values, by which the best is chosen."""
+        if self.file is not None:
+            save_file(self.file, state)
+        if self.checkpoints is not None:
+            self.checkpoints.save(
+                state,
+                frames=progress.frames,
+                optim_steps=progress.optim_steps,
+                metrics=metrics,
+            )
+        self.saved_at = progress.batches
+
+    def check(self) -> None:
+        """Raise what a save in the background failed with."""
+        if self.checkpoints is not None:
+            self.checkpoints.check()
+
+    def wait(self) -> None:
+        """Wait until the last save is on the disk."""
+        if self.checkpoints is not None:
+            self.checkpoints.wait()
+
+    def close(self) -> None:
+        """Wait for the last save and let go of the run's checkpoints."""
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The lock on the directory stays with this process.
+        return self.__dict__ | {"checkpoints": None}
