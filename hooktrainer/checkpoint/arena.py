@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 import torch
 import xxhash
@@ -12,6 +14,7 @@ from .backends.base import TensorSpec, byte_view, memory
 
 _ALIGNMENT = 64
 _BLOCK = 1 << 21
+_SPAN = 1 << 24
 
 
 class Arena:
@@ -25,7 +28,7 @@ class Arena:
     def __init__(self) -> None:
         self._specs: dict[str, TensorSpec] = {}
         self._copies: dict[str, torch.Tensor] = {}
-        self._hashes: dict[str, list[int]] = {}
+        self._hashes: dict[str, dict[int, int]] = {}
 
     def capture(self, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Copy tensors, from any device and of any strides.
@@ -38,11 +41,12 @@ class Arena:
         if list(specs.items()) != list(self._specs.items()):
             self._allocate(specs)
         small: list[str] = []
-        for name, tensor in tensors.items():
-            if tensor.nbytes > _BLOCK and tensor.device.type == "cpu" and tensor.is_contiguous():
-                self._copy_changes(name, tensor)
-            else:
-                small.append(name)
+        with ThreadPoolExecutor(_workers(), "checkpoint-copy") as pool:
+            for name, tensor in tensors.items():
+                if tensor.nbytes > _BLOCK and tensor.is_cpu and tensor.is_contiguous():
+                    self._copy_changes(pool, name, tensor)
+                else:
+                    small.append(name)
         if small:
             torch._foreach_copy_([self._copies[n] for n in small], [tensors[n] for n in small])
         return dict(self._copies)
@@ -64,14 +68,28 @@ class Arena:
                 self._copies[name] = torch.empty(spec.shape, dtype=spec.dtype)
         self._specs = specs
 
-    def _copy_changes(self, name: str, tensor: torch.Tensor) -> None:
+    def _copy_changes(self, pool: Executor, name: str, tensor: torch.Tensor) -> None:
         source, copy = byte_view(tensor), byte_view(self._copies[name])
-        data = memory(source)
-        before = self._hashes.get(name)
-        hashes = []
-        for i, start in enumerate(range(0, len(data), _BLOCK)):
-            block = slice(start, start + _BLOCK)
-            hashes.append(xxhash.xxh3_64_intdigest(data[block]))
-            if before is None or hashes[i] != before[i]:
-                copy[block].copy_(source[block])
-        self._hashes[name] = hashes
+        hashes = self._hashes.setdefault(name, {})
+        starts = range(0, tensor.nbytes, _SPAN)
+        for _ in pool.map(lambda start: _copy_span(source, copy, hashes, start), starts):
+            pass
+
+
+def _copy_span(
+    source: torch.Tensor, copy: torch.Tensor, hashes: dict[int, int], start: int
+) -> None:
+    """Copy the blocks of one span whose hash is not the known one."""
+    data = memory(source)
+    for begin in range(start, min(start + _SPAN, len(data)), _BLOCK):
+        block = slice(begin, begin + _BLOCK)
+        digest = xxhash.xxh3_64_intdigest(data[block])
+        if hashes.get(begin) != digest:
+            copy[block].copy_(source[block])
+            hashes[begin] = digest
+
+
+def _workers() -> int:
+    """Threads for copying: memory is faster than one core."""
+    available = getattr(os, "sched_getaffinity", None)
+    return min(4, len(available(0)) if available else os.cpu_count() or 1)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import secrets
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -22,13 +23,15 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 _BLOCK = 1 << 23
+_SEND_BYTES = 1 << 26
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
 class NewFile:
     """A new file, open for writing. It has what `torch.save` needs: ``write`` and ``flush``.
 
-    Nothing is buffered, and nothing is durable before `flush_to_disk`.
+    Nothing is buffered. What is written goes to the disk in the background while more is written,
+    but nothing is durable before `flush_to_disk`.
 
     Args:
         path: Where to create it; the name must be free.
@@ -39,14 +42,22 @@ class NewFile:
     def __init__(self, path: Path, size: int = 0) -> None:
         self.path = path
         self.written = 0
-        self.error: OSError | None = None
+        self.error: BaseException | None = None
+        self._hash = xxhash.xxh3_128()
         self._reserved = size
+        self._sent = 0
+        self._sender: threading.Thread | None = None
         self._fd = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o666)
         try:
             _reserve(self._fd, size)
         except BaseException:
             os.close(self._fd)
             raise
+
+    @property
+    def digest(self) -> str:
+        """The xxh3-128 hash of all that was written, in hexadecimal."""
+        return self._hash.hexdigest()
 
     def write(self, data: Buffer) -> int:
         """Write all of ``data``.
@@ -56,6 +67,7 @@ class NewFile:
                 one that does not say why.
         """
         view = memoryview(data).cast("B")
+        self._hash.update(view)
         done = 0
         try:
             while done < len(view):
@@ -65,20 +77,39 @@ class NewFile:
             self.error = error
             raise
         self.written += done
+        if self.written - self._sent > _SEND_BYTES:
+            self._send()
         return done
 
     def flush(self) -> None:
         """Do nothing: there is no buffer."""
 
+    def _send(self) -> None:
+        """Let the disk begin with what was written, unless it is still busy with some of it."""
+        if self._sender is None or not self._sender.is_alive():
+            self._sent = self.written
+            self._sender = threading.Thread(target=self._send_all, name="checkpoint-disk")
+            self._sender.start()
+
+    def _send_all(self) -> None:
+        try:
+            os.fsync(self._fd)
+        except BaseException as error:  # raised on closing: the kernel tells of it only once
+            self.error = error
+
     def __enter__(self) -> NewFile:
         return self
 
-    def __exit__(self, *_: Any) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: Any) -> None:
         try:
+            if self._sender is not None:
+                self._sender.join()
             if self._reserved > self.written:
                 os.ftruncate(self._fd, self.written)
         finally:
             os.close(self._fd)
+        if kind is None and self.error is not None:
+            raise self.error
 
 
 def _reserve(fd: int, size: int) -> None:

@@ -50,6 +50,12 @@ class VectorCollector:
     second instance with one sub-environment, and its state is copied. A vector environment that
     seeds itself is seeded once and cannot be restored.
 
+    A running episode is part of the state: as the environment's state where all of that is plain
+    Python and NumPy data, else as the actions that lead there from the episode's seed.
+    `describe_restore` says which, and a warning names at once those for which neither is known to
+    work. What outlasts episodes out of Python's sight, as the Box2D world of BipedalWalker does,
+    shows when a state is loaded: that is refused unless ``restore_episodes=False``.
+
     All counts are of transitions; with ``frame_skip`` each is that many frames of the environment.
 
     Args:
@@ -57,10 +63,11 @@ class VectorCollector:
             a list of factories, or a `gymnasium.vector.VectorEnv`.
         policy: What acts; ``None`` for random actions. Either an object with a method ``act``, the
             fastest way: it takes the observations as a tensor ``[num_envs, ...]`` (for a dict space
-            a dict of tensors; ``action_mask=`` too if it has such a parameter) and returns a dict
-            of tensors or arrays with ``"action"``; it must not keep or change what it takes. Or a
-            TensorDict module, exploration modules and recurrent networks included. Or any function
-            of the observations that returns the actions. It runs without gradients.
+            a dict of tensors; ``action_mask=`` too if it has such a parameter; one tensor for each
+            of its ``in_keys`` if it has these) and returns a dict of tensors or arrays with
+            ``"action"``; it must not keep or change what it takes. Or a TensorDict module,
+            exploration modules and recurrent networks included. Or any function of the observations
+            that returns the actions. It runs without gradients.
         num_envs: How many environments; with an id or one factory.
         frames_per_batch: Transitions of a batch, a multiple of the number of environments.
         total_frames: Transitions after which iteration ends, those of earlier runs included; -1 for

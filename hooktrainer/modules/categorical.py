@@ -52,7 +52,7 @@ class CategoricalPolicy(Policy):
         """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient."""
         log_probs = self.evaluate(*inputs).log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
-        return _at(log_probs, action), entropy
+        return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
 
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Categorical:
         """The categorical distribution, ``[*batch]``, with gradient."""
@@ -61,15 +61,15 @@ class CategoricalPolicy(Policy):
 
     def _decide(self, logits: torch.Tensor) -> dict[str, torch.Tensor]:
         if is_deterministic():
-            action = logits.argmax(-1)
+            action = logits.argmax(-1, keepdim=True)
         else:
             # A race of exponential clocks with rates exp(logits): each clock is the first to ring
             # with probability softmax(logits).
             clocks = torch.empty_like(logits).exponential_()
-            action = (logits - clocks.log_()).argmax(-1)
-        out = {"action": action}
+            action = (logits - clocks.log_()).argmax(-1, keepdim=True)
+        out = {"action": action.squeeze(-1)}
         if "action_log_prob" in self.out_keys:
-            out["action_log_prob"] = _at(logits.log_softmax(-1), action)
+            out["action_log_prob"] = logits.log_softmax(-1).gather(-1, action).squeeze(-1)
         if "logits" in self.out_keys:
             out["logits"] = logits
         return out
@@ -83,6 +83,3 @@ class CategoricalPolicy(Policy):
         # The least finite number, not minus infinity, whose entropy would be NaN.
         return logits.masked_fill(~inputs[-1], torch.finfo(logits.dtype).min)
 
-
-def _at(log_probs: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)

@@ -19,6 +19,12 @@ from hooktrainer.checkpoint import CheckpointManager, Latest, fs, list_checkpoin
 from hooktrainer.checkpoint.diff import differences
 from hooktrainer.errors import CheckpointError
 
+
+@pytest.fixture(autouse=True)
+def small_files_are_sent_early(monkeypatch):
+    monkeypatch.setattr(fs, "_SEND_BYTES", 10_000)
+
+
 BACKENDS = ["torch", "native"]  # torchsnapshot writes by itself; it is killed for real below
 FROZEN = torch.arange(5000.0)
 

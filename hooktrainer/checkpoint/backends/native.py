@@ -91,7 +91,6 @@ class NativeBackend:
         linked = {place.pack for place in known.values()}
         pack = f"{pack_number:06d}.pack"
         sizes = {name: tensor.nbytes for name, tensor in tensors.items()}
-        digest = xxhash.xxh3_128()
         rows = []
         with fs.NewFile(directory / pack, 0 if known else sum(sizes.values())) as file:
             for data in _contents(tensors, layout(sizes, self.chunk_bytes)):
@@ -99,14 +98,13 @@ class NativeBackend:
                 if name not in known:
                     known[name] = Place(pack, file.written, len(data))
                     file.write(data)
-                    digest.update(data)
                 rows.append((name, known[name]))
         used = {place.pack for _, place in rows}
         for unused in {pack, *linked} - used:
             fs.remove_tree(directory / unused)
         index = {"chunk_bytes": self.chunk_bytes, "chunks": [[n, *place] for n, place in rows]}
         fs.write_file(directory / _INDEX, json.dumps(index).encode())
-        return {pack: digest.hexdigest()} if pack in used else {}
+        return {pack: file.digest} if pack in used else {}
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""

@@ -29,7 +29,7 @@ class TorchBackend:
         size = sum(tensor.nbytes for tensor in content.values())
         with fs.NewFile(directory / FILE, size) as file:
             torch_save(content, file)
-        return {}
+        return {FILE: file.digest}
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
