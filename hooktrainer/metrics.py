@@ -36,8 +36,8 @@ class Samples:
 class Metrics:
     """The metrics of the current log window.
 
-    Tensors stay tensors on their device until the window is closed, so logging never waits for an
-    accelerator. Memory is bounded by the number of metrics, not by the length of the run.
+    What is on an accelerator stays there until the window is closed, so logging never waits for it.
+    Memory is bounded by the number of metrics, not by the length of the run.
 
     Attributes:
         reported: The last reported value of every metric of the run.
@@ -48,7 +48,7 @@ class Metrics:
         self.reported: dict[str, float] = {}
         self.pbar_names: dict[str, None] = {}
         self._series: dict[str, _Series] = {}
-        self._loss_names: dict[str, str] = {}
+        self._losses: dict[str, _Series] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add one value to each of several metrics.
@@ -75,13 +75,14 @@ class Metrics:
         ``loss_<x>`` becomes ``loss/<x>``; everything else becomes ``train/<key>``.
         """
         for key, value in losses.items():
-            series = self._series.get(self._loss_names.get(key, ""))
+            series = self._losses.get(key)
             if series is None:
-                series = self._new_loss(key)
-            # Without a history it may be a buffer, or the output of a CUDA graph, that the next
-            # step overwrites.
-            value = value.detach().clone() if value.grad_fn is None else value.detach()
-            series.add(value if value.ndim == 0 else value.float().mean())
+                series = self._losses[key] = self._new_loss(key)
+            if value.ndim:
+                value = value.float().mean()
+            # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
+            # accelerator it stays there, as a copy: a CUDA graph overwrites its outputs.
+            series.add(value.item() if value.is_cpu else value.detach().clone())
 
     def latest(self, name: str) -> float | None:
         """The value logged last under ``name``; ``None`` if there was none yet."""
@@ -118,6 +119,7 @@ class Metrics:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._series = {n: _Series.from_state_dict(s) for n, s in state_dict["series"].items()}
+        self._losses = {}
         self.reported = dict(state_dict["reported"])
         self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
 
@@ -151,7 +153,6 @@ class Metrics:
             raise TypeError(f"loss key {key!r} is not a string.")
         group, short = ("loss", key[5:]) if key.startswith("loss_") else ("train", key)
         name = "loss/loss" if key == "loss" else f"{group}/{short}"
-        self._loss_names[key] = name
         return self._series.setdefault(name, _Series())
 
 

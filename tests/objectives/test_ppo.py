@@ -137,7 +137,7 @@ def test_the_shape_of_the_batch_does_not_matter():
 
 def test_without_diagnostics_only_losses_are_returned():
     actor, critic = make_actor("categorical"), ValueNetwork(mlp(4, 1))
-    loss = ClipPPOLoss(actor, critic, clip_value=0.2, diagnostics=False)
+    loss = ClipPPOLoss(actor, critic, clip_value=0.2, diagnostics=0)
     losses = loss(make_batch(actor))
     assert (
         set(losses.keys())
@@ -145,6 +145,15 @@ def test_without_diagnostics_only_losses_are_returned():
         == {"loss_objective", "loss_critic", "loss_entropy"}
     )
     assert set(loss.in_keys) == set(make_batch(actor).keys())
+
+
+def test_diagnostics_come_at_every_nth_call_also_after_a_resume():
+    actor = make_actor("categorical")
+    batch, loss = make_batch(actor), ClipPPOLoss(actor, diagnostics=3)
+    assert ["ESS" in loss(batch) for _ in range(5)] == [True, False, False, True, False]
+    resumed = ClipPPOLoss(actor, diagnostics=3)
+    resumed.load_state_dict(loss.state_dict())
+    assert ["ESS" in resumed(batch) for _ in range(2)] == [False, True]
 
 
 def test_coefficients_are_annealed_by_assignment_and_saved():
