@@ -60,6 +60,17 @@ class Saver:
             )
         self.saved_at = progress.batches
 
+    def save_aside(self, state: dict[str, Any]) -> None:
+        """Save a state that was left in the middle of a batch, for a look at what went wrong.
+
+        It goes to ``exception.pt`` beside the checkpoints or the file, never in their place: a run
+        resumed from it would not be the run that was never interrupted.
+        """
+        if self.checkpoints is not None:
+            save_file(self.checkpoints.directory.parent / "exception.pt", state)
+        elif self.file is not None:
+            save_file(self.file.with_name("exception.pt"), state)
+
     def check(self) -> None:
         """Raise what a save in the background failed with."""
         if self.checkpoints is not None:

@@ -476,8 +476,13 @@ class Trainer:
             logger.flush()
 
     def _fail(self, error: BaseException) -> None:
-        """Tell the hooks and close everything; failures of that become notes on ``error``."""
+        """Save aside, tell the hooks, close everything; failures of that become notes."""
         self.control.end(error)
+        if isinstance(error, Exception):
+            calls = (
+                [lambda: self._saver.save_aside(self.state_dict())] if self._saver.active else []
+            )
+            call_all("saving exception.pt", calls, beside=error)
         calls = [
             functools.partial(hook.on_exception, self, error)
             for hook in self.registry.hooks()

@@ -58,6 +58,9 @@ class Args(RunArgs):
     max_grad_norm: float = 0.5
     """bound of the gradient's norm"""
 
+    compile: bool = False
+    """whether to compile the loss: slower for seconds, faster for a long run"""
+
     eval_interval: int = 2_500
     """frames between two evaluations"""
     eval_episodes: int = 100
@@ -82,6 +85,8 @@ def main(args: Args) -> None:
         loss_critic_type="l2",
         normalize_advantage=True,
     )
+    if args.compile:
+        loss_module.compile()
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=args.lr, eps=1e-5, fused=True)
     frames_per_batch = args.num_envs * args.steps_per_batch
     num_batches = -(-args.total_frames // frames_per_batch)

@@ -423,3 +423,13 @@ def test_a_collector_without_state_is_left_alone():
     other = make_trainer(collector=Stateless())
     other.load_state_dict(one.state_dict())
     assert other.collected_frames == 20
+
+
+def test_an_exception_saves_the_state_aside_and_leaves_the_last_save_alone(tmp_path):
+    file = tmp_path / "state.pt"
+    trainer = toy(save_trainer_file=file, save_trainer_interval=10)
+    trainer.register_op("post_optim", lambda: 1 / 0 if trainer.collected_frames == 40 else None)
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    assert toy().load_from_file(file).collected_frames < 40
+    assert toy().load_from_file(tmp_path / "exception.pt").collected_frames == 40

@@ -17,6 +17,7 @@ from .optimizer import OptimizerHook
 from .replay_buffer import ReplayBufferTrainer
 from .reward_normalizer import RewardNormalizer
 from .run_recorder import RunRecorder
+from .save_on_best import SaveOnBest
 from .select_keys import SelectKeys
 from .target_net_updater import TargetNetUpdaterHook
 from .update_weights import UpdateWeights
@@ -40,6 +41,7 @@ __all__ = [
     "ReplayBufferTrainer",
     "RewardNormalizer",
     "RunRecorder",
+    "SaveOnBest",
     "SelectKeys",
     "TargetNetUpdaterHook",
     "UTDRHook",

@@ -82,4 +82,3 @@ class CategoricalPolicy(Policy):
         logits = super()._parameters_from(network, *inputs[:-1])
         # The least finite number, not minus infinity, whose entropy would be NaN.
         return logits.masked_fill(~inputs[-1], torch.finfo(logits.dtype).min)
-

@@ -63,10 +63,11 @@ class DiagonalGaussianPolicy(Policy):
 
     def _decide(self, loc: torch.Tensor) -> dict[str, torch.Tensor]:
         noise = torch.zeros_like(loc) if is_deterministic() else torch.randn_like(loc)
-        scale = self.log_std.exp()
+        log_std = self.log_std.detach()
+        scale = log_std.exp()
         out = {"action": torch.addcmul(loc, scale, noise)}
         if "action_log_prob" in self.out_keys:
-            out["action_log_prob"] = _normal_log_prob(noise, self.log_std)
+            out["action_log_prob"] = _normal_log_prob(noise, log_std)
         if "loc" in self.out_keys:
             out["loc"] = loc
         if "scale" in self.out_keys:

@@ -26,7 +26,8 @@ class Inference:
     float rounding.
 
     Args:
-        network: Any module that maps one tensor to one tensor.
+        network: Any module that maps one tensor to one tensor. Its layers, and whether they have
+            forward hooks, are looked at once, here.
     """
 
     def __init__(self, network: nn.Module) -> None:
@@ -44,7 +45,7 @@ class Inference:
         return bool(self._layers)
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """Return the network's output. Call it under `torch.no_grad`.
+        """Return the network's output, without gradient.
 
         Args:
             x: Shape ``[*batch, in_features]``.
@@ -53,7 +54,7 @@ class Inference:
             Shape ``[*batch, out_features]``.
         """
         if not self._layers or not x.is_cpu or x.shape[:-1].numel() > self._max_rows:
-            return self._network(x)
+            return self._call_network(x)
         addresses = [
             parameter.data_ptr()
             for layer in self._layers
@@ -63,16 +64,23 @@ class Inference:
         if addresses != self._addresses:  # the first call, or parameters in new memory
             self._bind(addresses)
         if x.dtype is not self._dtype or not self._steps:
-            return self._network(x)  # which knows what to do about it
+            return self._call_network(x)  # which knows what to do about it
         array = x.numpy()
         for step in self._steps:
             array = step(array)
         return torch.from_numpy(array)
 
+    @torch.no_grad()
+    def _call_network(self, x: torch.Tensor) -> torch.Tensor:
+        return self._network(x)
+
     def _bind(self, addresses: list[int]) -> None:
         self._addresses = addresses
         self._dtype = next(self._layers[0].parameters()).dtype
-        if self._dtype is torch.bfloat16:  # which NumPy does not have
+        if self._dtype not in (
+            torch.float32,
+            torch.float64,
+        ):  # slow in NumPy, or unknown
             self._layers = []
         self._steps = [_step(layer) for layer in self._layers]
 
@@ -84,11 +92,9 @@ def _supported_layers(network: nn.Module) -> list[nn.Module]:
     """The network's layers if NumPy can stand in for every one of them, exactly; else none."""
     layers = list(_flatten(network))
     hooked = any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
-    supported = (
-        type(next(iter(layers), None))
-        is nn.Linear  # activations work in place, so never on the input
-        and all(type(layer) in (nn.Linear, nn.Tanh, nn.ReLU) for layer in layers)
-    )
+    kinds = [type(layer) for layer in layers]
+    # Activations work in place, so the first layer must not be one.
+    supported = kinds[:1] == [nn.Linear] and {nn.Linear, nn.Tanh, nn.ReLU}.issuperset(kinds)
     return layers if supported and not hooked else []
 
 

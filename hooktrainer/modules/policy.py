@@ -67,7 +67,6 @@ class Policy(TensorDictModuleBase, ABC):
             tensordict.set(key, value)
         return tensordict
 
-    @torch.no_grad()
     def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """Return ``out_keys`` for some observations, without gradient, as fast as possible.
 

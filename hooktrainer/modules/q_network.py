@@ -47,13 +47,12 @@ class QNetwork(TensorDictModuleBase):
         """The value of every action, ``[*batch, actions]``, with gradient."""
         return self.network(observation)
 
-    @torch.no_grad()
     def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
         """The greedy action, ``[*batch]``, as fast as possible."""
         return {"action": self.infer(observation).argmax(-1)}
 
     def infer(self, observation: torch.Tensor) -> torch.Tensor:
-        """The value of every action, fast on small batches; call it under `torch.no_grad`."""
+        """The value of every action, without gradient, as fast as possible."""
         return self._infer(observation)
 
 
@@ -109,7 +108,6 @@ class EpsilonGreedy(TensorDictModuleBase):
         action = self.act(tensordict.get(self.in_keys[0]))["action"]
         return tensordict.set("action", action)
 
-    @torch.no_grad()
     def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
         """The action ``[*batch]``, as fast as possible."""
         action_value = self.q_network.infer(observation)

@@ -52,7 +52,6 @@ class ValueNetwork(TensorDictModuleBase):
         """
         return self.network(_join(inputs))
 
-    @torch.no_grad()
     def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The value of shape ``[*batch, 1]``, without gradient, as fast as possible."""
         return self._infer(_join(inputs))

@@ -14,6 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..errors import ConfigError
+from ..modules import QNetwork, ValueNetwork
 
 Distance: TypeAlias = Callable[..., torch.Tensor]
 
@@ -162,7 +163,7 @@ def evaluate(
 ) -> torch.Tensor:
     """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
 
-    Modules of `hooktrainer.modules` are called with tensors, others with a TensorDict.
+    The networks of `hooktrainer.modules` are called with tensors, others with a TensorDict.
 
     Args:
         network: A TensorDict module.
@@ -170,9 +171,8 @@ def evaluate(
         out_key: The entry that is wanted.
         fast: Whether a result without gradient, equal to rounding, will do.
     """
-    name = "infer" if fast else "evaluate"
-    if hasattr(network, name):
-        return getattr(network, name)(*inputs)
+    if isinstance(network, (ValueNetwork, QNetwork)):
+        return network.infer(*inputs) if fast else network.evaluate(*inputs)
     return network(as_tensordict(network.in_keys, inputs)).get(out_key)
 
 

@@ -17,8 +17,8 @@ from .targets import target_copy
 class DQNLoss(Loss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
-    Reads the network's input, now and under ``"next"``, ``"action"`` (an index, ``[*batch]``),
-    ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``"priority_weight"``
+    Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
+    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``"priority_weight"``
     of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
     writes ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
 
@@ -98,8 +98,10 @@ class DQNLoss(Loss):
     def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
         keys = self.tensor_keys
         action_value = self._action_value(self.value_network, entries)
-        action = entries[keys.action].unsqueeze(-1)
-        value = action_value.gather(-1, action).reshape(-1)
+        action = entries[keys.action]
+        if action.shape == action_value.shape:  # one-hot
+            action = action.to(torch.uint8).argmax(-1)
+        value = action_value.gather(-1, action.unsqueeze(-1)).reshape(-1)
         with torch.no_grad():
             target = self._target(entries)
             td_error = (value - target).square()

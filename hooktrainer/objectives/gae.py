@@ -55,7 +55,9 @@ def generalized_advantage_estimate(
             "state_value {}, next_state_value {}, reward {}, done {} and terminated {} must have "
             "one shape.".format(*shapes)
         )
-    delta = reward + gamma * next_state_value * ~terminated - state_value
+    # Not a product: the value of a terminal observation may be anything, NaN included.
+    bootstrap = torch.where(terminated, 0.0, next_state_value)
+    delta = reward + gamma * bootstrap - state_value
     discount = (~done).to(delta.dtype) * (gamma * lmbda)
     advantage = _discounted_suffix_sums(delta, discount, time_dim)
     return advantage, advantage + state_value

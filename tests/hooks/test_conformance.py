@@ -97,6 +97,7 @@ FACTORIES: dict[str, Callable[[Trainer], TrainerHookBase]] = {
     "BatchSubSampler": lambda t: hooktrainer.BatchSubSampler(4, sub_traj_len=2),
     "ClearCudaCache": lambda t: hooktrainer.ClearCudaCache(2),
     "CountFramesLog": lambda t: hooktrainer.CountFramesLog(1),
+    "SaveOnBest": lambda t: hooktrainer.SaveOnBest("loss/loss"),
     "EarlyStopping": lambda t: hooktrainer.EarlyStopping(monitor="loss/loss", wait_for=0),
     "Evaluate": evaluate,
     "LRSchedulerHook": scheduler,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tensordict import TensorDict
+from tensordict.nn import TensorDictModule
 from torch import nn
 from torchrl.objectives import DQNLoss as TorchRLLoss
 from torchrl.objectives import HardUpdate as TorchRLUpdate
@@ -91,6 +92,18 @@ def test_by_hand():
     losses = DQNLoss(QNetwork(nn.Identity()), gamma=0.5)(batch)
     assert losses["loss"].item() == 2.5
     assert batch["td_error"].tolist() == [[4.0], [1.0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.float32])
+def test_one_hot_actions_are_understood(dtype):
+    batch = batch_by_hand()
+    batch["action"] = nn.functional.one_hot(batch["action"], 2).to(dtype)
+    assert DQNLoss(QNetwork(nn.Identity()), gamma=0.5)(batch)["loss"].item() == 2.5
+
+
+def test_any_tensordict_module_can_value_actions():
+    network = TensorDictModule(nn.Identity(), ["observation"], ["action_value"])
+    assert DQNLoss(network, gamma=0.5)(batch_by_hand())["loss"].item() == 2.5
 
 
 def test_importance_weights_scale_the_gradient_of_each_transition():

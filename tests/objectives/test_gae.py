@@ -79,6 +79,14 @@ def test_every_pattern_of_ends_of_a_short_rollout():
     torch.testing.assert_close(ours, recursion(0.9, 0.8, *inputs))
 
 
+def test_the_value_of_a_terminal_observation_does_not_matter():
+    value, reward, done = column(1.0, 2.0), column(1.0, 1.0), column(False, True)
+    advantage, _ = generalized_advantage_estimate(
+        0.5, 0.5, value, column(2.0, float("nan")), reward, done
+    )
+    assert advantage.squeeze(-1).tolist() == [0.75, -1.0]
+
+
 def test_termination_defaults_to_done_and_time_may_be_any_dimension():
     values = [torch.randn(7, 3) for _ in range(3)]
     done = torch.rand(7, 3) < 0.3
