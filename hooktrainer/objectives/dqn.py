@@ -18,9 +18,9 @@ class DQNLoss(Loss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
     Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
-    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``"priority_weight"``
-    of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
-    writes ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
+    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there,
+    ``"priority_weight"`` of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns.
+    Returns ``loss``, and writes ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.

@@ -18,7 +18,7 @@ def _no_grad():
         yield
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (7,), (2, 3)])
+@pytest.mark.parametrize("batch", [(), (0,), (1,), (2, 3), (5000,)])
 @pytest.mark.parametrize("activation", [nn.Tanh, nn.ReLU])
 def test_agrees_with_the_network(batch, activation):
     network = mlp(4, 3, (16, 8), activation)
