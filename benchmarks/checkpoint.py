@@ -3,7 +3,7 @@
     .bench-venv/bin/python benchmarks/checkpoint.py             # 1 GiB; 20 000 tensors
     .bench-venv/bin/python benchmarks/checkpoint.py --quick     # a short check that all of it runs
 
-Every row saves the same tensors to the same disk, in rounds, each round from another row on, and
+Every row saves the same tensors to the same disk, in rounds, each in another order, and
 everything is shown as a ratio to the raw write and flush of the same bytes in the same run: disks
 are noisy. What a library does not flush itself is flushed for it, and timed, before its checkpoint
 counts as durable. Rows of libraries that are not installed are left out.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import random
 import shutil
 import statistics
 import tempfile
@@ -330,11 +331,10 @@ def measure(way: Way, path: Path, tensors: Tensors, *, load: bool) -> dict[str, 
 
 
 def rounds_of(ways: dict[str, Way], rounds: int) -> Iterator[tuple[int, str, Way]]:
-    """Yield each row in each round, each round from another row on. Round 0 is a warm-up."""
-    names = list(ways)
+    """Yield each row once a round, in a new order, as one may slow the next. Round 0 warms up."""
+    shuffled = random.Random(0)
     for round_ in range(rounds + 1):
-        for i in range(len(names)):
-            name = names[(i + round_) % len(names)]
+        for name in shuffled.sample(list(ways), len(ways)):
             yield round_, name, ways[name]
 
 

@@ -172,15 +172,14 @@ class Dispatcher:
 class TransformDispatcher(Dispatcher):
     """Passes a TensorDict through the hooks, each receiving what the one before returned."""
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, value: Any, *args: Any) -> Any:
         """Return the last hook's result; ``None`` if a hook ended the inner loop."""
-        value, *rest = args
         none_ends = self.point.none_ends
         calls = self._next_calls()
         call = None
         try:
             for call in calls:
-                out = call(value, *rest)
+                out = call(value, *args)
                 if out is None:
                     if none_ends:
                         return None

@@ -18,9 +18,6 @@ class Saver:
         file: A file that every save replaces.
         checkpoints: The manager of a run's checkpoints.
         cadences: When to save; any of them.
-
-    Attributes:
-        saved_at: The number of batches at the last save; -1 before the first.
     """
 
     def __init__(
@@ -35,7 +32,6 @@ class Saver:
             f"save_{number}" if number > 1 else "save": every.copy()
             for number, every in enumerate(cadences, start=1)
         }
-        self.saved_at = -1
 
     @property
     def active(self) -> bool:
@@ -58,7 +54,6 @@ class Saver:
                 optim_steps=progress.optim_steps,
                 metrics=metrics,
             )
-        self.saved_at = progress.batches
 
     def save_aside(self, state: dict[str, Any]) -> None:
         """Save a state that was left in the middle of a batch, for a look at what went wrong.

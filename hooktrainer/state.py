@@ -43,6 +43,19 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
     return {"format": 1, "components": state, "rng": rng_state()}
 
 
+def open_window_state(trainer: Trainer) -> dict[str, Any]:
+    """A copy of the state that the end of a run changes: metrics, loggers, random generators."""
+    parts = components(trainer)
+    names = [name for name in parts if name == "metrics" or _is_logger(name)]
+    state = {name: parts[name].state_dict() for name in names}
+    return copy.deepcopy({"components": state, "rng": rng_state()})
+
+
+def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
+    """``state`` with what `open_window_state` returned before the end of the run."""
+    return {**state, "components": state["components"] | before["components"], "rng": before["rng"]}
+
+
 class Resume:
     """What is left to do of a resume when training starts.
 

@@ -29,7 +29,13 @@ from .progress_bar import ProgressBar
 from .registry import HookHandle, Registry
 from .saving import Saver
 from .signals import GracefulSignals
-from .state import Resume, load_trainer_state, trainer_state
+from .state import (
+    Resume,
+    load_trainer_state,
+    open_window_state,
+    trainer_state,
+    with_open_window,
+)
 from .timing import Timing
 
 _END = object()
@@ -355,21 +361,22 @@ class Trainer:
         self._saver.file = None if file is None else Path(file)
 
     def save_trainer(self, force_save: bool = False) -> None:
-        """Save the state, if that is due, requested or forced and there is somewhere to save to.
+        """Save the state, if that is due or forced and there is somewhere to save to.
 
         Args:
-            force_save: Whether to save in any case.
+            force_save: Whether to save even if no save is due.
 
         Raises:
             CheckpointError: If the state holds what cannot be saved, or an earlier save failed in
                 the background.
         """
-        self._saver.check()
-        requested = self.control.take_save_request()
-        due = self._saver.due(self.progress)
-        if self._saver.active and (due or requested or force_save):
+        if self._saver.due(self.progress) or force_save:
+            self._save(self.state_dict)
+
+    def _save(self, state: Callable[[], dict[str, Any]]) -> None:
+        if self._saver.active:
             with self.timing.phase("checkpoint"):
-                self._saver.save(self.state_dict(), self.progress, self.metrics.all_latest())
+                self._saver.save(state(), self.progress, self.metrics.all_latest())
 
     def load_from_file(self, file: str | Path, strict: bool = True) -> Trainer:
         """Restore what `save_trainer` wrote; see `load_state_dict`."""
@@ -452,8 +459,12 @@ class Trainer:
             self._write_window()
         if self._bar is not None:
             self._bar.update()
-        self.save_trainer()
-        return self.control.stop_reason is None and self.collected_frames < self.total_frames
+        requested, due = self.control.take_save_request(), self._saver.due(self.progress)
+        going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
+        if going_on and (requested or due):
+            self.save_trainer(force_save=True)
+        self._saver.check()
+        return going_on
 
     def _write_window(self) -> None:
         with self.timing.phase("log"):
@@ -465,15 +476,25 @@ class Trainer:
                 logger.log_scalars(window, self.collected_frames)
 
     def _finish(self) -> None:
-        # Saved with the log window still open: whoever resumes goes on as if the run had not ended.
-        if self._saver.saved_at != self.progress.batches:
-            self.save_trainer(force_save=True)
-        self._saver.wait()
+        """End the hooks, write the last window and save.
+
+        The state is saved with the log window still open, so that whoever resumes goes on as if
+        the run had not ended. A run that may be resumed is saved first; one that is complete, and
+        so will never write its last window again, only when everything is written.
+        """
+        complete = self.collected_frames >= self.total_frames
+        before = open_window_state(self) if complete else {}
+        if not complete:
+            self._save(self.state_dict)
+            self._saver.wait()
         self.control.end()
         self.registry.call_all("on_train_end", self)
         self._write_window()
         for logger in self.loggers:
             logger.flush()
+        if complete:
+            self._save(lambda: with_open_window(self.state_dict(), before))
+            self._saver.wait()
 
     def _fail(self, error: BaseException) -> None:
         """Save aside, tell the hooks, close everything; failures of that become notes."""

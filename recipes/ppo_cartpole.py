@@ -84,6 +84,7 @@ def main(args: Args) -> None:
         critic_coeff=args.critic_coeff,
         loss_critic_type="l2",
         normalize_advantage=True,
+        diagnostics=4,  # entropy, clip fraction and so on at every fourth step
     )
     if args.compile:
         loss_module.compile()

@@ -1,4 +1,4 @@
-"""Files that survive a crash: every call that writes or deletes what must is in this module.
+"""Files that survive a crash: all writing, renaming and deleting of checkpoints is done here.
 
 The content of a file is durable only after ``fsync`` of the file, and its name only after ``fsync``
 of its directory. Tests replace ``os`` in this module to fail, or to lose power, at each of its

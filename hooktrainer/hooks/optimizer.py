@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from tensordict import TensorDictBase
@@ -29,8 +29,9 @@ class OptimizerHook(TrainerHookBase):
         loss_components: Keys of the losses to minimize; ``None`` for all that begin with
             ``"loss"``. With several hooks over disjoint components each one's gradients reach
             only its own parameters.
-        error_if_nonfinite: Whether a gradient that is NaN or infinite is an error, raised before
-            the step. On an accelerator this waits for the gradient.
+        error_if_nonfinite: Whether a gradient whose norm is NaN or infinite is an error, raised
+            before the step. On an accelerator this waits for the gradient.
+        grad_norm: Whether the norm is computed where clipping does not need it.
 
     Raises:
         ConfigError: If ``loss_components`` is empty or a string.
@@ -42,6 +43,7 @@ class OptimizerHook(TrainerHookBase):
         loss_components: Sequence[str] | None = None,
         *,
         error_if_nonfinite: bool = True,
+        grad_norm: bool = True,
     ) -> None:
         if loss_components is not None and (
             isinstance(loss_components, str) or not loss_components
@@ -53,6 +55,7 @@ class OptimizerHook(TrainerHookBase):
         self.optimizer = optimizer
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
+        self.grad_norm = grad_norm
         self._norm_key = "grad_norm"
         self._retain_graph = False
 
@@ -105,16 +108,21 @@ class OptimizerHook(TrainerHookBase):
     ) -> TensorDictBase:
         """Clip the gradients, take the step and set the gradients to zero."""
         norm = self._clip(clip_grad_norm, clip_norm)
-        if self.error_if_nonfinite and not math.isfinite(norm.item()):
-            self.optimizer.zero_grad()
-            raise NonFiniteError(
-                f"the gradient of {self.loss_components or 'the loss'} has the norm {norm.item()}; "
-                "the parameters are as they were before this step. Lower the learning rate, or "
-                "look for a square root, logarithm or division near 0 in the loss."
-            )
+        if norm is not None:
+            if self.error_if_nonfinite and not math.isfinite(norm.item()):
+                self._refuse(norm)
+            losses.set(self._norm_key, norm)
         self.optimizer.step()
         self.optimizer.zero_grad()
-        return losses.set(self._norm_key, norm)
+        return losses
+
+    def _refuse(self, norm: torch.Tensor) -> NoReturn:
+        self.optimizer.zero_grad()
+        raise NonFiniteError(
+            f"the gradient of {self.loss_components or 'the loss'} has the norm {norm.item()}; "
+            "the parameters are as they were before this step. Lower the learning rate, or look "
+            "for a square root, logarithm or division near 0 in the loss."
+        )
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:
         if self.loss_components is None:
@@ -132,11 +140,13 @@ class OptimizerHook(TrainerHookBase):
             total = total + part
         return total
 
-    def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor:
+    def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
         parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
             return nn.utils.clip_grad_norm_(parameters, clip_norm)
-        norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
+        norm = None
+        if self.grad_norm:
+            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
         if clip_norm is not None:
             nn.utils.clip_grad_value_(parameters, clip_norm)
         return norm

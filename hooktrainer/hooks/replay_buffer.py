@@ -62,7 +62,8 @@ class ReplayBufferTrainer(TrainerHookBase):
             batch = _flatten(batch)
         elif self.max_dims is not None:
             batch = pad(batch, _padding(batch.batch_size, self.max_dims))
-        batch = batch.cpu()
+        if batch.device is None or batch.device.type != "cpu":
+            batch = batch.cpu()
         if self.memmap:
             batch = batch.memmap()
         self.replay_buffer.extend(batch)
