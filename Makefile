@@ -8,12 +8,12 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test lint docs bench clean
+.PHONY: help setup train test test-faults lint docs bench bench-checkpoint clean
 
 help:  ## show this list
 	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 12
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' $(firstword $(MAKEFILE_LIST)) | expand -t 20
 
 setup: $(VENV)/.dev $(VENV)/.docs  ## make .venv with all that train, test, lint and docs need
 
@@ -22,6 +22,9 @@ train: $(VENV)/.train  ## train PPO on CartPole until it is solved; ARGS=--help 
 
 test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
 	$(VENV)/bin/python -m pytest $(ARGS)
+
+test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
+	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/checkpoint $(ARGS)
 
 lint: $(VENV)/.dev  ## check style, format and types
 	$(VENV)/bin/ruff check .
@@ -33,6 +36,9 @@ docs: $(VENV)/.docs  ## build the documentation into site/
 
 bench: .bench-venv/.ready  ## measure hooktrainer and its peers side by side; ARGS=--quick tries it
 	.bench-venv/bin/python benchmarks/run.py $(ARGS)
+
+bench-checkpoint: .bench-venv/.ready  ## measure checkpoints beside the disk's own limit and other libraries
+	.bench-venv/bin/python benchmarks/checkpoint.py $(ARGS)
 
 clean:  ## remove what make made; runs and measured results stay
 	rm -rf $(VENV) .bench-venv site build dist .mypy_cache .pytest_cache .ruff_cache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ class Args(Run):
     """compile the loss"""
 
 
-def settings(args: Args) -> dict[str, float]:
+def settings(args: Args) -> dict[str, Any]:
     """Return the recipe's options, or the shared ones under the same names."""
     if args.settings == "recipe":
         return vars(recipe("ppo_cartpole").Args())

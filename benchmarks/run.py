@@ -59,7 +59,7 @@ class Args:
 def command(case: Case, benchmark: Benchmark, args: Args, round_: int, log_dir: str) -> list[str]:
     """Return the command line of one row in one round."""
     line = [sys.executable, "-W", "ignore", str(HERE / case.script), *case.options]
-    if case.script == "cleanrl.py":
+    if case.script == "cleanrl.py" and args.cleanrl is not None:
         line += ["--path", str(args.cleanrl.resolve())]
     if args.quick:
         line += benchmark.quick
@@ -123,6 +123,8 @@ def main(args: Args) -> int:
         args.core = max(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else -1
     failed = 0
     for name in args.only or BENCHMARKS:
+        if not any(args.rows in case.name for case in BENCHMARKS[name].cases):
+            continue
         results = run_benchmark(BENCHMARKS[name], args, console)
         print_tables(results, console)
         failed += any(row.startswith(("hooktrainer", "loop")) for row in results.missing)

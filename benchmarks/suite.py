@@ -327,7 +327,7 @@ SOLVE_SAC = Benchmark(
     name="solve-sac",
     title="Pendulum-v1 solved by SAC: mean return of 100 evaluation episodes ≥ -200",
     cases=(
-        Case("hooktrainer, its recipe", "hooktrainer_sac.py", solve(20_000)),
+        Case("hooktrainer, rl-zoo", "hooktrainer_sac.py", solve(20_000)),
         Case("hand-written, rl-zoo", "handwritten_sac.py", solve(20_000)),
         Case(
             "TorchRL, SACTrainer, 100 frames and steps at a time",
@@ -338,7 +338,7 @@ SOLVE_SAC = Benchmark(
         Case("CleanRL, sac_continuous_action.py", "cleanrl.py", solve(20_000, "--algorithm=sac")),
     ),
     measures=EVALUATION,
-    compared=("hooktrainer, its recipe",),
+    compared=("hooktrainer, rl-zoo",),
     seeds=True,
     quick=("--frames=600",),
     drawn=False,
