@@ -368,6 +368,8 @@ def stalling(root: Path, args: Args, tensors: Tensors) -> Results:
 
     ways = make_ways(root, args.rows)
     for round_, name, way in rounds_of(ways, args.rounds):
+        for tensor in tensors.values():
+            tensor.add_(1)
         alone = loop()
         start = time.perf_counter()
         way.save(root / f"stall-{round_}", tensors)

@@ -13,6 +13,7 @@ from torch import nn
 
 from hooktrainer import (
     LogEpisodes,
+    OptimizerHook,
     ReplayBufferTrainer,
     TargetNetUpdaterHook,
     Trainer,
@@ -54,16 +55,18 @@ def main(args: Args) -> None:
         total_frames=args.frames,
         optim_steps_per_batch=args.frames_per_batch,
         loss_module=loss_module,
-        optimizer=torch.optim.Adam(loss_module.parameters(), lr=2.5e-4, fused=True),
         logger=make_logger(args),
         log_interval=100,
         progress_bar=False,
         seed=args.seed,
     )
     LogEpisodes().register(trainer)
-    ReplayBufferTrainer(
-        ReplayBuffer(10_000, batch_size=128, keys=loss_module.in_keys), flatten_tensordicts=True
+    OptimizerHook(
+        torch.optim.Adam(loss_module.parameters(), lr=2.5e-4, fused=True), grad_norm=False
     ).register(trainer)
+    ReplayBufferTrainer(ReplayBuffer(10_000, batch_size=128, keys=loss_module.in_keys)).register(
+        trainer
+    )
     updater = HardUpdate(loss_module, value_network_update_interval=500)
     TargetNetUpdaterHook(updater).register(trainer)
     trainer.register_op("post_steps", lambda: policy.step(args.frames_per_batch))

@@ -13,6 +13,7 @@ from torch import nn
 
 from hooktrainer import (
     LogEpisodes,
+    OptimizerHook,
     ReplayBufferTrainer,
     TargetNetUpdaterHook,
     Trainer,
@@ -53,16 +54,17 @@ def main(args: Args) -> None:
         total_frames=args.frames,
         optim_steps_per_batch=args.frames_per_batch,
         loss_module=loss_module,
-        optimizer=torch.optim.Adam(loss_module.parameters(), lr=1e-3, fused=True),
         logger=make_logger(args),
         log_interval=100,
         progress_bar=False,
         seed=args.seed,
     )
     LogEpisodes().register(trainer)
+    OptimizerHook(
+        torch.optim.Adam(loss_module.parameters(), lr=1e-3, fused=True), grad_norm=False
+    ).register(trainer)
     ReplayBufferTrainer(
-        ReplayBuffer(args.frames, batch_size=256, keys=loss_module.in_keys),
-        flatten_tensordicts=True,
+        ReplayBuffer(args.frames, batch_size=256, keys=loss_module.in_keys)
     ).register(trainer)
     TargetNetUpdaterHook(SoftUpdate(loss_module, tau=0.005)).register(trainer)
 

@@ -106,7 +106,7 @@ class RunDir:
                 seconds=0.0,
                 metrics={},
             )
-        run.update(command=_command(), versions=library_versions(), **git_state())
+        run.update(**_invocation(), versions=library_versions(), **git_state())
         return run
 
     @property
@@ -327,8 +327,21 @@ def _make_new(parent: Path, seed: int | None) -> Path:
             return path
 
 
-def _command() -> str:
-    return shlex.join([Path(sys.executable).name, *sys.argv])
+def _invocation() -> dict[str, Any]:
+    """What was run, for people (`command`) and for running it again (the rest).
+
+    `script` is `None` where there is none, as in a notebook; `module` is what followed `-m`, or
+    `None`.
+    """
+    script = Path(sys.argv[0] or ".").absolute()
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return {
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "script": str(script) if script.is_file() else None,
+        "module": None if spec is None else spec.name,
+        "argv": sys.argv[1:],
+        "cwd": str(Path.cwd()),
+    }
 
 
 def _now() -> str:

@@ -40,9 +40,9 @@ class LogEpisodes(TrainerHookBase):
                 "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
                 "VectorCollector, or add torchrl's RewardSum to the environment."
             )
-        returns = returns[done]
-        if not len(returns):
+        if not done.any():
             return None
+        returns = returns[done]
         self.episodes += len(returns)
         metrics: dict[str, Any] = {
             f"{self.group}/return": Samples(returns),

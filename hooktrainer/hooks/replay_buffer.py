@@ -62,7 +62,7 @@ class ReplayBufferTrainer(TrainerHookBase):
             batch = _flatten(batch)
         elif self.max_dims is not None:
             batch = pad(batch, _padding(batch.batch_size, self.max_dims))
-        if batch.device is None or batch.device.type != "cpu":
+        if not all(value.is_cpu for value in batch.values(True, True)):
             batch = batch.cpu()
         if self.memmap:
             batch = batch.memmap()

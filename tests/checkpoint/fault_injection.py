@@ -82,10 +82,16 @@ class VolatileDisk(FaultyOS):
 
     The content of a file survives as of its last ``fsync``, and the names in a directory as of the
     directory's last ``fsync``.
+
+    Args:
+        root: The directory that is the disk.
+        fail_at: The number of the call at which the power is lost.
+        hasty: Whether deleted names are gone at once, which may be long before a rename is flushed.
     """
 
-    def __init__(self, root: Path, fail_at: int = 0) -> None:
+    def __init__(self, root: Path, fail_at: int = 0, hasty: bool = False) -> None:
         super().__init__(fail_at)
+        self._hasty = hasty
         self._births: dict[int, int] = {}  # inode numbers are used again
         self._contents: dict[tuple[int, int], bytes] = {}
         self._names: dict[tuple[int, int], dict[str, tuple[tuple[int, int], bool]]] = {}
@@ -110,6 +116,9 @@ class VolatileDisk(FaultyOS):
         if name == "mkdir" or (name == "open" and args[1] & os.O_CREAT):
             inode = os.stat(args[0]).st_ino
             self._births[inode] = self._births.get(inode, 0) + 1
+        elif name in ("unlink", "rmdir") and self._hasty:
+            path = Path(args[0])
+            self._names.get(self._identity(path.parent.stat()), {}).pop(path.name, None)
         elif name == "fsync":
             status = os.fstat(args[0])
             path = Path(f"/proc/self/fd/{args[0]}")

@@ -74,29 +74,30 @@ def check(directory, at_least, backend):
         assert manager.load()[0].manifest.frames == 99
 
 
-def points(backend, every):
-    """The numbers of the calls to fail: all of them, or one in so many."""
+def points(backend):
+    """The numbers of the calls to fail: all of them, or some 25."""
     with scratch() as root:
         counter = FaultyOS()
         assert run(root / "run", counter, backend) == [1, 2, 3, 4]
-    return range(1, counter.count + 1, 1 if FULL else every)
+    return range(1, counter.count + 1, 1 if FULL else counter.count // 25)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_crash_at_any_call_to_the_file_system(backend):
-    for fail_at in points(backend, 4):
+    for fail_at in points(backend):
         with scratch() as root:
             returned = run(root / "run", FaultyOS(fail_at), backend)
             (root / "run").mkdir(exist_ok=True)
             check(root / "run", len(returned), backend)
 
 
+@pytest.mark.parametrize("hasty", [False, True])
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_a_power_loss_at_any_call_to_the_file_system(backend):
-    for fail_at in points(backend, 4):
+def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty):
+    for fail_at in points(backend):
         with scratch() as root:
             (root / "disk").mkdir()
-            disk = VolatileDisk(root / "disk", fail_at)
+            disk = VolatileDisk(root / "disk", fail_at, hasty)
             returned = run(root / "disk" / "run", disk, backend)
             disk.after_power_loss(root / "later")
             (root / "later" / "run").mkdir(exist_ok=True)
@@ -105,7 +106,7 @@ def test_a_power_loss_at_any_call_to_the_file_system(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_error_at_any_call_to_the_file_system(backend):
-    for fail_at in points(backend, 5):
+    for fail_at in points(backend):
         with scratch() as root:
             error = OSError(errno.EIO, os.strerror(errno.EIO))
             run(root / "run", FaultyOS(fail_at, error), backend, on_failure="continue", saves=5)

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from fault_injection import Crash, VolatileDisk, scratch
 
 from hooktrainer.checkpoint import fs, load_file, save_file
 from hooktrainer.errors import CheckpointError
@@ -42,6 +43,29 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
         save_file(path, {"x": object()})
     assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
     assert load_file(path)["x"].tolist() == [1, 1, 1]
+
+
+def test_a_save_that_returned_survives_a_power_loss_at_any_time():
+    tree, fail_at, done = {"x": torch.rand(300)}, 0, False
+    while not done:
+        fail_at += 1
+        with scratch() as root, pytest.MonkeyPatch.context() as patch:
+            (root / "disk").mkdir()
+            disk = VolatileDisk(root / "disk", fail_at)
+            patch.setattr(fs, "os", disk)
+            saved = []
+            try:
+                for value in (1.0, 2.0, 3.0):
+                    save_file(root / "disk" / "state.pt", {**tree, "value": value})
+                    saved.append(value)
+            except Crash:
+                pass
+            disk.after_power_loss(root / "later")
+            if saved:
+                back = load_file(root / "later" / "state.pt")
+                assert back["value"] >= saved[-1]
+                assert torch.equal(back["x"], tree["x"])
+            done = len(saved) == 3
 
 
 class Planted:

@@ -1,0 +1,275 @@
+"""`hooktrainer ckpt list|show|verify|diff`: looking at checkpoints."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from tyro.extras import SubcommandApp
+
+from . import output
+from .arguments import CheckpointSpec, Repeated, RunPath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ..checkpoint import Checkpoint
+
+app = SubcommandApp()
+app.__doc__ = "Look at the checkpoints of a run, check them, thin them out, go back to one."
+
+
+@app.command(name="list")
+def list_(run: RunPath, /, *, json: bool = False) -> int:
+    """List the checkpoints of a run.
+
+    Damaged ones are listed with what is wrong with their manifest; `ckpt verify` reads all files.
+    What was set aside (a damaged one at a resume, a later one at a rollback) is listed last: it can
+    be given by its path.
+
+    Args:
+        run: directory of the run
+        json: print JSON: a list with one object per checkpoint
+    """
+    from ..checkpoint import list_checkpoints
+    from .places import checkpoints_of, recorded_best
+
+    directory = checkpoints_of(run)
+    listing = list_checkpoints(directory)
+    best = recorded_best(listing.checkpoints)
+    ranked = best.ranked(listing.checkpoints) if best else []
+    entries = [_entry(checkpoint) for checkpoint in listing.checkpoints]
+    for entry in entries:
+        entry["latest"] = entry["path"] == listing.checkpoints[-1].path
+        entry["best"] = bool(ranked) and entry["path"] == ranked[0].path
+    entries += [
+        {"state": "damaged", "path": path, "reason": reason}
+        for path, reason in listing.damaged.items()
+    ]
+    entries += [{"state": "set aside", "path": path} for path in _set_aside(directory)]
+    if json:
+        output.print_json(entries)
+    elif entries:
+        _print_list(entries, None if best is None else best.metric)
+        print(
+            f"{output.plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
+            f"{output.size(_disk_usage(listing.checkpoints))} on the disk"
+        )
+    else:
+        print(f"{run} has no checkpoint yet.")
+    return 0
+
+
+@app.command
+def show(checkpoint: CheckpointSpec, /, *, json: bool = False) -> int:
+    """Show what a checkpoint holds: counters, metrics, configuration, and the size of each part.
+
+    Args:
+        checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
+        json: print JSON: the manifest, and the parts
+    """
+    from .places import open_checkpoint
+
+    opened = open_checkpoint(checkpoint)
+    parts = _parts(opened)
+    manifest = opened.manifest
+    if json:
+        output.print_json({**_entry(opened), **dataclasses.asdict(manifest), "parts": parts})
+        return 0
+    commit = f"{manifest.git_commit}{' and changes' if manifest.git_dirty else ''}"
+    facts: dict[str, Any] = {
+        "path": opened.path,
+        "saved": output.when(manifest.time),
+        "frames": f"{manifest.frames:,}",
+        "optimizer steps": f"{manifest.optim_steps:,}",
+        "back end": manifest.backend,
+        "files": f"{len(manifest.files) + 1}, {output.size(manifest.nbytes)}",
+        "versions": ", ".join(f"{name} {v}" for name, v in manifest.versions.items() if v),
+        "commit": commit if manifest.git_commit else "none",
+    }
+    output.print_table(("checkpoint", opened.path.name), facts.items())
+    if manifest.metrics:
+        rows = [(name, output.number(value)) for name, value in manifest.metrics.items()]
+        output.print_table(("metric", "latest value"), rows, right=["latest value"])
+    if manifest.config:
+        output.print_table(("option", "value"), manifest.config.items())
+    output.print_table(
+        ("part", "tensors", "bytes"),
+        [(name, part["tensors"], output.size(part["bytes"])) for name, part in parts.items()],
+        right=["tensors", "bytes"],
+    )
+    return 0
+
+
+@app.command
+def verify(run: RunPath, /, *, json: bool = False) -> int:
+    """Read every file of every checkpoint of a run, and compare it with what was written.
+
+    Names each damaged file; the exit code is 1 then. `--resume latest` takes the newest intact
+    checkpoint by itself.
+
+    Args:
+        run: directory of the run
+        json: print JSON: a list with one object per checkpoint
+    """
+    from ..checkpoint import list_checkpoints
+    from .places import checkpoints_of
+
+    directory = checkpoints_of(run)
+    listing = list_checkpoints(directory)
+    found: list[tuple[Path, str | None]] = list(listing.damaged.items())
+    for checkpoint in listing.checkpoints:
+        try:
+            found.append((checkpoint.path, _damage(checkpoint)))
+        except FileNotFoundError:  # deleted meanwhile, by the run it belongs to
+            continue
+    found.sort(key=lambda result: result[0])
+    damaged = sum(damage is not None for _, damage in found)
+    if json:
+        output.print_json(
+            [{"path": path, "intact": damage is None, "damage": damage} for path, damage in found]
+        )
+        return 1 if damaged else 0
+    output.print_table(
+        ("checkpoint", "verdict"), [(path.name, damage or "intact") for path, damage in found]
+    )
+    print(f"{damaged or 'none'} of {output.plural(len(found), 'checkpoint')} damaged")
+    return 1 if damaged else 0
+
+
+@app.command
+def diff(
+    left: CheckpointSpec,
+    right: CheckpointSpec,
+    /,
+    *,
+    ignore: Repeated = (),
+    ignore_clock: bool = False,
+    limit: int = 20,
+    json: bool = False,
+) -> int:
+    """Compare the states in two checkpoints, bit for bit.
+
+    Prints every place where they differ, with both values; the exit code is 1 then.
+
+    Example: hooktrainer ckpt diff runs/a@10240 runs/b@10240 --ignore-clock
+
+    Args:
+        left: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
+        right: the other one
+        ignore: leave out what matches this pattern, such as 'components/collector*'; may be
+            repeated
+        ignore_clock: leave out what measures time, such as the metrics time/*
+        limit: how many differences to print; 0 for all
+        json: print JSON: a list of all differences
+    """
+    from ..checkpoint.diff import differences
+    from .compare import is_ignored, without_clock
+    from .places import open_checkpoint
+
+    states = [open_checkpoint(spec).load() for spec in (left, right)]
+    if ignore_clock:
+        states = [without_clock(state, other) for state, other in zip(states, states[::-1])]
+    found = [d for d in differences(*states) if not is_ignored(d.path, ignore)]
+    if json:
+        output.print_json([dataclasses.asdict(difference) for difference in found])
+    elif found:
+        shown = found[: limit or None]
+        rows = [(difference.path, difference.left, difference.right) for difference in shown]
+        output.print_table(("path", left, right), rows)
+        more = len(found) - len(shown)
+        print(output.plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
+    else:
+        print("identical")
+    return 1 if found else 0
+
+
+def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
+    manifest = checkpoint.manifest
+    return {
+        "state": "committed",
+        "path": checkpoint.path,
+        "frames": manifest.frames,
+        "optim_steps": manifest.optim_steps,
+        "time": manifest.time,
+        "backend": manifest.backend,
+        "bytes": manifest.nbytes,
+        "metrics": manifest.metrics,
+    }
+
+
+def _set_aside(directory: Path) -> list[Path]:
+    if not directory.is_dir():
+        return []
+    return sorted(p for p in directory.iterdir() if p.name.startswith(("aside-", "damaged-")))
+
+
+def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
+    rows = []
+    for entry in entries:
+        name = entry["path"].name
+        if entry["state"] != "committed":
+            note = f"damaged: {entry['reason']}" if "reason" in entry else "set aside"
+            rows.append((name, "", "", "", "", "", *([""] if metric else []), note))
+            continue
+        value = entry["metrics"].get(metric)
+        rows.append(
+            (
+                name,
+                f"{entry['frames']:,}",
+                f"{entry['optim_steps']:,}",
+                output.when(entry["time"]),
+                entry["backend"],
+                output.size(entry["bytes"]),
+                *(["" if value is None else output.number(value)] if metric else []),
+                ", ".join(note for note in ("latest", "best") if entry[note]),
+            )
+        )
+    columns = ["checkpoint", "frames", "optimizer steps", "saved", "back end", "size"]
+    columns += [metric] if metric else []
+    output.print_table(
+        [*columns, "note"], rows, right=["frames", "optimizer steps", "size", metric or ""]
+    )
+
+
+def _disk_usage(checkpoints: list[Checkpoint]) -> int:
+    """Bytes of all files; those that checkpoints share count once."""
+    seen = {}
+    for checkpoint in checkpoints:
+        for name in checkpoint.manifest.files:
+            stat = (checkpoint.path / name).stat()
+            seen[stat.st_dev, stat.st_ino] = stat.st_size
+    return sum(seen.values())
+
+
+def _damage(checkpoint: Checkpoint) -> str | None:
+    from ..checkpoint import lock
+    from ..checkpoint.manifest import FILE, damages
+
+    with lock.reading(checkpoint.path / FILE):  # not deleted meanwhile
+        return "; ".join(damages(checkpoint.path, checkpoint.manifest)) or None
+
+
+def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
+    """Number and bytes of the tensors of each component; only ``state.json`` is read."""
+    from json import loads
+
+    from ..checkpoint.backends import TensorSpec
+    from ..checkpoint.stored import STATE
+    from ..errors import DamagedCheckpointError
+
+    try:
+        state = loads((checkpoint.path / STATE).read_bytes())
+        skeleton = state["skeleton"]
+        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
+    except (OSError, ValueError, KeyError) as error:
+        raise DamagedCheckpointError(f"{checkpoint.path} is damaged: {STATE}: {error}") from None
+    names = [name for name in skeleton if name != "components"]
+    prefixes = {name: name for name in names} | {
+        name: f"components/{name}" for name in skeleton.get("components", {})
+    }
+    parts = {}
+    for name, prefix in prefixes.items():
+        own = [s for path, s in specs.items() if path == prefix or path.startswith(f"{prefix}/")]
+        parts[name] = {"tensors": len(own), "bytes": sum(spec.nbytes for spec in own)}
+    return parts

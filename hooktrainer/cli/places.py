@@ -1,0 +1,40 @@
+"""Finding what RUN and CHECKPOINT on a command line stand for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..checkpoint import Best, Checkpoint, find
+from ..checkpoint.find import checkpoint_directory
+from ..checkpoint.stored import NAME
+from ..run_dir import RunDir
+
+
+def checkpoints_of(run: Path) -> Path:
+    """Return where a run keeps its checkpoints.
+
+    Raises:
+        FileNotFoundError: If there is no such run.
+    """
+    if not run.is_dir():
+        raise FileNotFoundError(f"there is no run {run}.")
+    if not RunDir(run).holds_run and not any(NAME.fullmatch(path.name) for path in run.iterdir()):
+        raise FileNotFoundError(f"{run} holds no run: no run.json, no checkpoints.")
+    return checkpoint_directory(run)
+
+
+def open_checkpoint(spec: str) -> Checkpoint:
+    """Return the checkpoint that a word on the command line names.
+
+    Raises:
+        CheckpointError: If there is none, or its manifest is damaged.
+    """
+    return Checkpoint.open(find(spec)[0])
+
+
+def recorded_best(checkpoints: list[Checkpoint]) -> Best | None:
+    """Return what the run itself counts as its best checkpoint, if it does."""
+    for checkpoint in reversed(checkpoints):
+        if (best := checkpoint.manifest.best) is not None:
+            return Best(1, best["metric"], "min" if best["mode"] == "min" else "max")
+    return None
