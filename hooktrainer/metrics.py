@@ -69,6 +69,13 @@ class Metrics:
             names = shown if isinstance(shown, (list, tuple)) else values
             self.pbar_names.update((name, None) for name in names if name != "log_pbar")
 
+    def add(self, name: str, value: float) -> None:
+        """Add one number to a metric; the short way for code that runs at every optimizer step."""
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = _Series()
+        series.add(value)
+
     def log_losses(self, losses: TensorDictBase) -> None:
         """Add the entries of a loss TensorDict, one optimizer step's worth.
 

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import tyro
+from tyro.conf import Positional, UseAppendAction
 
-RunPath = Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")]
+
+def shown_as(metavar: str | None = None) -> Any:
+    """How an argument looks in help: by what its value is, without a hint at its default."""
+    return tyro.conf.arg(metavar=metavar, help_behavior_hint="")
+
+
+RunPath = Annotated[Path, Positional, shown_as("RUN")]
 """The directory of a run."""
 
-CheckpointSpec = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN[@WHICH]")]
+CheckpointSpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
 """A checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
 
-Repeated = tyro.conf.UseAppendAction[tuple[str, ...]]
-"""An option that may be given several times."""
+ScriptPath = Annotated[Path, Positional, shown_as("SCRIPT")]
+"""A training script."""
 
-ScriptArgs = Annotated[
-    tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="[-- ARGS ...]")
-]
+ScriptArgs = Annotated[tuple[str, ...], Positional, shown_as("[-- ARGS ...]")]
 """What follows ``--``: arguments of a script."""
+
+Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, shown_as()]
+"""Off unless given."""
+
+Patterns = Annotated[UseAppendAction[tuple[str, ...]], shown_as("PATTERN")]
+"""An option that may be given several times."""

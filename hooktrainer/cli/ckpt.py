@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from tyro.extras import SubcommandApp
-
 from . import output
-from .arguments import CheckpointSpec, Repeated, RunPath
+from .arguments import CheckpointSpec, Flag, Patterns, RunPath
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from ..checkpoint import Checkpoint
 
-app = SubcommandApp()
-app.__doc__ = "Look at the checkpoints of a run, check them, thin them out, go back to one."
 
-
-@app.command(name="list")
-def list_(run: RunPath, /, *, json: bool = False) -> int:
+def list_(run: RunPath, /, *, json: Flag = False) -> int:
     """List the checkpoints of a run.
 
     Damaged ones are listed with what is wrong with their manifest; `ckpt verify` reads all files.
@@ -60,8 +55,7 @@ def list_(run: RunPath, /, *, json: bool = False) -> int:
     return 0
 
 
-@app.command
-def show(checkpoint: CheckpointSpec, /, *, json: bool = False) -> int:
+def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
     """Show what a checkpoint holds: counters, metrics, configuration, and the size of each part.
 
     Args:
@@ -101,8 +95,7 @@ def show(checkpoint: CheckpointSpec, /, *, json: bool = False) -> int:
     return 0
 
 
-@app.command
-def verify(run: RunPath, /, *, json: bool = False) -> int:
+def verify(run: RunPath, /, *, json: Flag = False) -> int:
     """Read every file of every checkpoint of a run, and compare it with what was written.
 
     Names each damaged file; the exit code is 1 then. `--resume latest` takes the newest intact
@@ -137,16 +130,15 @@ def verify(run: RunPath, /, *, json: bool = False) -> int:
     return 1 if damaged else 0
 
 
-@app.command
 def diff(
     left: CheckpointSpec,
     right: CheckpointSpec,
     /,
     *,
-    ignore: Repeated = (),
-    ignore_clock: bool = False,
+    ignore: Patterns = (),
+    ignore_clock: Flag = False,
     limit: int = 20,
-    json: bool = False,
+    json: Flag = False,
 ) -> int:
     """Compare the states in two checkpoints, bit for bit.
 
@@ -157,8 +149,7 @@ def diff(
     Args:
         left: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
         right: the other one
-        ignore: leave out what matches this pattern, such as 'components/collector*'; may be
-            repeated
+        ignore: leave out paths like this, such as 'components/collector*'; may be repeated
         ignore_clock: leave out what measures time, such as the metrics time/*
         limit: how many differences to print; 0 for all
         json: print JSON: a list of all differences
@@ -169,7 +160,7 @@ def diff(
 
     states = [open_checkpoint(spec).load() for spec in (left, right)]
     if ignore_clock:
-        states = [without_clock(state, other) for state, other in zip(states, states[::-1])]
+        states = list(without_clock(*states))
     found = [d for d in differences(*states) if not is_ignored(d.path, ignore)]
     if json:
         output.print_json([dataclasses.asdict(difference) for difference in found])
@@ -237,8 +228,9 @@ def _disk_usage(checkpoints: list[Checkpoint]) -> int:
     seen = {}
     for checkpoint in checkpoints:
         for name in checkpoint.manifest.files:
-            stat = (checkpoint.path / name).stat()
-            seen[stat.st_dev, stat.st_ino] = stat.st_size
+            with suppress(OSError):  # deleted meanwhile, or damaged
+                stat = (checkpoint.path / name).stat()
+                seen[stat.st_dev, stat.st_ino] = stat.st_size
     return sum(seen.values())
 
 
@@ -251,7 +243,7 @@ def _damage(checkpoint: Checkpoint) -> str | None:
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
-    """Number and bytes of the tensors of each component; only ``state.json`` is read."""
+    """Number and bytes of the tensors of each part; only ``state.json`` is read."""
     from json import loads
 
     from ..checkpoint.backends import TensorSpec
@@ -260,16 +252,14 @@ def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
 
     try:
         state = loads((checkpoint.path / STATE).read_bytes())
-        skeleton = state["skeleton"]
+        skeleton = dict(state["skeleton"])
         specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedCheckpointError(f"{checkpoint.path} is damaged: {STATE}: {error}") from None
-    names = [name for name in skeleton if name != "components"]
-    prefixes = {name: name for name in names} | {
-        name: f"components/{name}" for name in skeleton.get("components", {})
-    }
+    paths = {f"components/{name}": name for name in skeleton.pop("components", {})}
+    paths |= {name: name for name in skeleton if name != "format"}
     parts = {}
-    for name, prefix in prefixes.items():
-        own = [s for path, s in specs.items() if path == prefix or path.startswith(f"{prefix}/")]
+    for path, name in paths.items():
+        own = [spec for key, spec in specs.items() if f"{key}/".startswith(f"{path}/")]
         parts[name] = {"tensors": len(own), "bytes": sum(spec.nbytes for spec in own)}
     return parts

@@ -57,14 +57,10 @@ def print_json(value: Any) -> None:
 
 def size(nbytes: int) -> str:
     """A number of bytes for people, such as ``12.3 MB``; a kB has 1,000 bytes."""
-    number = float(nbytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if number < 999.95:
-            break
-        number /= 1000
-    else:
-        unit = "TB"
-    return f"{number:.0f} {unit}" if unit == "B" else f"{number:.1f} {unit}"
+    if nbytes < 1000:
+        return f"{nbytes} B"
+    power = 1 if nbytes < 999_950 else 2 if nbytes < 999_950_000 else 3
+    return f"{nbytes / 1000**power:,.1f} {' kMG'[power]}B"
 
 
 def when(seconds: float) -> str:

@@ -13,6 +13,7 @@ from torch import nn
 from ..checks import check_optimizer, parameters_of
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..hook import TrainerHookBase
+from ..metrics import Metrics
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -56,6 +57,7 @@ class OptimizerHook(TrainerHookBase):
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
+        self._metrics: Metrics | None = None
         self._norm_key = "grad_norm"
         self._retain_graph = False
 
@@ -75,29 +77,25 @@ class OptimizerHook(TrainerHookBase):
             index: Index of the step in its epoch; not used.
 
         Returns:
-            ``losses`` with the gradient's norm added.
+            ``losses``; if the hook has no trainer, with the gradient's norm added.
 
         Raises:
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
-        self._backward(losses)
+        if self.loss_components is None:
+            self._total(losses).backward()  # type: ignore[no-untyped-call]
+        else:
+            self.backward(losses)
         return self.step(losses, clip_grad_norm, clip_norm)
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
         """Compute the gradients of this optimizer's parameters, and no others."""
         self.optimizer.zero_grad()  # a step that was skipped after its backward left some behind
-        self._backward(losses)
-
-    def _backward(self, losses: TensorDictBase) -> None:
-        loss = self._total(losses)
-        if self.loss_components is None:
-            loss.backward()  # type: ignore[no-untyped-call]
-        else:
-            loss.backward(  # type: ignore[no-untyped-call]
-                inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
-                retain_graph=self._retain_graph,
-            )
+        self._total(losses).backward(  # type: ignore[no-untyped-call]
+            inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
+            retain_graph=self._retain_graph,
+        )
 
     def step(
         self,
@@ -109,12 +107,20 @@ class OptimizerHook(TrainerHookBase):
         """Clip the gradients, take the step and set the gradients to zero."""
         norm = self._clip(clip_grad_norm, clip_norm)
         if norm is not None:
-            if self.error_if_nonfinite and not math.isfinite(norm.item()):
-                self._refuse(norm)
-            losses.set(self._norm_key, norm)
+            self._check_and_log(norm, losses)
         self.optimizer.step()
         self.optimizer.zero_grad()
         return losses
+
+    def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
+        if self._metrics is None:
+            losses.set(self._norm_key, norm)
+        elif norm.is_cpu:  # where reading waits for nothing
+            self._metrics.add(f"train/{self._norm_key}", norm.item())
+        else:
+            self._metrics.log({f"train/{self._norm_key}": norm})
+        if self.error_if_nonfinite and not math.isfinite(norm.item()):
+            self._refuse(norm)
 
     def _refuse(self, norm: torch.Tensor) -> NoReturn:
         self.optimizer.zero_grad()
@@ -125,19 +131,24 @@ class OptimizerHook(TrainerHookBase):
         )
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:
+        total: torch.Tensor | None = None
         if self.loss_components is None:
-            parts = [loss for key, loss in losses.items() if key.startswith("loss")]
+            for key, loss in losses.items():
+                if key.startswith("loss"):
+                    total = loss if total is None else total + loss
         else:
-            parts = [losses.get(key, None) for key in self.loss_components]
-        if not parts or any(part is None for part in parts):
+            for key in self.loss_components:
+                loss = losses.get(key, None)
+                if loss is None:
+                    total = None
+                    break
+                total = loss if total is None else total + loss
+        if total is None:
             raise HookError(
                 f"no {self.loss_components or 'key that begins with loss'} among the losses "
                 f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
                 "pass OptimizerHook their names as loss_components."
             )
-        total: torch.Tensor = parts[0]
-        for part in parts[1:]:
-            total = total + part
         return total
 
     def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
@@ -178,6 +189,7 @@ class OptimizerHook(TrainerHookBase):
                         "already. Give each its own loss_components (and Trainer no optimizer=)."
                     )
                 other._retain_graph = True  # the losses may share a part of the graph with this one
+        self._metrics = trainer.metrics
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
         trainer.register_module(name, self)

@@ -243,6 +243,16 @@ def test_packs_mostly_unused_are_left_behind(tmp_path):
         assert len(sizes) <= native.MAX_PACKS + 1
 
 
+def test_a_pack_of_which_little_is_used_is_left_behind(tmp_path):
+    tensors = {"buffer": torch.rand(16_384)}
+    first = write(tmp_path, 0, tensors)
+    tensors["buffer"][256:] += 1  # all but one chunk
+    second = write(tmp_path, 1, tensors, first)
+    assert pack_sizes(second) == {"000000.pack": 65_536, "000001.pack": 64_512}
+    third = write(tmp_path, 2, tensors, second)
+    assert pack_sizes(third) == {"000001.pack": 64_512, "000002.pack": 1024}
+
+
 def test_without_links_everything_is_written_again(tmp_path, monkeypatch):
     tensors = {"a": torch.rand(1000), "b": torch.rand(1000)}
     first = write(tmp_path, 0, tensors)

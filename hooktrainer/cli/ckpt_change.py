@@ -1,0 +1,158 @@
+"""`hooktrainer ckpt prune|rollback`: deleting checkpoints, and going back to one."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import UseAppendAction
+
+from . import output
+from .arguments import CheckpointSpec, Flag, RunPath, shown_as
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from ..checkpoint import Checkpoint, CheckpointManager, Policy
+
+Count = Annotated[int | None, shown_as("N")]
+Hours = Annotated[float | None, shown_as("N")]
+BestOf = Annotated[UseAppendAction[tuple[str, ...]], shown_as("N:METRIC[:min]")]
+Size = Annotated[str | None, shown_as("SIZE")]
+
+
+def prune(
+    run: RunPath,
+    /,
+    *,
+    keep_latest: Count = None,
+    keep_best: BestOf = (),
+    every_frames: Count = None,
+    every_hours: Hours = None,
+    max_bytes: Size = None,
+    dry_run: Flag = False,
+    yes: Flag = False,
+) -> int:
+    """Delete the checkpoints of a run that no given rule keeps.
+
+    The latest and the best one stay in any case. A run that is being trained is refused.
+
+    Example: hooktrainer ckpt prune runs/a --keep-latest 5 --keep-best 3:eval/return
+
+    Args:
+        run: directory of the run
+        keep_latest: keep the last N
+        keep_best: keep the best N by a metric; may be repeated
+        every_frames: keep the first in every N frames
+        every_hours: keep the first in every N hours
+        max_bytes: keep the latest that fit together in a size such as 500MB, 10GB, 10GiB
+        dry_run: only show what would be deleted
+        yes: do not ask
+    """
+    from ..checkpoint import list_checkpoints
+    from ..checkpoint.housekeeping import surplus
+    from .keep import parse_policy
+    from .places import checkpoints_of, recorded_best
+
+    keep = parse_policy(
+        latest=keep_latest,
+        best=keep_best,
+        every_frames=every_frames,
+        every_hours=every_hours,
+        max_bytes=max_bytes,
+    )
+    directory = checkpoints_of(run)
+    checkpoints = list_checkpoints(directory).checkpoints
+    best = recorded_best(checkpoints)
+    gone = surplus(checkpoints, keep, best)
+    if not gone:
+        print(f"nothing to delete: all of {output.plural(len(checkpoints), 'checkpoint')} stay.")
+        return 0
+    _show(checkpoints, gone, "deleted")
+    if dry_run or not _agreed(f"Delete {output.plural(len(gone), 'checkpoint')}?", yes):
+        return 0 if dry_run else 1
+    with _manager(directory, keep | best if best else keep) as manager:
+        left = manager.prune()
+    deleted = [checkpoint for checkpoint in gone if not checkpoint.path.exists()]
+    print(f"{output.plural(len(deleted), 'checkpoint')} deleted")
+    for checkpoint in left:
+        output.say(f"could not be deleted, or is being read: {checkpoint.path}")
+    return 1 if left else 0
+
+
+def rollback(
+    checkpoint: CheckpointSpec,
+    /,
+    *,
+    discard: Flag = False,
+    dry_run: Flag = False,
+    yes: Flag = False,
+) -> int:
+    """Go back to an earlier checkpoint of a run: make it the latest one.
+
+    The later ones are set aside; they can be given by their paths. What the run logged since is cut
+    off when it is resumed. A run that is being trained is refused.
+
+    Example: hooktrainer ckpt rollback runs/a@51200
+
+    Args:
+        checkpoint: RUN@FRAMES, RUN@best, or the path of a checkpoint
+        discard: delete the later ones instead of setting them aside
+        dry_run: only show what would go
+        yes: do not ask
+    """
+    from ..checkpoint import list_checkpoints
+    from .places import open_checkpoint
+
+    target = open_checkpoint(checkpoint)
+    directory = target.path.parent
+    checkpoints = list_checkpoints(directory).checkpoints
+    later = [c for c in checkpoints if c.manifest.sequence > target.manifest.sequence]
+    if not later:
+        frames = ", ".join(str(c.manifest.frames) for c in checkpoints[:-1]) or "none"
+        print(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
+        return 0
+    what = "deleted" if discard else "set aside"
+    _show(checkpoints, later, what)
+    question = f"Go back to {target.path.name}?"
+    if dry_run or not _agreed(question, yes):
+        return 0 if dry_run else 1
+    with _manager(directory) as manager:
+        manager.rollback(target.path, discard=discard)
+    print(f"{target.path} is the latest; {output.plural(len(later), 'later one')} {what}")
+    return 0
+
+
+def _show(checkpoints: Sequence[Checkpoint], gone: Sequence[Checkpoint], fate: str) -> None:
+    rows = [
+        (
+            checkpoint.path.name,
+            f"{checkpoint.manifest.frames:,}",
+            output.when(checkpoint.manifest.time),
+            output.size(checkpoint.manifest.nbytes),
+            fate if checkpoint in gone else "kept",
+        )
+        for checkpoint in checkpoints
+    ]
+    columns = ("checkpoint", "frames", "saved", "size", "fate")
+    output.print_table(columns, rows, right=["frames", "size"])
+
+
+def _agreed(question: str, yes: Flag) -> bool:
+    from ..errors import ConfigError
+
+    if yes:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here: add --yes, or --dry-run to only look.")
+    if output.confirm(question):
+        return True
+    print("nothing was changed")
+    return False
+
+
+def _manager(directory: Path, keep: Policy | None = None) -> CheckpointManager:
+    from ..checkpoint import CheckpointManager
+
+    return CheckpointManager(directory, keep=keep)

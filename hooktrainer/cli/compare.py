@@ -1,0 +1,181 @@
+"""Comparing two runs that should be the same: their final states, metrics and events."""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tensordict import TensorDictBase
+
+from ..checkpoint import find
+from ..checkpoint.diff import Difference, differences
+from ..checkpoint.stored import Checkpoint
+from ..loggers import read_csv, read_scalars
+from ..run_dir import RunDir
+
+Series = Mapping[str, Sequence[tuple[int, float]]]
+"""For each metric its steps and values."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """How a part of two runs compares."""
+
+    part: str
+    leaves: int
+    """Tensors, numbers and texts compared."""
+    found: list[Difference]
+
+
+def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Compared]:
+    """Compare the latest checkpoints, the metrics and the TensorBoard scalars of two runs.
+
+    What measures time is left out: see `without_clock`, and metrics named ``time/...``.
+
+    Args:
+        left: Directory of a run.
+        right: Directory of the other.
+        ignore: Patterns of paths to leave out.
+
+    Raises:
+        CheckpointError: If one has no checkpoint, or its latest is damaged.
+    """
+    states = [Checkpoint.open(find("latest", run)[0]).load() for run in (left, right)]
+    compared = compare_states(*without_clock(*states), ignore)
+    rows = [_read_rows(run) for run in (left, right)]
+    compared.append(compare_series("metrics", "metrics.csv", rows[0], rows[1], ignore))
+    events = [read_scalars(RunDir(run).logs) for run in (left, right)]
+    compared.append(compare_series("events", "tensorboard", events[0], events[1], ignore))
+    return [part for part in compared if part.leaves or part.found]
+
+
+def compare_states(left: Any, right: Any, ignore: Sequence[str] = ()) -> list[Compared]:
+    """Compare two state trees, part by part."""
+    compared = []
+    for part, (mine, other) in _parts(left, right).items():
+        found = [d for d in differences(mine, other) if not is_ignored(d.path, ignore)]
+        compared.append(Compared(part, _count(mine), found))
+    return compared
+
+
+def compare_series(
+    part: str, file: str, left: Series, right: Series, ignore: Sequence[str] = ()
+) -> Compared:
+    """Compare metrics, value by value; NaN equals NaN."""
+    leaves, found = 0, []
+    for name in [*left, *(name for name in right if name not in left)]:
+        if name.startswith("time/") or is_ignored(f"{file}/{name}", ignore):
+            continue
+        for mine, other in zip_longest(left.get(name, ()), right.get(name, ())):
+            leaves += mine is not None
+            if repr(mine) != repr(other):
+                found.append(Difference(f"{file}/{name}", _row(mine), _row(other)))
+    return Compared(part, leaves, found)
+
+
+def is_ignored(path: str, patterns: Iterable[str]) -> bool:
+    """Whether a path matches one of the patterns; ``*`` matches slashes too."""
+    return any(fnmatch.fnmatchcase(path, pattern) for pattern in patterns)
+
+
+def without_clock(left: Any, right: Any) -> tuple[Any, Any]:
+    """Return the states of two trainers without what measures time.
+
+    That is the seconds trained, the metrics ``time/...``, cadences in seconds, and the positions of
+    loggers, whose files hold times. A state that is not a trainer's is returned as it is.
+    """
+    if not (_is_trainer_state(left) and _is_trainer_state(right)):
+        return left, right
+    both = left["components"], right["components"]
+    timed = {
+        name
+        for components in both
+        for name, state in components.items()
+        if name.startswith("logger/") or _counts_seconds(name, state)
+    }
+    kept = [
+        {name: _timeless(name, state) for name, state in components.items() if name not in timed}
+        for components in both
+    ]
+    return {**left, "components": kept[0]}, {**right, "components": kept[1]}
+
+
+def _is_trainer_state(state: Any) -> bool:
+    return isinstance(state, Mapping) and isinstance(state.get("components"), Mapping)
+
+
+def _counts_seconds(name: str, state: Any) -> bool:
+    # The clock is the only counter of a run that is not a whole number.
+    return name.startswith("cadence/") and isinstance(state["next"], float)
+
+
+def _timeless(name: str, state: Any) -> Any:
+    if name == "progress":
+        return {key: value for key, value in state.items() if key != "seconds"}
+    if name == "metrics":
+        return {
+            key: {n: v for n, v in value.items() if not n.startswith("time/")}
+            if isinstance(value, Mapping)
+            else value
+            for key, value in state.items()
+        }
+    return state
+
+
+def _parts(left: Any, right: Any) -> dict[str, tuple[Any, Any]]:
+    """The subtrees of two states by what a reader calls them."""
+    if not (_is_trainer_state(left) and _is_trainer_state(right)):
+        return {"state": (left, right)}
+    mine, other = left["components"], right["components"]
+    parts: dict[str, tuple[Any, Any]] = {}
+    for name in [*mine, *(name for name in other if name not in mine)]:
+        part = _part_of(name, mine[name] if name in mine else other[name])
+        for components, subtree in zip((mine, other), parts.setdefault(part, _new()), strict=True):
+            if name in components:
+                subtree["components"][name] = components[name]
+    parts["random state"] = ({"rng": left.get("rng")}, {"rng": right.get("rng")})
+    return parts
+
+
+def _new() -> tuple[Any, Any]:
+    return {"components": {}}, {"components": {}}
+
+
+def _part_of(name: str, state: Any) -> str:
+    if name == "loss_module":
+        return "parameters"
+    if name.startswith("hook/"):
+        if _holds(state, {"param_groups"}):
+            return "optimizer"
+        return "replay buffer" if _holds(state, {"storage", "_storage"}) else "hooks"
+    if name in ("progress", "metrics") or name.startswith("cadence/"):
+        return "counters"
+    return name
+
+
+def _holds(state: Any, keys: set[str]) -> bool:
+    """Whether a tree has one of some keys anywhere in its dicts."""
+    if not isinstance(state, dict):
+        return False
+    return not keys.isdisjoint(state) or any(_holds(child, keys) for child in state.values())
+
+
+def _count(tree: Any) -> int:
+    if isinstance(tree, Mapping | TensorDictBase):
+        return sum(map(_count, tree.values()))
+    if isinstance(tree, list | tuple):
+        return sum(map(_count, tree))
+    return 1
+
+
+def _read_rows(run: Path) -> Series:
+    path = RunDir(run).metrics
+    return read_csv(path) if path.exists() else {}
+
+
+def _row(row: tuple[int, float] | None) -> str:
+    return "absent" if row is None else f"{row[1]!r} at step {row[0]}"

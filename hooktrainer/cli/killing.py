@@ -1,0 +1,194 @@
+"""Running a training script, and killing it at random instants until it has ended anyway."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from ..checkpoint import list_checkpoints
+from ..errors import ConfigError
+from ..run_dir import RunDir
+from .output import plural, say
+
+_POLL_SECONDS = 0.005
+
+
+class ScriptFailedError(RuntimeError):
+    """The script ended with an error; the message holds its last lines."""
+
+
+class RunTooShortError(ConfigError):
+    """The script ended before it could be killed as often as was asked for."""
+
+
+@dataclass(frozen=True)
+class Straight:
+    """What an uninterrupted run took."""
+
+    seconds: float
+    """From its first write to its directory until it ended."""
+    frames: int
+    """Frames in its last checkpoint."""
+
+
+class Script:
+    """A script running in a process group of its own, its output going to a file.
+
+    As a context manager it leaves no process behind.
+
+    Args:
+        command: The command line, without ``--run-dir`` and ``--resume``.
+        run: Directory of the run. What was begun there is resumed.
+        log: File that its output is appended to.
+    """
+
+    def __init__(self, command: Sequence[str], run: Path, log: Path) -> None:
+        resume = ["--resume", "latest"] if RunDir(run).holds_run else []
+        self._run, self._log = run, log
+        self._before = _signature(run)
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*command, "--run-dir", str(run), *resume],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def wait_for_first_write(self) -> float:
+        """Wait until it has written to the directory, or ended; return the time."""
+        self.wait_for(lambda: _signature(self._run) != self._before)
+        return time.monotonic()
+
+    def wait_for(self, condition: Callable[[], bool]) -> None:
+        """Wait until something is the case, or the script has ended."""
+        while self._process.poll() is None and not condition():
+            time.sleep(_POLL_SECONDS)
+
+    def wait_until(self, instant: float) -> None:
+        """Wait until a time of the monotonic clock, or until the script has ended."""
+        self.wait_for(lambda: time.monotonic() >= instant)
+
+    def wait(self) -> None:
+        """Wait until it has ended.
+
+        Raises:
+            ScriptFailedError: If it did not exit with 0.
+        """
+        code = self._process.wait()
+        if code:
+            how = f"exited with {code}" if code > 0 else f"was ended by signal {-code}"
+            lines = self._log.read_text(errors="replace").rstrip().split("\n")[-20:]
+            # Of a progress bar, which draws over itself, only what was drawn last.
+            last = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
+            raise ScriptFailedError("\n".join([f"the script {how}; its last lines:", *last]))
+
+    def kill(self) -> bool:
+        """Kill it and its children; return whether it was still alive."""
+        with suppress(ProcessLookupError, PermissionError):  # it has ended, or is ending (macOS)
+            os.killpg(self._process.pid, signal.SIGKILL)
+        return self._process.wait() == -signal.SIGKILL
+
+    def __enter__(self) -> Script:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._process.poll() is None:
+            self.kill()
+
+
+def run_straight(command: Sequence[str], run: Path, log: Path) -> Straight:
+    """Run a script to its end, undisturbed.
+
+    Raises:
+        ScriptFailedError: If it fails.
+    """
+    with Script(command, run, log) as script:
+        started = script.wait_for_first_write()
+        script.wait()
+        return Straight(time.monotonic() - started, committed_frames(run))
+
+
+def run_killed(
+    command: Sequence[str],
+    run: Path,
+    log: Path,
+    *,
+    kills: int,
+    straight: Straight,
+    rng: random.Random,
+    shrink: float = 1.0,
+) -> None:
+    """Run a script to its end, killing and resuming it on the way.
+
+    Where to kill it is drawn uniformly over the whole run, and comes up when as much time has
+    passed as the run took to get there undisturbed. Not all kills come before the first checkpoint:
+    the last one waits for it.
+
+    Args:
+        command: The command line, without ``--run-dir`` and ``--resume``.
+        run: Directory of the run.
+        log: File that the output is appended to.
+        kills: How often to kill it.
+        straight: What it takes undisturbed.
+        rng: Draws where.
+        shrink: The part of the run over which that is drawn.
+
+    Raises:
+        ScriptFailedError: If it fails.
+        RunTooShortError: If it ended before all kills were done.
+    """
+    places = sorted(shrink * rng.random() for _ in range(kills))
+    for number, place in enumerate(places, start=1):
+        done = committed_frames(run) / straight.frames
+        with Script(command, run, log) as script:
+            started = script.wait_for_first_write()
+            script.wait_until(started + straight.seconds * (place - done))
+            if number == kills:
+                script.wait_for(lambda: committed_frames(run) > 0)
+            if not script.kill():
+                script.wait()
+                raise RunTooShortError(
+                    f"the run ended before it could be killed {plural(kills, 'time')}; give it "
+                    "more frames."
+                )
+            after = time.monotonic() - started
+        say(
+            f"kill {number} of {kills}: {after:.2f} s after its first write, "
+            f"{committed_frames(run):,} of {straight.frames:,} frames saved"
+        )
+    with Script(command, run, log) as script:
+        script.wait()
+
+
+def committed_frames(run: Path) -> int:
+    """Return the frames in the latest checkpoint of a run; 0 if there is none."""
+    checkpoints = list_checkpoints(RunDir(run).checkpoints).checkpoints
+    return checkpoints[-1].manifest.frames if checkpoints else 0
+
+
+def _signature(run: Path) -> dict[str, int]:
+    """When each file of a run was written last; changes with every write."""
+    if not run.is_dir():
+        return {}
+    signature = {}
+    with os.scandir(run) as entries:
+        for entry in entries:
+            try:
+                signature[entry.name] = entry.stat().st_mtime_ns
+            except FileNotFoundError:  # a temporary file, renamed meanwhile
+                signature[entry.name] = 0
+    return signature

@@ -1,0 +1,99 @@
+"""The entry point: which commands there are, and what becomes of their errors.
+
+The commands import what they need when they are called: `--help` must come at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from tyro.extras import SubcommandApp
+
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, StateMismatchError
+from . import ckpt, ckpt_change
+from .resume import resume
+from .verify_resume import verify_resume
+
+Command = Callable[..., int]
+
+CKPT: Final[Mapping[str, Command]] = {
+    "list": ckpt.list_,
+    "show": ckpt.show,
+    "verify": ckpt.verify,
+    "diff": ckpt.diff,
+    "prune": ckpt_change.prune,
+    "rollback": ckpt_change.rollback,
+}
+"""The commands of `hooktrainer ckpt`."""
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "resume": resume,
+    "verify-resume": verify_resume,
+}
+"""The other commands."""
+
+_DESCRIPTION: Final = """The command line of hooktrainer: looks after runs and their checkpoints.
+
+RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it. Every command explains
+itself: hooktrainer ckpt prune --help.
+
+Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
+or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
+
+_CKPT_DESCRIPTION: Final = (
+    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one."
+)
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Run the command line.
+
+    Args:
+        args: Its words; by default those of the process.
+
+    Returns:
+        The exit code.
+
+    Raises:
+        SystemExit: With 0 after ``--help``, 2 after words that no command understands.
+    """
+    words = sys.argv[1:] if args is None else list(args)
+    try:
+        code = _app(words).cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
+        sys.stdout.flush()
+    except DamagedCheckpointError as error:
+        return _fail(error, 1)
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except (ConfigError, CheckpointError, StateMismatchError, OSError, ValueError) as error:
+        return _fail(error, 2)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130)
+    return int(code)
+
+
+def _app(words: Sequence[str]) -> SubcommandApp:
+    group = _group(CKPT, words)
+    app = SubcommandApp()
+    app.command(group, name="ckpt", help=_CKPT_DESCRIPTION)
+    return _group(COMMANDS, words, app)
+
+
+def _group(
+    commands: Mapping[str, Command], words: Sequence[str], app: SubcommandApp | None = None
+) -> SubcommandApp:
+    """Commands by name: each explained in full if it is called, else listed by its first line."""
+    app = app or SubcommandApp()
+    for name, command in commands.items():
+        summary = (command.__doc__ or "").split("\n", 1)[0]
+        app.command(name=name, help=None if name in words else summary)(command)
+    return app
+
+
+def _fail(error: object, code: int) -> int:
+    print(f"error: {error}", file=sys.stderr)
+    return code

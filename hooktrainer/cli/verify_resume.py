@@ -1,0 +1,173 @@
+"""`hooktrainer verify-resume`: is a resumed run the run that was never interrupted?"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from . import output
+from .arguments import Flag, Patterns, ScriptArgs, ScriptPath, shown_as
+from .scripts import refuse_run_options
+
+if TYPE_CHECKING:
+    from .compare import Compared
+
+_ATTEMPTS = 4
+
+Seed = Annotated[int | None, shown_as("INT")]
+Directory = Annotated[Path | None, shown_as("DIR")]
+
+
+def verify_resume(
+    script: ScriptPath,
+    args: ScriptArgs = (),
+    /,
+    *,
+    kills: int = 3,
+    seed: Seed = None,
+    keep: Directory = None,
+    ignore: Patterns = (),
+    json: Flag = False,
+) -> int:
+    """Show that a killed and resumed run is the run that was never interrupted.
+
+    Runs a script to its end; then again, killing it with SIGKILL at random instants and resuming
+    it. Compares the final checkpoints, every row of metrics.csv and every scalar of TensorBoard,
+    bit for bit, and names the first difference. Left out is what measures time: the metrics time/*,
+    the seconds trained, cadences in seconds, the positions of the loggers.
+
+    The script takes --run-dir DIR and --resume latest, as every recipe does. How checkpoints are
+    stored (CKPT_BACKEND) and the rest of the environment is passed on to it.
+
+    The exit code is 0 if the two are identical, 1 if they differ or the script fails. The two runs
+    are kept then.
+
+    Example: hooktrainer verify-resume recipes/ppo_cartpole.py --kills 3 -- --seed 1
+
+    Args:
+        script: the training script
+        args: after --, arguments of the script
+        kills: how often to kill it; with 0, it is only run twice
+        seed: seed of the instants; by default they are different every time
+        keep: keep the two runs in this directory, as straight/ and killed/
+        ignore: leave out paths like this, such as 'components/hook/mine/*'; may be repeated
+        json: print JSON: what was compared, and every difference
+    """
+    from ..errors import ConfigError
+    from .killing import ScriptFailedError
+
+    if kills < 0:
+        raise ConfigError(f"--kills {kills}: it must not be negative.")
+    if not script.is_file():
+        raise FileNotFoundError(f"there is no script {script}.")
+    refuse_run_options(args)
+    seed = random.SystemRandom().randrange(2**32) if seed is None else seed
+    command = [sys.executable, str(script), *args]
+    with _workplace(keep) as place, _terminable():
+        try:
+            compared = _run_both(command, place, kills, random.Random(seed), ignore)
+        except ScriptFailedError as error:
+            print(f"error: {error}", file=sys.stderr)
+            compared = None
+        identical = compared is not None and not any(part.found for part in compared)
+        if identical and keep is None:
+            shutil.rmtree(place)
+        else:
+            output.say(f"seed {seed}; the two runs, and what they printed, are in {place}")
+    if compared is not None:
+        _report(compared, identical, json)
+    return 0 if identical else 1
+
+
+def _run_both(
+    command: list[str], place: Path, kills: int, rng: random.Random, ignore: tuple[str, ...]
+) -> list[Compared]:
+    from ..errors import CheckpointError
+    from .compare import compare_runs
+    from .killing import RunTooShortError, run_killed, run_straight
+
+    straight_run, killed_run = place / "straight", place / "killed"
+    straight = run_straight(command, straight_run, place / "straight.log")
+    output.say(f"straight: {straight.frames:,} frames in {straight.seconds:.2f} s")
+    if not straight.frames:
+        raise CheckpointError(f"the script saved no checkpoint in {straight_run}/checkpoints.")
+    for attempt in range(_ATTEMPTS):
+        try:
+            run_killed(
+                command,
+                killed_run,
+                place / "killed.log",
+                kills=kills,
+                straight=straight,
+                rng=rng,
+                shrink=0.8**attempt,
+            )
+            break
+        except RunTooShortError as error:
+            if attempt == _ATTEMPTS - 1:
+                raise
+            output.say(f"it ended before the next kill; killing begins anew ({error})")
+            shutil.rmtree(killed_run)
+    return compare_runs(straight_run, killed_run, ignore)
+
+
+def _report(compared: list[Compared], identical: bool, json: bool) -> None:
+    first = next((part.found[0] for part in compared if part.found), None)
+    if json:
+        parts: list[dict[str, Any]] = [
+            {
+                "part": part.part,
+                "leaves": part.leaves,
+                "differences": [vars(difference) for difference in part.found],
+            }
+            for part in compared
+        ]
+        output.print_json({"identical": identical, "parts": parts})
+        return
+    rows = []
+    for part in compared:
+        verdict = "identical"
+        if part.found:
+            verdict = f"{len(part.found):,} differ, the first: {part.found[0]}"
+        rows.append((part.part, f"{part.leaves:,}", verdict))
+    output.print_table(("compared", "leaves", "straight | killed"), rows, right=["leaves"])
+    print("identical" if first is None else f"different: {first}")
+
+
+@contextmanager
+def _workplace(keep: Path | None) -> Iterator[Path]:
+    """The directory for the two runs; a temporary one goes if there is nothing to see in it."""
+    if keep is None:
+        place = Path(tempfile.mkdtemp(prefix="hooktrainer-verify-resume-"))
+        try:
+            yield place
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return
+    keep.mkdir(parents=True, exist_ok=True)
+    for name in ("straight", "killed"):
+        if (keep / name).exists():
+            raise FileExistsError(f"{keep / name} is there already; choose another --keep.")
+    yield keep
+
+
+@contextmanager
+def _terminable() -> Iterator[None]:
+    """Leave by an exception at SIGTERM, so that no script is left running."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
