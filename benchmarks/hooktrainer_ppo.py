@@ -73,13 +73,18 @@ def main(args: Args) -> None:
         critic_coeff=use["critic_coeff"],
         loss_critic_type="l2",
         normalize_advantage=True,
+        diagnostics=4,
     )
     if args.compile:
         loss_module.compile()
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=use["lr"], eps=1e-5, fused=True)
     trainer = Trainer(
         collector=VectorCollector(
-            "CartPole-v1", actor, num_envs=use["num_envs"], frames_per_batch=frames_per_batch
+            "CartPole-v1",
+            actor,
+            num_envs=use["num_envs"],
+            frames_per_batch=frames_per_batch,
+            vectorization_mode="sync" if use["num_envs"] <= 4 else None,  # the data are the same
         ),
         total_frames=args.frames,
         num_epochs=use["num_epochs"],
