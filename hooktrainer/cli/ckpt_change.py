@@ -69,10 +69,13 @@ def prune(
     if not gone:
         print(f"nothing to delete: all of {output.plural(len(checkpoints), 'checkpoint')} stay.")
         return 0
-    _show(checkpoints, gone, "deleted")
-    if dry_run or not _agreed(f"Delete {output.plural(len(gone), 'checkpoint')}?", yes):
-        return 0 if dry_run else 1
+    if dry_run:
+        _show(checkpoints, gone, "deleted")
+        return 0
     with _manager(directory, keep | best if best else keep) as manager:
+        _show(checkpoints, gone, "deleted")
+        if not _agreed(f"Delete {output.plural(len(gone), 'checkpoint')}?", yes):
+            return 1
         left = manager.prune()
     deleted = [checkpoint for checkpoint in gone if not checkpoint.path.exists()]
     print(f"{output.plural(len(deleted), 'checkpoint')} deleted")
@@ -114,11 +117,13 @@ def rollback(
         print(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
         return 0
     what = "deleted" if discard else "set aside"
-    _show(checkpoints, later, what)
-    question = f"Go back to {target.path.name}?"
-    if dry_run or not _agreed(question, yes):
-        return 0 if dry_run else 1
+    if dry_run:
+        _show(checkpoints, later, what)
+        return 0
     with _manager(directory) as manager:
+        _show(checkpoints, later, what)
+        if not _agreed(f"Go back to {target.path.name}?", yes):
+            return 1
         manager.rollback(target.path, discard=discard)
     print(f"{target.path} is the latest; {output.plural(len(later), 'later one')} {what}")
     return 0
@@ -153,6 +158,15 @@ def _agreed(question: str, yes: Flag) -> bool:
 
 
 def _manager(directory: Path, keep: Policy | None = None) -> CheckpointManager:
-    from ..checkpoint import CheckpointManager
+    """The manager of a run's checkpoints, which holds off training while it is open."""
+    from ..checkpoint import CheckpointManager, lock
+    from ..errors import CheckpointError
 
+    try:
+        lock.RunLock(directory).release()
+    except CheckpointError:
+        holder = (directory / lock.FILE).read_text()
+        raise CheckpointError(
+            f"{directory} is being trained into by a live process ({holder}): end that first."
+        ) from None
     return CheckpointManager(directory, keep=keep)

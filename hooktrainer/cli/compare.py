@@ -50,7 +50,7 @@ def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Co
     compared.append(compare_series("metrics", "metrics.csv", rows[0], rows[1], ignore))
     events = [read_scalars(RunDir(run).logs) for run in (left, right)]
     compared.append(compare_series("events", "tensorboard", events[0], events[1], ignore))
-    return [part for part in compared if part.leaves or part.found]
+    return compared
 
 
 def compare_states(left: Any, right: Any, ignore: Sequence[str] = ()) -> list[Compared]:

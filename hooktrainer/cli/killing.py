@@ -86,7 +86,8 @@ class Script:
         code = self._process.wait()
         if code:
             how = f"exited with {code}" if code > 0 else f"was ended by signal {-code}"
-            lines = self._log.read_text(errors="replace").rstrip().split("\n")[-20:]
+            text = self._log.read_bytes().decode(errors="replace")
+            lines = text.rstrip().split("\n")[-20:]
             # Of a progress bar, which draws over itself, only what was drawn last.
             last = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
             raise ScriptFailedError("\n".join([f"the script {how}; its last lines:", *last]))

@@ -133,7 +133,7 @@ def _report(compared: list[Compared], identical: bool, json: bool) -> None:
         return
     rows = []
     for part in compared:
-        verdict = "identical"
+        verdict = "identical" if part.leaves else "none there"
         if part.found:
             verdict = f"{len(part.found):,} differ, the first: {part.found[0]}"
         rows.append((part.part, f"{part.leaves:,}", verdict))

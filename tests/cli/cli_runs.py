@@ -1,0 +1,50 @@
+"""Runs to look at: states laid out as a trainer's, and what tests do to checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+
+from hooktrainer.checkpoint import rng_state
+
+
+def state(frames: int, *, weight: float = 0.0, seconds: float = 1.0) -> dict[str, Any]:
+    """The state of a trainer; ``seconds`` is what differs between two runs that are the same."""
+    weights = torch.tensor([0.5, weight])
+    return {
+        "format": 1,
+        "components": {
+            "progress": {"frames": frames, "batches": 1, "optim_steps": 1, "seconds": seconds},
+            "metrics": {
+                "series": {"loss/a": {"sum": 1.0}, "time/step": {"sum": seconds}},
+                "reported": {"loss/a": 1.0, "time/step": seconds},
+                "pbar_names": [],
+            },
+            "loss_module": {"weight": weights},
+            "collector": {"yielded": 3},
+            "hook/optimizer": {"state": {0: {"exp_avg": weights * 2}}, "param_groups": []},
+            "hook/replay_buffer": {"storage": TensorDict({"reward": weights}, [2])},
+            "hook/count": {"count": 2},
+            "cadence/log": {"next": 100},
+            "cadence/post_steps/recorder": {"next": seconds + 1.0},
+            "logger/0": {"crc32": hash(seconds)},
+        },
+        "rng": rng_state(),
+    }
+
+
+def frames(run: Path) -> list[int]:
+    """Frames of the checkpoints that a run has."""
+    return [int(path.name[5:17]) for path in sorted((run / "checkpoints").glob("step_*"))]
+
+
+def damage(checkpoint: Path) -> str:
+    """Flip one byte of the largest file of a checkpoint; return the file's name."""
+    file = max((p for p in checkpoint.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    return file.relative_to(checkpoint).as_posix()

@@ -1,0 +1,132 @@
+"""Looking at checkpoints: list, show, verify, diff."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from cli_runs import damage
+
+
+def test_list_shows_every_checkpoint_and_which_is_latest_and_best(call, make_run):
+    done = call("ckpt", "list", make_run())
+    assert done.code == 0
+    rows = [line for line in done.out.splitlines() if "step_" in line]
+    assert ["step_000000000100" in rows[0], "100" in rows[0]] == [True, True]
+    assert [("latest" in row, "best" in row) for row in rows] == [
+        (False, False),
+        (False, True),
+        (True, False),
+    ]
+    assert "3 checkpoints in" in done.out
+
+
+def test_list_as_json_has_one_object_a_checkpoint(call, make_run):
+    entries = json.loads(call("ckpt", "list", make_run(), "--json").out)
+    assert [entry["frames"] for entry in entries] == [100, 200, 300]
+    assert [entry["best"] for entry in entries] == [False, True, False]
+    assert entries[-1]["latest"]
+    assert entries[0]["metrics"] == {"eval/return": 1.0, "eval/std": "nan"}
+    assert entries[0]["bytes"] > 0
+
+
+def test_list_shows_what_is_damaged_and_what_was_set_aside(call, make_run):
+    run = make_run()
+    checkpoints = run / "checkpoints"
+    (checkpoints / "step_000000000200" / "manifest.json").write_text("{}")
+    (checkpoints / "step_000000000100").rename(checkpoints / "aside-step_000000000100-abcd")
+    entries = json.loads(call("ckpt", "list", run, "--json").out)
+    states = [(entry["state"], entry["path"].rsplit("/", 1)[1][:10]) for entry in entries]
+    assert states == [
+        ("committed", "step_00000"),
+        ("damaged", "step_00000"),
+        ("set aside", "aside-step"),
+    ]
+    assert "manifest.json does not match its own hash" in call("ckpt", "list", run).out
+
+
+def test_a_run_without_checkpoints_is_no_mistake(call, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = call("ckpt", "list", tmp_path)
+    assert (done.code, done.out) == (0, f"{tmp_path} has no checkpoint yet.\n")
+    assert call("ckpt", "list", tmp_path, "--json").out == "[]\n"
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+
+
+@pytest.mark.parametrize("command", ["list", "verify"])
+def test_no_run_is_said_in_one_line(call, tmp_path, command):
+    done = call("ckpt", command, tmp_path / "nope")
+    assert (done.code, done.err) == (2, f"error: there is no run {tmp_path / 'nope'}.\n")
+    done = call("ckpt", command, tmp_path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "holds no run" in done.err
+
+
+def test_show_tells_counters_metrics_options_and_parts(call, make_run):
+    run = make_run()
+    out = call("ckpt", "show", run).out
+    for text in ("step_000000000300", "eval/return", "lr", "loss_module", "hook/optimizer"):
+        assert text in out
+    shown = json.loads(call("ckpt", "show", f"{run}@best", "--json").out)
+    assert (shown["frames"], shown["config"]) == (200, {"lr": 0.1})
+    assert shown["parts"]["loss_module"] == {"tensors": 1, "bytes": 8}
+    assert shown["parts"]["collector"] == {"tensors": 0, "bytes": 0}
+    assert shown["parts"]["rng"]["tensors"] == 2
+
+
+def test_an_unknown_checkpoint_lists_those_there_are(call, make_run):
+    run = make_run()
+    done = call("ckpt", "show", f"{run}@150")
+    assert done.code == 2
+    assert done.err.endswith("has those at frames 100, 200, 300.\n")
+
+
+def test_verify_passes_an_intact_run(call, make_run):
+    done = call("ckpt", "verify", make_run())
+    assert done.code == 0
+    assert "none of 3 checkpoints damaged" in done.out
+
+
+def test_verify_names_every_damaged_file(call, make_run):
+    run = make_run()
+    file = damage(run / "checkpoints" / "step_000000000300")
+    (run / "checkpoints" / "step_000000000100" / "manifest.json").unlink()
+    done = call("ckpt", "verify", run)
+    assert done.code == 1
+    assert f"{file} does not match its hash" in done.out
+    assert "manifest.json is missing" in done.out
+    assert "2 of 3 checkpoints damaged" in done.out
+    verdicts = json.loads(call("ckpt", "verify", run, "--json").out)
+    assert [verdict["intact"] for verdict in verdicts] == [False, True, False]
+
+
+def test_diff_prints_what_differs_and_nothing_else(call, make_run):
+    run, other = make_run(), make_run("other", weight=1.0, seconds=2.0)
+    same = call("ckpt", "diff", f"{run}@200", f"{run}@200")
+    assert (same.code, same.out) == (0, "identical\n")
+    done = call("ckpt", "diff", run, other, "--json")
+    paths = [difference["path"] for difference in json.loads(done.out)]
+    assert done.code == 1
+    assert "components/progress/seconds" in paths
+    assert "components/loss_module/weight" in paths
+    table = call("ckpt", "diff", run, other, "--limit", 1).out
+    assert f"{len(paths)} differences, {len(paths) - 1} not shown" in table
+
+
+def test_diff_can_leave_out_the_clock_and_more(call, make_run):
+    run = make_run()
+    assert call("ckpt", "diff", run, make_run("later", seconds=2.0), "--ignore-clock").code == 0
+    done = call(
+        *("ckpt", "diff", run, make_run("other", weight=1.0)),
+        *("--ignore", "components/hook/*", "--ignore", "*/loss_module/weight"),
+    )
+    assert (done.code, done.out) == (0, "identical\n")
+
+
+def test_a_damaged_checkpoint_is_not_compared(call, make_run):
+    run = make_run()
+    damage(run / "checkpoints" / "step_000000000300")
+    done = call("ckpt", "diff", run, f"{run}@200")
+    assert done.code == 1
+    assert done.err.startswith("error: ")
+    assert "is damaged" in done.err

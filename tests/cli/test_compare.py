@@ -1,0 +1,90 @@
+"""Comparing runs of a real trainer, and what is left out of it."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from cli_runs import state
+from tensordict import TensorDict
+
+from hooktrainer import Every, get_logger
+from hooktrainer.checkpoint import CheckpointManager
+from hooktrainer.checkpoint.diff import Difference
+from hooktrainer.cli.compare import compare_runs, compare_series, without_clock
+from hooktrainer.run_dir import RunDir
+from hooktrainer.testing import make_trainer
+
+
+class Loss(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+
+    def forward(self, batch):
+        return TensorDict({"loss": self.net(batch["observation"]).square().mean()}, [])
+
+
+def train(path, *, lr=0.1):
+    torch.manual_seed(0)
+    loss = Loss()
+    trainer = make_trainer(
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=lr),
+        logger=get_logger(("csv", "tensorboard"), RunDir(path), "toy"),
+        log_interval=20,
+        checkpoints=CheckpointManager(path / "checkpoints"),
+        seed=0,
+    )
+    trainer.register_op("post_steps", lambda: None, every=Every(seconds=1e-6))
+    trainer.train()
+    return path
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return train(tmp_path_factory.mktemp("compare") / "run")
+
+
+def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(run, tmp_path):
+    compared = compare_runs(run, train(tmp_path / "again"))
+    assert [difference for part in compared for difference in part.found] == []
+    leaves = {part.part: part.leaves for part in compared}
+    assert leaves["parameters"] == 2
+    assert leaves["metrics"] == leaves["events"] > 0
+    assert {"optimizer", "collector", "counters", "random state"} <= set(leaves)
+
+
+def test_another_learning_rate_shows_everywhere_it_matters(run, tmp_path):
+    compared = compare_runs(run, train(tmp_path / "other", lr=0.2))
+    differing = {part.part: part.found[0].path for part in compared if part.found}
+    assert differing["parameters"] == "components/loss_module/net.weight"
+    assert differing["optimizer"].startswith("components/hook/optimizer/")
+    assert differing["metrics"].startswith("metrics.csv/")
+    assert differing["events"].startswith("tensorboard/")
+    assert not {"collector", "random state"} & set(differing)
+
+
+def test_only_the_clock_is_left_out():
+    left, right = without_clock(state(100, seconds=1.0), state(100, seconds=2.0))
+    gone = {"logger/0", "cadence/post_steps/recorder"}
+    assert set(state(100)["components"]) - set(left["components"]) == gone
+    assert left["components"]["progress"] == {"frames": 100, "batches": 1, "optim_steps": 1}
+    assert set(left["components"]["metrics"]["series"]) == {"loss/a"}
+    assert left["components"]["cadence/log"] == {"next": 100}
+    assert left["components"].keys() == right["components"].keys()
+
+
+def test_a_state_that_is_not_a_trainers_is_compared_whole():
+    assert without_clock({"seconds": 1.0}, [2.0]) == ({"seconds": 1.0}, [2.0])
+
+
+def test_rows_are_compared_by_step_and_value():
+    nan = float("nan")
+    left = {"a": [(1, nan), (2, 0.5)], "time/step": [(1, 1.0)]}
+    right = {"a": [(1, nan)], "time/step": [(1, 2.0)], "b": [(3, 1.0)]}
+    compared = compare_series("metrics", "metrics.csv", left, right)
+    assert compared.leaves == 2
+    assert compared.found == [
+        Difference("metrics.csv/a", "0.5 at step 2", "absent"),
+        Difference("metrics.csv/b", "absent", "1.0 at step 3"),
+    ]

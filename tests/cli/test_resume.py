@@ -1,0 +1,78 @@
+"""`hooktrainer resume`: the command that goes on with a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.cli.scripts import command_of, without_run_options
+from hooktrainer.run_dir import RunDir
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--run-dir", "a", "--seed", "1", "--resume", "latest"],
+        ["--seed", "1", "--run_dir=a", "--resume=latest"],
+        ["--seed", "1", "--resume"],
+    ],
+)
+def test_only_the_place_of_the_run_is_taken_out(args):
+    assert without_run_options(args) == ["--seed", "1"]
+
+
+def test_a_module_is_run_as_a_module(tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    recorded = {"script": str(script), "module": "pkg.train", "argv": ["--lr", "1"]}
+    command = [sys.executable, "-m", "pkg.train", "--lr", "1"]
+    assert command_of(tmp_path, recorded) == command
+    assert command_of(tmp_path, recorded | {"module": None})[1] == str(script)
+
+
+def test_a_run_says_how_it_was_begun(tmp_path):
+    recorded = RunDir.create(tmp_path / "run").read()
+    assert recorded["argv"] == sys.argv[1:]
+    assert recorded["cwd"] == os.getcwd()
+    assert recorded["script"] is None or Path(recorded["script"]).is_absolute()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "message"),
+    [
+        ({}, "does not say which script it was begun by"),
+        ({"script": "/nowhere/train.py", "argv": [], "cwd": "/"}, "is gone: /nowhere/train.py"),
+    ],
+)
+def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
+    (tmp_path / "run.json").write_text(json.dumps(recorded))
+    done = call("resume", tmp_path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
+
+
+def test_the_script_runs_again_where_it_was_begun(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("import os, sys; print(os.getcwd(), *sys.argv[1:]); sys.exit(7)")
+    run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    run.mkdir()
+    recorded = {"script": str(script), "argv": ["--seed", "1"], "cwd": str(elsewhere)}
+    (run / "run.json").write_text(json.dumps(recorded))
+    done = subprocess.run(
+        [sys.executable, "-m", "hooktrainer.cli", "resume", "run", "--", "--lr", "2"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    expected = f"{elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
+    assert (done.returncode, done.stdout) == (7, expected)

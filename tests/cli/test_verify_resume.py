@@ -1,0 +1,182 @@
+"""Whether a script is resumed exactly: killing it, comparing what it left, saying what differs."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from cli_runs import frames
+
+from hooktrainer.cli import killing
+from hooktrainer.cli.killing import RunTooShortError, ScriptFailedError, Straight, run_killed
+
+PRETEND = Path(__file__).with_name("pretend.py")
+RETURNS = (1.0,) * 12
+
+
+@pytest.fixture
+def model(make_run) -> Path:
+    """The run that the script pretends to make."""
+    return make_run("model", RETURNS)
+
+
+def verify(call, keep: Path, model: Path, *options: object, args: tuple[object, ...] = ()):
+    command = ["verify-resume", PRETEND, "--keep", keep, "--seed", 4, *options]
+    return call(*command, "--", "--model", model, *args)
+
+
+def test_a_script_that_resumes_exactly_is_identical(call, model, tmp_path):
+    done = verify(call, tmp_path / "both", model, "--kills", 3)
+    assert done.code == 0, done.err
+    assert done.out.endswith("\nidentical\n")
+    parts = [row.split("│")[1].strip() for row in done.out.splitlines() if row.startswith("│")]
+    assert parts == [
+        *("counters", "parameters", "collector", "optimizer", "replay buffer", "hooks"),
+        *("random state", "metrics", "events"),
+    ]
+    assert "none there" in done.out.splitlines()[-3]  # it writes no events
+    assert [f"kill {number} of 3" in done.err for number in (1, 2, 3)] == [True] * 3
+    log = (tmp_path / "both" / "killed.log").read_text().splitlines()
+    assert log[0] == "started fresh"
+    assert log.count("started from latest") >= 3
+    assert frames(tmp_path / "both" / "killed") == frames(model)
+
+
+def test_a_script_that_does_not_is_found_out_and_the_place_named(call, make_run, model, tmp_path):
+    other = make_run("other", RETURNS, weight=1.0)
+    done = verify(
+        *(call, tmp_path / "both", model, "--kills", 1, "--json"),
+        args=("--resumed-model", other),
+    )
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["identical"]
+    differing = {part["part"]: part["differences"] for part in found["parts"]}
+    (parameters,) = differing["parameters"]
+    assert parameters == {
+        "path": "components/loss_module/weight",
+        "left": "float32[2], 1 of 2 elements differ; element 1 is 0.0",
+        "right": "1.0",
+    }
+    assert [part for part, differences in differing.items() if differences] == [
+        *("parameters", "optimizer", "replay buffer"),
+    ]
+
+
+def test_rows_of_metrics_count(call, model, tmp_path):
+    done = verify(call, tmp_path / "both", model, "--kills", 1, args=("--forget-rows",))
+    assert done.code == 1
+    last = done.out.splitlines()[-1]
+    assert last.startswith("different: metrics.csv/loss/a: 1.0 at step 100 | ")
+    ignored = verify(
+        *(call, tmp_path / "again", model, "--kills", 1, "--ignore", "metrics.csv/loss/*"),
+        args=("--forget-rows",),
+    )
+    assert ignored.code == 0
+
+
+def test_the_two_runs_are_deleted_only_if_they_are_identical(call, make_run, monkeypatch, tmp_path):
+    model = make_run("model", (1.0, 2.0))
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    command = ["verify-resume", PRETEND, "--kills", 0, "--", "--model", model]
+    assert call(*command).code == 0
+    assert list((tmp_path / "temporary").iterdir()) == []
+    done = call(*command, "--fail-at", 2)
+    (kept,) = (tmp_path / "temporary").iterdir()
+    assert done.code == 1
+    assert str(kept) in done.err
+
+
+def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
+    done = verify(call, tmp_path / "both", model, args=("--fail-at", 2))
+    assert done.code == 1
+    assert done.err.startswith(
+        "error: the script exited with 3; its last lines:\n"
+        "started fresh\nthe whole bar\nno room for it\n"
+    )
+    assert done.out == ""
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope.py"], "there is no script nope.py."),
+        ([PRETEND, "--kills", -1], "--kills -1"),
+        ([PRETEND, "--", "--run-dir=x"], "leave out --run-dir"),
+        ([PRETEND, "--", "--resume", "latest"], "leave out --resume"),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(call, words, message):
+    done = call("verify-resume", *words)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
+
+
+def test_runs_that_are_there_are_not_overwritten(call, model, tmp_path):
+    (tmp_path / "killed").mkdir()
+    done = verify(call, tmp_path, model)
+    assert done.code == 2
+    assert "choose another --keep" in done.err
+
+
+def test_the_last_kill_waits_for_a_checkpoint(model, tmp_path, capsys):
+    command = [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0.02"]
+    run, log = tmp_path / "run", tmp_path / "log"
+    run_killed(
+        *(command, run, log),
+        kills=3,
+        straight=Straight(seconds=1.0, frames=1200),
+        rng=random.Random(0),
+        shrink=0.0,  # all of them at the first write
+    )
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split(", ")[1].split()[0] == "0" for line in lines] == [True, True, False]
+    assert frames(run) == frames(model)
+
+
+def test_a_run_that_ends_before_it_is_killed_is_said_to_be_too_short(model, tmp_path):
+    with pytest.raises(RunTooShortError, match="killed 1 time; give it more frames"):
+        run_killed(
+            [sys.executable, str(PRETEND), "--model", str(model), "--pause", "0"],
+            tmp_path / "run",
+            tmp_path / "log",
+            kills=1,
+            straight=Straight(seconds=1e6, frames=1200),
+            rng=random.Random(0),
+        )
+
+
+def test_a_failure_after_a_resume_is_not_taken_for_a_kill(model, tmp_path):
+    with pytest.raises(ScriptFailedError, match="exited with 3"):
+        run_killed(
+            [sys.executable, str(PRETEND), "--model", str(model), "--fail-at", "3"],
+            tmp_path / "run",
+            tmp_path / "log",
+            kills=1,
+            straight=Straight(seconds=1e6, frames=1200),
+            rng=random.Random(0),
+        )
+
+
+def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, call):
+    started = []
+
+    class Watched(killing.subprocess.Popen):
+        def __init__(self, *args, **kwargs):
+            super().__init__(*args, **kwargs)
+            started.append(self.pid)
+
+    def interrupt(script):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(killing.subprocess, "Popen", Watched)
+    monkeypatch.setattr(killing.Script, "wait_for_first_write", interrupt)
+    done = verify(call, tmp_path / "both", model, args=("--pause", 60))
+    assert (done.code, done.err) == (130, "error: interrupted\n")
+    with pytest.raises(ProcessLookupError):
+        os.kill(started[0], 0)
