@@ -22,6 +22,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
+from gymnasium.vector import SyncVectorEnv
 
 Act = Callable[[np.ndarray], np.ndarray]
 """Observations `[100, ...]` to the policy's deterministic actions `[100, ...]`."""
@@ -182,7 +183,10 @@ def mean_return(env_id: str, act: Act, episodes: int = EPISODES, seed: int = 10_
 
     The seeds are always the same, and the random state of the training run is left alone.
     """
-    envs = gym.make_vec(env_id, episodes)
+    if gym.spec(env_id).vector_entry_point is not None:
+        envs = gym.make_vec(env_id, episodes)
+    else:
+        envs = SyncVectorEnv([lambda: gym.make(env_id)] * episodes)
     observation, _ = envs.reset(seed=seed)
     returns = np.zeros(episodes)
     running = np.ones(episodes, dtype=bool)

@@ -349,7 +349,7 @@ SCALE_ENVS = Benchmark(
     title="PPO on CartPole-v1 by number of environments: 128 steps each, 4 x 4 minibatches",
     cases=tuple(
         Case(
-            f"{library}, {n} environments",
+            f"{library}, {n} environment{'s' * (n > 1)}",
             script,
             frames(k * n + 60_000, 20_000, f"--num-envs={n}"),
         )

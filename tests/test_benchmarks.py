@@ -148,6 +148,12 @@ def test_mean_return_counts_first_episodes_only():
     assert 8 < measure.mean_return("CartPole-v1", lambda x: np.zeros(len(x), int)) < 11
 
 
+def test_mean_return_steps_scalar_environments_too():
+    # A pendulum that is never pushed hangs down: 200 steps at up to pi squared each.
+    resting = measure.mean_return("Pendulum-v1", lambda x: np.zeros((len(x), 1)), episodes=5)
+    assert -2000 < resting < -500
+
+
 def test_same_step_cartpole_follows_gymnasiums_cartpole_through_resets():
     envs = handwritten_ppo.SameStepCartPole(3, 500)
     single = gym.make("CartPole-v1").unwrapped

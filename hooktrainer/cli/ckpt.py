@@ -83,7 +83,8 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
     }
     output.print_table(("checkpoint", opened.path.name), facts.items())
     if manifest.metrics:
-        rows = [(name, output.number(value)) for name, value in manifest.metrics.items()]
+        metrics = sorted(manifest.metrics.items())
+        rows = [(name, output.number(value)) for name, value in metrics]
         output.print_table(("metric", "latest value"), rows, right=["latest value"])
     if manifest.config:
         output.print_table(("option", "value"), manifest.config.items())
@@ -123,9 +124,11 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
             [{"path": path, "intact": damage is None, "damage": damage} for path, damage in found]
         )
         return 1 if damaged else 0
-    output.print_table(
-        ("checkpoint", "verdict"), [(path.name, damage or "intact") for path, damage in found]
-    )
+    rows = [
+        (path.name, output.bad(damage) if damage else output.good("intact"))
+        for path, damage in found
+    ]
+    output.print_table(("checkpoint", "verdict"), rows)
     print(f"{damaged or 'none'} of {output.plural(len(found), 'checkpoint')} damaged")
     return 1 if damaged else 0
 
@@ -200,7 +203,8 @@ def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
     for entry in entries:
         name = entry["path"].name
         if entry["state"] != "committed":
-            note = f"damaged: {entry['reason']}" if "reason" in entry else "set aside"
+            damaged = entry["state"] == "damaged"
+            note = output.bad(f"damaged: {entry['reason']}") if damaged else "set aside"
             rows.append((name, "", "", "", "", "", *([""] if metric else []), note))
             continue
         value = entry["metrics"].get(metric)

@@ -136,7 +136,7 @@ def _show(checkpoints: Sequence[Checkpoint], gone: Sequence[Checkpoint], fate: s
             f"{checkpoint.manifest.frames:,}",
             output.when(checkpoint.manifest.time),
             output.size(checkpoint.manifest.nbytes),
-            fate if checkpoint in gone else "kept",
+            output.bad(fate) if checkpoint in gone else output.good("kept"),
         )
         for checkpoint in checkpoints
     ]

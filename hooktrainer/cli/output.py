@@ -50,6 +50,16 @@ def print_table(
     console().print(table)
 
 
+def good(text: str) -> Text:
+    """A cell that says all is well."""
+    return Text(text, style="green")
+
+
+def bad(text: str) -> Text:
+    """A cell that says something is wrong."""
+    return Text(text, style="bold red")
+
+
 def print_json(value: Any) -> None:
     """Print JSON. NaN and infinities, which it lacks, become the texts nan, inf and -inf."""
     print(json.dumps(_finite(value), indent=2, default=str, allow_nan=False))

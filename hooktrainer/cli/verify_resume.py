@@ -131,14 +131,15 @@ def _report(compared: list[Compared], identical: bool, json: bool) -> None:
         ]
         output.print_json({"identical": identical, "parts": parts})
         return
-    rows = []
-    for part in compared:
-        verdict = "identical" if part.leaves else "none there"
-        if part.found:
-            verdict = f"{len(part.found):,} differ, the first: {part.found[0]}"
-        rows.append((part.part, f"{part.leaves:,}", verdict))
+    rows = [(part.part, f"{part.leaves:,}", _verdict(part)) for part in compared]
     output.print_table(("compared", "leaves", "straight | killed"), rows, right=["leaves"])
     print("identical" if first is None else f"different: {first}")
+
+
+def _verdict(part: Compared) -> object:
+    if part.found:
+        return output.bad(f"{len(part.found):,} differ, the first: {part.found[0]}")
+    return output.good("identical") if part.leaves else "none there"
 
 
 @contextmanager
