@@ -185,11 +185,11 @@ def pack_sizes(directory):
 
 def test_layout_gives_large_tensors_their_own_chunks():
     assert native.layout({"a": 3, "big": 25, "none": 0, "b": 7, "c": 1}, 10) == [
-        ["a", "b"],
-        ("big", 0, 10),
-        ("big", 10, 20),
-        ("big", 20, 25),
-        ["c"],
+        (["big"], 0, 10),
+        (["big"], 10, 20),
+        (["big"], 20, 25),
+        (["a", "b"], 0, 10),
+        (["c"], 0, 1),
     ]
 
 
