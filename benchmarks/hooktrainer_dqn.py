@@ -21,6 +21,7 @@ from hooktrainer import (
 )
 from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
+from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer
 
 
@@ -28,7 +29,7 @@ from hooktrainer.replay import ReplayBuffer
 class Args(Run):
     """Options of the hooktrainer DQN run."""
 
-    frames_per_batch: int = 1
+    frames_per_batch: int = 16
     """frames that are collected, and gradient steps that are made, per iteration"""
     compile: bool = False
     """compile the loss"""
@@ -61,9 +62,7 @@ def main(args: Args) -> None:
         seed=args.seed,
     )
     LogEpisodes().register(trainer)
-    OptimizerHook(
-        torch.optim.Adam(loss_module.parameters(), lr=2.5e-4, fused=True), grad_norm=False
-    ).register(trainer)
+    OptimizerHook(FlatAdam(loss_module.parameters(), lr=2.5e-4), grad_norm=False).register(trainer)
     ReplayBufferTrainer(ReplayBuffer(10_000, batch_size=128, keys=loss_module.in_keys)).register(
         trainer
     )

@@ -21,6 +21,7 @@ from hooktrainer import (
 )
 from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.optim import FlatAdam
 
 
 @dataclass(kw_only=True)
@@ -77,7 +78,7 @@ def main(args: Args) -> None:
     )
     if args.compile:
         loss_module.compile()
-    optimizer = torch.optim.Adam(loss_module.parameters(), lr=use["lr"], eps=1e-5, fused=True)
+    optimizer = FlatAdam(loss_module.parameters(), lr=use["lr"], eps=1e-5)
     trainer = Trainer(
         collector=VectorCollector(
             "CartPole-v1",

@@ -21,6 +21,7 @@ from hooktrainer import (
 )
 from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
+from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer
 
 
@@ -28,7 +29,7 @@ from hooktrainer.replay import ReplayBuffer
 class Args(Run):
     """Options of the hooktrainer SAC run."""
 
-    frames_per_batch: int = 1
+    frames_per_batch: int = 16
     """frames that are collected, and gradient steps that are made, per iteration"""
     compile: bool = False
     """compile the loss"""
@@ -60,9 +61,7 @@ def main(args: Args) -> None:
         seed=args.seed,
     )
     LogEpisodes().register(trainer)
-    OptimizerHook(
-        torch.optim.Adam(loss_module.parameters(), lr=1e-3, fused=True), grad_norm=False
-    ).register(trainer)
+    OptimizerHook(FlatAdam(loss_module.parameters(), lr=1e-3), grad_norm=False).register(trainer)
     ReplayBufferTrainer(
         ReplayBuffer(args.frames, batch_size=256, keys=loss_module.in_keys)
     ).register(trainer)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+_UNREAD: tuple[torch.Tensor | None, float] = (None, 0.0)
 _CHUNK = 256  # values kept before they are added up; bounds the memory of a long window
 
 
@@ -49,6 +50,7 @@ class Metrics:
         self.pbar_names: dict[str, None] = {}
         self._series: dict[str, _Series] = {}
         self._losses: dict[str, _Series] = {}
+        self._read: dict[str, tuple[torch.Tensor, float]] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add one value to each of several metrics.
@@ -76,20 +78,37 @@ class Metrics:
             series = self._series[name] = _Series()
         series.add(value)
 
+    def read(self, key: str, loss: torch.Tensor) -> float:
+        """The number in a loss; `log_losses` need not read it a second time.
+
+        Args:
+            key: Key of the loss.
+            loss: A scalar.
+        """
+        number = loss.item()
+        self._read[key] = (loss, number)
+        return number
+
     def log_losses(self, losses: TensorDictBase) -> None:
         """Add the entries of a loss TensorDict, one optimizer step's worth.
 
         ``loss_<x>`` becomes ``loss/<x>``; everything else becomes ``train/<key>``.
         """
+        already = self._read
         for key, value in losses.items():
             series = self._losses.get(key)
             if series is None:
                 series = self._losses[key] = self._new_loss(key)
+            loss, number = already.get(key, _UNREAD)
+            if loss is value:
+                series.add(number)
+                continue
             if value.ndim:
                 value = value.float().mean()
             # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
             # accelerator it stays there, as a copy: a CUDA graph overwrites its outputs.
             series.add(value.item() if value.is_cpu else value.detach().clone())
+        already.clear()
 
     def latest(self, name: str) -> float | None:
         """The value logged last under ``name``; ``None`` if there was none yet."""

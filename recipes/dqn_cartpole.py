@@ -27,6 +27,7 @@ from hooktrainer import (
 )
 from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
+from hooktrainer.optim import FlatAdam
 from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import PrioritizedSampler, RandomSampler, ReplayBuffer
 
@@ -121,7 +122,7 @@ def main(args: Args) -> None:
         total_frames=args.total_frames,
         optim_steps_per_batch=args.optim_steps_per_batch,
         loss_module=loss_module,
-        optimizer=torch.optim.Adam(loss_module.parameters(), lr=args.lr, fused=True),
+        optimizer=FlatAdam(loss_module.parameters(), lr=args.lr),
         clip_norm=args.max_grad_norm,
         **run.trainer_options,
     )

@@ -25,6 +25,7 @@ from hooktrainer import (
 )
 from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.optim import FlatAdam
 from hooktrainer.recipe import Run, RunArgs, launch
 
 
@@ -88,7 +89,7 @@ def main(args: Args) -> None:
     )
     if args.compile:
         loss_module.compile()
-    optimizer = torch.optim.Adam(loss_module.parameters(), lr=args.lr, eps=1e-5, fused=True)
+    optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
     num_batches = -(-args.total_frames // frames_per_batch)
 

@@ -113,13 +113,15 @@ class OptimizerHook(TrainerHookBase):
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
+        # Reading waits for an accelerator; on the CPU it waits for nothing.
+        number = norm.item() if norm.is_cpu or self.error_if_nonfinite else None
         if self._metrics is None:
             losses.set(self._norm_key, norm)
-        elif norm.is_cpu:  # where reading waits for nothing
-            self._metrics.add(f"train/{self._norm_key}", norm.item())
+        elif number is not None:
+            self._metrics.add(f"train/{self._norm_key}", number)
         else:
             self._metrics.log({f"train/{self._norm_key}": norm})
-        if self.error_if_nonfinite and not math.isfinite(norm.item()):
+        if self.error_if_nonfinite and not math.isfinite(number or 0.0):
             self._refuse(norm)
 
     def _refuse(self, norm: torch.Tensor) -> NoReturn:
@@ -154,7 +156,8 @@ class OptimizerHook(TrainerHookBase):
     def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
         parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
-            return nn.utils.clip_grad_norm_(parameters, clip_norm)
+            own = getattr(self.optimizer, "clip_grad_norm_", None)  # FlatAdam knows a quicker way
+            return own(clip_norm) if own else nn.utils.clip_grad_norm_(parameters, clip_norm)
         norm = None
         if self.grad_norm:
             norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])

@@ -59,20 +59,24 @@ class CategoricalPolicy(Policy):
         logits = self.evaluate(*self.inputs(tensordict))
         return torch.distributions.Categorical(logits=logits, validate_args=False)
 
-    def _decide(self, logits: torch.Tensor) -> dict[str, torch.Tensor]:
-        if is_deterministic():
-            action = logits.argmax(-1, keepdim=True)
-        else:
-            # A race of exponential clocks with rates exp(logits): each clock is the first to ring
-            # with probability softmax(logits).
-            clocks = torch.empty_like(logits).exponential_()
-            action = (logits - clocks.log_()).argmax(-1, keepdim=True)
-        out = {"action": action.squeeze(-1)}
+    def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Return ``out_keys`` for the actions and logits of one step, or of many."""
+        action, logits = sample["action"], sample["logits"]
+        out = {"action": action}
         if "action_log_prob" in self.out_keys:
-            out["action_log_prob"] = logits.log_softmax(-1).gather(-1, action).squeeze(-1)
+            log_probs = logits.log_softmax(-1)
+            out["action_log_prob"] = log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1)
         if "logits" in self.out_keys:
             out["logits"] = logits
         return out
+
+    def _decide(self, logits: torch.Tensor) -> dict[str, torch.Tensor]:
+        if is_deterministic():
+            return {"action": logits.argmax(-1), "logits": logits}
+        # A race of exponential clocks with rates exp(logits): each clock is the first to ring
+        # with probability softmax(logits).
+        clocks = torch.empty_like(logits).exponential_()
+        return {"action": (logits - clocks.log_()).argmax(-1), "logits": logits}
 
     def _parameters_from(
         self, network: nn.Module | Inference, *inputs: torch.Tensor

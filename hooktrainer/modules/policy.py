@@ -73,7 +73,26 @@ class Policy(TensorDictModuleBase, ABC):
         Args:
             *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
         """
+        return self.complete(self.sample(*inputs))
+
+    def sample(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The half of `act` that has to be done at every step: the action, and what it came from.
+
+        Args:
+            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+        """
         return self._decide(self._parameters_from(self._infer, *inputs))
+
+    def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The other half, which can be done for all steps of a rollout at once.
+
+        Args:
+            sample: What `sample` returned, or many such results stacked.
+
+        Returns:
+            ``out_keys``.
+        """
+        return sample
 
     def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The distribution's parameters, ``[*batch, parameters]``, with gradient."""
@@ -89,7 +108,7 @@ class Policy(TensorDictModuleBase, ABC):
 
     @abstractmethod
     def _decide(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
-        """``out_keys`` from the distribution's parameters."""
+        """What `sample` returns, from the distribution's parameters."""
 
     def _parameters_from(
         self, network: nn.Module | Inference, *inputs: torch.Tensor

@@ -1,0 +1,245 @@
+"""Adam over one flat tensor, for networks of many small parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ConfigError
+
+
+class FlatAdam(torch.optim.Optimizer):
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980), with the parameters side by side in memory.
+
+    The parameters of a group become views of one tensor, and so do their moments, so that a step is
+    one call however many parameters there are. For the small networks of reinforcement learning
+    that takes less than half the time of ``torch.optim.Adam(fused=True)``, with equal results but
+    for rounding. `clip_grad_norm_` is quicker for the same reason, and `OptimizerHook` uses it.
+
+    Its state dict is that of ``torch.optim.Adam``; either loads the other's.
+
+    Args:
+        params: Parameters, or parameter groups. Those of a group have one dtype and one device.
+        lr: Learning rate.
+        betas: Decay of the averages of the gradient and of its square.
+        eps: Added to the denominator.
+        weight_decay: Factor of the L2 penalty.
+        decoupled_weight_decay: Whether the weights decay by themselves instead (AdamW, Loshchilov
+            and Hutter, 2019, arXiv:1711.05101).
+
+    Raises:
+        ConfigError: If the parameters of a group cannot lie side by side.
+
+    Examples:
+        >>> optimizer = FlatAdam(loss_module.parameters(), lr=3e-4)
+    """
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        decoupled_weight_decay: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "betas": betas,
+            "eps": eps,
+            "weight_decay": weight_decay,
+            "decoupled_weight_decay": decoupled_weight_decay,
+            # What else torch.optim.Adam keeps in a group, so that it can load this one's state.
+            "amsgrad": False,
+            "maximize": False,
+            "foreach": None,
+            "capturable": False,
+            "differentiable": False,
+            "fused": None,
+        }
+        self._flat: list[_FlatGroup] = []
+        super().__init__(params, defaults)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of parameters, which become views of one tensor."""
+        super().add_param_group(param_group)
+        flat = _FlatGroup(self.param_groups[-1]["params"])
+        self._flat.append(flat)
+        self.state.update(flat.states)  # type: ignore[arg-type]
+
+    @torch.no_grad()
+    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+        """Bound the norm of all gradients together, as ``nn.utils.clip_grad_norm_`` does.
+
+        Args:
+            max_norm: The bound.
+
+        Returns:
+            The norm before clipping, a scalar.
+        """
+        grads = [flat.gather() for flat in self._flat if flat.has_grad]
+        norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
+        if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
+            return norm
+        scale = (max_norm / (norm + 1e-6)).clamp_max(1.0)
+        for grad in grads:
+            grad.mul_(scale)
+        return norm
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Take one step.
+
+        Args:
+            closure: Computes the loss anew and returns it.
+
+        Raises:
+            ConfigError: If only some parameters of a group have a gradient, or one was moved to
+                other memory.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group, flat in zip(self.param_groups, self._flat, strict=True):
+            if flat.has_grad:
+                fused_adam = (
+                    torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+                )
+                flat.steps += 1
+                fused_adam(
+                    [flat.parameters],
+                    [flat.gather()],
+                    [flat.exp_avg],
+                    [flat.exp_avg_sq],
+                    [],
+                    [flat.steps],
+                    lr=group["lr"],
+                    beta1=group["betas"][0],
+                    beta2=group["betas"][1],
+                    weight_decay=group["weight_decay"],
+                    eps=group["eps"],
+                    amsgrad=False,
+                    maximize=False,
+                )
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget the gradients, or set them to zero."""
+        for flat in self._flat:
+            flat.zero_grad(set_to_none)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state, in the form of ``torch.optim.Adam``."""
+        state_dict = super().state_dict()
+        state_dict["state"] = {  # one count of steps each: torch's Adam raises every one
+            key: {**state, "step": state["step"].clone()}
+            for key, state in state_dict["state"].items()
+        }
+        return state_dict
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of a `FlatAdam` or a ``torch.optim.Adam``.
+
+        Raises:
+            ConfigError: If the parameters of a group have made different numbers of steps.
+        """
+        super().load_state_dict(state_dict)
+        for flat in self._flat:
+            flat.load([self.state.get(parameter, {}) for parameter in flat.views])
+            self.state.update(flat.states)  # type: ignore[arg-type]
+
+
+class _FlatGroup:
+    """The parameters of a group and their moments, each kind one tensor."""
+
+    def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
+        first = parameters[0]
+        for parameter in parameters:
+            if (parameter.dtype, parameter.device) != (first.dtype, first.device):
+                raise ConfigError(
+                    f"FlatAdam: a parameter of {parameter.dtype} on {parameter.device} in a group "
+                    f"with one of {first.dtype} on {first.device}. Give each kind a group of its "
+                    "own, or use torch.optim.Adam."
+                )
+        self._owners = list(parameters)
+        self._sizes = [parameter.numel() for parameter in parameters]
+        self.parameters = torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
+        self.exp_avg = torch.zeros_like(self.parameters)
+        self.exp_avg_sq = torch.zeros_like(self.parameters)
+        self.steps = torch.zeros((), dtype=torch.float32, device=first.device)
+        self._grad = torch.zeros_like(self.parameters)
+        self._grads = self._split(self._grad)
+        for parameter, view in zip(parameters, self._split(self.parameters), strict=True):
+            parameter.data = view
+        self._addresses = [parameter.data_ptr() for parameter in parameters]
+        moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
+        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {
+            parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
+            for parameter, (avg, avg_sq) in zip(parameters, moments, strict=True)
+        }
+
+    @property
+    def views(self) -> Iterable[nn.Parameter]:
+        """The parameters, each a view of the flat tensor."""
+        return self._owners
+
+    @property
+    def has_grad(self) -> bool:
+        """Whether there is a gradient; either all parameters have one or none has."""
+        return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)
+
+    def gather(self) -> torch.Tensor:
+        """Lay the gradients side by side; from then on each is a view of the result."""
+        owners = self._owners
+        grads = [parameter.grad for parameter in owners]
+        if all(grad is view for grad, view in zip(grads, self._grads, strict=True)):
+            return self._grad
+        if any(grad is None for grad in grads):
+            lacking = [
+                tuple(p.shape) for p, grad in zip(owners, grads, strict=True) if grad is None
+            ]
+            raise ConfigError(
+                f"FlatAdam: the parameters of shapes {lacking} have no gradient, while others of "
+                "their group have one. Give them a group of their own, or use torch.optim.Adam."
+            )
+        if [parameter.data_ptr() for parameter in owners] != self._addresses:
+            raise ConfigError(
+                "FlatAdam: parameters were moved to other memory (by module.to(...), for "
+                "instance) after the optimizer was made. Move them before."
+            )
+        torch.cat([grad.reshape(-1) for grad in grads], out=self._grad)  # type: ignore[union-attr]
+        for parameter, view in zip(owners, self._grads, strict=True):
+            parameter.grad = view
+        return self._grad
+
+    def zero_grad(self, set_to_none: bool) -> None:
+        """Forget the gradients, or set them to zero."""
+        for parameter in self._owners:
+            if set_to_none:
+                parameter.grad = None
+            elif parameter.grad is not None:
+                parameter.grad = torch.zeros_like(parameter)
+
+    def load(self, states: Sequence[dict[str, Any]]) -> None:
+        """Take over the states of the parameters; an empty one is that of no step."""
+        steps = {float(state["step"]) if state else 0.0 for state in states}
+        if len(steps) > 1:
+            raise ConfigError(
+                f"FlatAdam: the parameters of a saved group have made {sorted(steps)} steps, and "
+                "here they can only step together. Load the state into a torch.optim.Adam."
+            )
+        self.steps.fill_(steps.pop())
+        for owner, state in zip(self._owners, states, strict=True):
+            for name in ("exp_avg", "exp_avg_sq"):
+                own = self.states[owner][name]
+                own.copy_(state[name]) if state else own.zero_()
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        pieces = torch.split(flat, self._sizes)
+        return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]

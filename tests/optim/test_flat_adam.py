@@ -1,0 +1,193 @@
+"""FlatAdam is Adam: the same steps, the same state, one tensor."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from hooktrainer import ConfigError, OptimizerHook
+from hooktrainer.modules import mlp
+from hooktrainer.optim import FlatAdam
+from hooktrainer.testing import make_trainer
+
+
+def pair(**options):
+    """Two equal networks, one with torch's optimizer and one with ours."""
+    torch.manual_seed(0)
+    first = mlp(3, 2, (5, 7))
+    second = copy.deepcopy(first)
+    torch_options = {k: v for k, v in options.items() if k != "decoupled_weight_decay"}
+    adam = torch.optim.AdamW if options.get("decoupled_weight_decay") else torch.optim.Adam
+    return (
+        first,
+        adam(first.parameters(), fused=True, **{"weight_decay": 0.0} | torch_options),
+        second,
+        FlatAdam(second.parameters(), **options),
+    )
+
+
+def train(network, optimizer, steps, clip=None, first=0):
+    for k in range(first, first + steps):
+        x = torch.randn(16, 3, generator=torch.Generator().manual_seed(k))
+        network(x).square().sum().backward()
+        if clip is not None:
+            if isinstance(optimizer, FlatAdam):
+                optimizer.clip_grad_norm_(clip)
+            else:
+                nn.utils.clip_grad_norm_(network.parameters(), clip)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def assert_equal(first, second):
+    for a, b in zip(first.parameters(), second.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"lr": 0.03, "betas": (0.5, 0.9), "eps": 1e-5},
+        {"weight_decay": 0.1},
+        {"weight_decay": 0.1, "decoupled_weight_decay": True},
+    ],
+)
+def test_it_steps_as_torchs_adam(options):
+    first, adam, second, flat = pair(**options)
+    train(first, adam, 20)
+    train(second, flat, 20)
+    assert_equal(first, second)
+
+
+@pytest.mark.parametrize("clip", [0.01, 1e6])
+def test_it_clips_as_torch_does(clip):
+    first, adam, second, flat = pair()
+    train(first, adam, 10, clip)
+    train(second, flat, 10, clip)
+    assert_equal(first, second)
+
+
+def test_the_norm_is_that_before_clipping_and_the_gradients_are_scaled():
+    weight = nn.Parameter(torch.zeros(2))
+    bias = nn.Parameter(torch.zeros(1))
+    optimizer = FlatAdam([weight, bias])
+    (3 * weight[0] + 4 * bias.sum()).backward()
+    assert optimizer.clip_grad_norm_(2.5).item() == 5.0
+    torch.testing.assert_close(weight.grad, torch.tensor([1.5, 0.0]))
+    torch.testing.assert_close(bias.grad, torch.tensor([2.0]))
+
+
+def test_gradients_changed_after_gathering_count():
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = FlatAdam([weight], lr=0.1)
+    weight.sum().backward()
+    optimizer.clip_grad_norm_(100.0)
+    weight.grad[1] = -1.0
+    optimizer.step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([-0.1, 0.1]))
+
+
+def test_gradients_accumulate_until_they_are_set_to_zero():
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = FlatAdam([weight])
+    for _ in range(2):
+        weight.sum().backward()
+    assert optimizer.clip_grad_norm_(100.0).item() == pytest.approx(8**0.5)
+    weight.sum().backward()
+    assert weight.grad.tolist() == [3.0, 3.0]
+    optimizer.zero_grad(set_to_none=False)
+    assert weight.grad.tolist() == [0.0, 0.0]
+    optimizer.zero_grad()
+    assert weight.grad is None
+
+
+def test_groups_have_their_own_options():
+    fast, slow = nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1))
+    optimizer = FlatAdam([{"params": [fast], "lr": 1.0}, {"params": [slow]}], lr=0.5)
+    (fast + slow).sum().backward()
+    optimizer.step()
+    torch.testing.assert_close(torch.cat([fast, slow]).detach(), torch.tensor([-1.0, -0.5]))
+
+
+def test_a_scheduler_changes_the_learning_rate():
+    weight = nn.Parameter(torch.zeros(1))
+    optimizer = FlatAdam([weight], lr=1.0)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0 if step else 1.0)
+    for _ in range(2):
+        weight.sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        scheduler.step()
+    torch.testing.assert_close(weight.detach(), torch.tensor([-1.0]))
+
+
+@pytest.mark.parametrize("source", [0, 1])
+@pytest.mark.parametrize("target", [0, 1])
+def test_either_loads_the_others_state(source, target):
+    def build():
+        first, adam, second, flat = pair()
+        return (first, adam), (second, flat)
+
+    network, optimizer = build()[source]
+    train(network, optimizer, 5)
+    state = copy.deepcopy(optimizer.state_dict())
+    parameters = copy.deepcopy(network.state_dict())
+    train(network, optimizer, 5, first=5)
+
+    resumed, its_optimizer = build()[target]
+    resumed.load_state_dict(parameters)
+    its_optimizer.load_state_dict(state)
+    train(resumed, its_optimizer, 5, first=5)
+    assert_equal(network, resumed)
+
+
+def test_the_state_of_no_step_can_be_loaded():
+    _, _, network, optimizer = pair()
+    fresh = copy.deepcopy(optimizer.state_dict())
+    train(network, optimizer, 3)
+    optimizer.load_state_dict(fresh)
+    assert {s["step"].item() for s in optimizer.state.values()} == {0.0}
+    assert not any(s["exp_avg"].any() for s in optimizer.state.values())
+
+
+def test_a_parameter_without_gradient_is_refused():
+    used, unused = nn.Parameter(torch.zeros(2)), nn.Parameter(torch.zeros(3, 1))
+    optimizer = FlatAdam([used, unused])
+    used.sum().backward()
+    with pytest.raises(ConfigError, match=r"shapes \[\(3, 1\)\] have no gradient"):
+        optimizer.step()
+
+
+def test_no_gradient_at_all_is_no_step():
+    weight = nn.Parameter(torch.zeros(2))
+    optimizer = FlatAdam([weight])
+    optimizer.step()
+    assert optimizer.state[weight]["step"] == 0
+
+
+def test_parameters_that_moved_are_refused():
+    layer = nn.Linear(2, 2)
+    optimizer = FlatAdam(layer.parameters())
+    layer.weight.data = layer.weight.data.clone()
+    layer(torch.ones(1, 2)).sum().backward()
+    with pytest.raises(ConfigError, match="moved to other memory"):
+        optimizer.step()
+
+
+def test_two_dtypes_in_a_group_are_refused():
+    with pytest.raises(ConfigError, match="float64"):
+        FlatAdam([nn.Parameter(torch.zeros(1)), nn.Parameter(torch.zeros(1).double())])
+
+
+def test_a_trainer_clips_with_it_and_logs_the_norm():
+    trainer = make_trainer(optimizer=None, clip_norm=1e-3)
+    optimizer = FlatAdam(trainer.loss_module.parameters(), lr=0.1)
+    OptimizerHook(optimizer).register(trainer)
+    trainer.train()
+    steps = {state["step"].item() for state in optimizer.state.values()}
+    assert steps == {float(trainer.optim_count)}
+    assert trainer.metrics.latest("train/grad_norm") > 0
