@@ -22,20 +22,63 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from importlib.metadata import version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
 import tyro
+from results import finite, machine, versions
 from rich.console import Console
 from rich.table import Table
 
 from hooktrainer.checkpoint import All, CheckpointManager, Latest
 
+HERE = Path(__file__).parent
 Tensors = dict[str, torch.Tensor]
 MIB = 1 << 20
+PEERS = ("safetensors", "torchsnapshot")
+RAW = "raw write + flush"
+NATIVE = "hooktrainer native"
+BACKGROUND = "hooktrainer native, background"
+
+
+@dataclass(frozen=True)
+class Target:
+    """What one of hooktrainer's figures shall reach.
+
+    Attributes:
+        part: the part of the benchmark.
+        row: hooktrainer's row.
+        column: the figure.
+        bound: what its median shall not exceed.
+        against: the row and column it is a ratio to, round by round; none: it is one by itself.
+    """
+
+    part: str
+    row: str
+    column: str
+    bound: float
+    against: tuple[str, str] | None = None
+
+
+TARGETS = (
+    Target("large", NATIVE, "durable", 1.25, (RAW, "durable")),
+    Target("large", BACKGROUND, "durable", 1.25, (RAW, "durable")),
+    Target("large", BACKGROUND, "blocked", 0.25, (RAW, "durable")),
+    Target("stall", BACKGROUND, "stall", 0.7, ("torch.save", "stall")),
+    Target("many", NATIVE, "durable", 4.0, (RAW, "durable")),
+    Target("many", BACKGROUND, "durable", 4.0, (RAW, "durable")),
+    Target("many", BACKGROUND, "cold load", 0.2),
+    Target("agent", NATIVE, "durable", 1.2, ("torch.save", "durable")),
+    Target("agent", BACKGROUND, "durable", 1.2, ("torch.save", "durable")),
+    Target("replay", NATIVE, "time", 0.1),
+    Target("replay", BACKGROUND, "time", 0.1),
+    Target("replay", BACKGROUND, "bytes", 0.03),
+)
 
 
 @dataclass(kw_only=True)
@@ -51,11 +94,11 @@ class Args:
     directory: Path = Path()
     """where to write: the disk that is measured"""
     rows: str = ""
-    """run only the rows whose name contains this; raw always runs"""
-    json: Path | None = None
-    """where to write the figures"""
+    """run only the rows whose name contains this; raw and torch.save always run"""
+    results: Path = HERE / "results"
+    """where the JSON goes"""
     quick: bool = False
-    """a short check that everything runs; its figures mean nothing"""
+    """a short check that everything runs; its figures mean nothing and are not saved"""
 
 
 class Way:
@@ -231,9 +274,9 @@ class TorchRL(Way):
 def make_ways(root: Path, wanted: str) -> dict[str, Way]:
     """Return the rows by name."""
     makers: dict[str, tuple[str, Callable[[], Way]]] = {
-        "raw write + flush": ("torch", Raw),
-        "hooktrainer native": ("torch", lambda: Ours("native", False, root)),
-        "hooktrainer native, background": ("torch", lambda: Ours("native", True, root)),
+        RAW: ("torch", Raw),
+        NATIVE: ("torch", lambda: Ours("native", False, root)),
+        BACKGROUND: ("torch", lambda: Ours("native", True, root)),
         "hooktrainer torch": ("torch", lambda: Ours("torch", False, root)),
         "hooktrainer torch, background": ("torch", lambda: Ours("torch", True, root)),
         "hooktrainer torchsnapshot": ("torchsnapshot", lambda: Ours("torchsnapshot", False, root)),
@@ -249,7 +292,7 @@ def make_ways(root: Path, wanted: str) -> dict[str, Way]:
     return {
         name: make()
         for name, (package, make) in makers.items()
-        if _installed(package) and (wanted in name or name.startswith("raw"))
+        if _installed(package) and (wanted in name or name in (RAW, "torch.save"))
     }
 
 
@@ -300,6 +343,14 @@ class Results:
     def add(self, row: str, figures: dict[str, float]) -> None:
         for column, value in figures.items():
             self.rows.setdefault(row, {}).setdefault(column, []).append(value)
+
+    def reached(self, target: Target) -> float | None:
+        """Return the median over the rounds, or `None` if a row is missing."""
+        values = self.rows.get(target.row, {}).get(target.column)
+        if target.against is not None and values:
+            others = self.rows.get(target.against[0], {}).get(target.against[1])
+            values = [a / b for a, b in zip(values, others, strict=True)] if others else None
+        return statistics.median(values) if values else None
 
     def medians(self) -> dict[str, dict[str, float]]:
         return {
@@ -400,8 +451,8 @@ def replay(root: Path, args: Args) -> Results:
     new = max(1, capacity // 100)
     for round_ in range(args.rounds + 1):
         ways = {
-            "hooktrainer native": Ours("native", False, root),
-            "hooktrainer native, background": Ours("native", True, root),
+            NATIVE: Ours("native", False, root),
+            BACKGROUND: Ours("native", True, root),
             "torch.save": TorchSave(),
         }
         for name, way in ways.items():
@@ -453,30 +504,71 @@ def main(args: Args) -> None:
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     console = Console()
-    raw = "raw write + flush"
-    everything: dict[str, Any] = {"mib": args.mib, "tensors": args.tensors, "rounds": args.rounds}
+    parts: dict[str, Results] = {}
     with tempfile.TemporaryDirectory(dir=args.directory, prefix="checkpoint-bench-") as name:
         root = Path(name)
         large = {f"layer{i}": torch.randn(args.mib * MIB // 16) for i in range(4)}
-        everything["large"] = results = saving(root, args, large, load=True)
-        show(console, f"{args.mib} MiB in 4 tensors (x raw)", results, raw)
-        everything["stall"] = results = stalling(root, args, large)
+        parts["large"] = results = saving(root, args, large, load=True)
+        show(console, f"{args.mib} MiB in 4 tensors (x raw)", results, RAW)
+        parts["stall"] = results = stalling(root, args, large)
         show(console, f"what a training loop loses to a save of {args.mib} MiB", results, None)
         del large
         many = {f"hook/layer{i}": torch.randn(256) for i in range(args.tensors)}
-        everything["many"] = results = saving(root, args, many, load=True)
-        show(console, f"{args.tensors} tensors of 1 KiB (x raw)", results, raw)
+        parts["many"] = results = saving(root, args, many, load=True)
+        show(console, f"{args.tensors} tensors of 1 KiB (x raw)", results, RAW)
         agent = {f"net/{i}": torch.randn(256, 256) for i in range(16)}
-        everything["agent"] = results = saving(root, args, agent, load=True)
+        parts["agent"] = results = saving(root, args, agent, load=True)
         show(console, "an agent of 4 MiB (x torch.save, durable)", results, "torch.save")
-        everything["replay"] = results = replay(root, args)
+        parts["replay"] = results = replay(root, args)
         show(console, f"a replay buffer of {args.mib} MiB, 1 % new", results, None)
-    if args.json:
-        plain = {
-            key: value.rows if isinstance(value, Results) else value
-            for key, value in everything.items()
-        }
-        args.json.write_text(json.dumps(plain, indent=1))
+    show_targets(console, parts)
+    if not args.quick:
+        console.print(f"saved in {save(args, parts)}")
+
+
+def show_targets(console: Console, parts: dict[str, Results]) -> None:
+    """Print what was to be reached, and what was."""
+    table = Table("part", "row", "figure", "target", "measured", title="targets")
+    for target in TARGETS:
+        value = parts[target.part].reached(target)
+        of = f" / {target.against[0]}" if target.against else ""
+        measured = "not measured" if value is None else f"{value:.3f}"
+        if value is not None and value > target.bound:
+            measured += ", falls short"
+        table.add_row(target.part, target.row, target.column + of, f"<= {target.bound:g}", measured)
+    console.print(table)
+
+
+def save(args: Args, parts: dict[str, Results]) -> Path:
+    """Write ``checkpoint.json`` and return its path. Times are in seconds."""
+    data = {
+        "benchmark": "checkpoint",
+        "title": f"Saving {args.mib} MiB, {args.tensors} tensors of 1 KiB, an agent of 4 MiB and "
+        "a replay buffer, beside the disk's own limit and other libraries",
+        "measured": datetime.now(timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
+        "machine": machine(),
+        "versions": versions() | {name: version(name) for name in PEERS if _installed(name)},
+        "options": {key: getattr(args, key) for key in ("mib", "tensors", "rounds", "rows")},
+        "parts": {
+            part: {
+                row: {
+                    "median": {c: finite(v) for c, v in results.medians()[row].items()},
+                    "rounds": {c: [finite(v) for v in values] for c, values in columns.items()},
+                }
+                for row, columns in results.rows.items()
+            }
+            for part, results in parts.items()
+        },
+        "targets": [
+            {**asdict(target), "measured": finite(value), "met": value <= target.bound}
+            for target in TARGETS
+            if (value := parts[target.part].reached(target)) is not None
+        ],
+    }
+    args.results.mkdir(parents=True, exist_ok=True)
+    path = args.results / "checkpoint.json"
+    path.write_text(json.dumps(data, indent=1) + "\n", encoding="utf-8")
+    return path
 
 
 if __name__ == "__main__":

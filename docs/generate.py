@@ -1,16 +1,27 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
-A page says where: ``<!-- hook-points: loop -->`` and ``<!-- hook-points: table -->``. MkDocs calls
-`on_page_markdown` for every page.
+A page says where: ``<!-- hook-points: loop -->`` and ``<!-- hook-points: table -->``,
+``<!-- benchmarks -->`` and ``<!-- benchmarks: short -->``. MkDocs calls `on_page_markdown` for
+every page.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import textwrap
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hooktrainer import hook_points
+
+RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
+BENCHMARKS = (
+    *("loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "solve-dqn", "solve-sac"),
+    *("envs", "widths", "replay"),
+)
+"""The benchmarks in the order of the page."""
 
 
 def loop() -> str:
@@ -36,8 +47,65 @@ def table() -> str:
     return "\n".join(rows)
 
 
+def results() -> Iterator[dict[str, Any]]:
+    """The measured benchmarks, in their order."""
+    for name in BENCHMARKS:
+        file = RESULTS / f"{name}.json"
+        if file.exists():
+            yield json.loads(file.read_text())
+
+
+def value(number: float | None) -> str:
+    """A figure with three significant digits."""
+    if number is None:
+        return "not reached"
+    return f"{number:,.0f}" if abs(number) >= 100 else f"{number:.3g}"
+
+
+def benchmark(result: dict[str, Any]) -> str:
+    """One benchmark: its rows, and how many times each the first one of hooktrainer is."""
+    rows = result["rows"]
+    measures = list(next(iter(rows.values()))["median"])
+    ours = next(name for name in rows if name.startswith("hooktrainer"))
+    lines = [
+        f"## {result['title'].partition(':')[0]}",
+        f"{result['title'].partition(':')[2].strip()}. Measured {result['measured']}.".lstrip(". "),
+        "",
+        f"| | {' | '.join(measures)} | {ours} is |",
+        f"|---{'|---:' * (len(measures) + 1)}|",
+    ]
+    more_is_better = "per CPU second" in measures[0]
+    for name, row in rows.items():
+        ratio = ""
+        first, mine = row["median"][measures[0]], rows[ours]["median"][measures[0]]
+        if name != ours and first and mine:
+            ratio = f"{mine / first if more_is_better else first / mine:.2f} x"
+        cells = [value(row["median"].get(measure)) for measure in measures]
+        lines.append(f"| {name} | {' | '.join(cells)} | {ratio} |")
+    return "\n".join(lines)
+
+
+def short() -> str:
+    """The targets that are not met."""
+    lines = [
+        f"- {result['title'].partition(':')[0]}: {target['row']}, against {target['against']}: "
+        f"{target['measured']:.2f} x of {target['target']:g} x"
+        for result in results()
+        for target in result["targets"]
+        if target["met"] is False and target.get("against")
+    ]
+    return "\n".join(lines) or "Nothing: every target is met."
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks of one page."""
-    return markdown.replace("<!-- hook-points: loop -->", f"```python\n{loop()}\n```").replace(
-        "<!-- hook-points: table -->", table()
-    )
+    made = {
+        "<!-- hook-points: loop -->": lambda: f"```python\n{loop()}\n```",
+        "<!-- hook-points: table -->": table,
+        "<!-- benchmarks -->": lambda: "\n\n".join(map(benchmark, results())),
+        "<!-- benchmarks: short -->": short,
+    }
+    for mark, make in made.items():
+        if mark in markdown:
+            markdown = markdown.replace(mark, make())
+    return markdown

@@ -1,82 +1,34 @@
-"""hooktrainer: a hook-based trainer for reinforcement learning in PyTorch."""
+"""hooktrainer: a hook-based trainer for reinforcement learning in PyTorch.
 
-from .cadence import Every
-from .collectors import VectorCollector
-from .errors import CheckpointError, ConfigError, HookError, NonFiniteError, StateMismatchError
-from .hook import TrainerHookBase
-from .hook_points import HOOK_POINTS, HookPoint
-from .hooks import (
-    BatchSubSampler,
-    ClearCudaCache,
-    CountFramesLog,
-    EarlyStopping,
-    Evaluate,
-    LogEpisodes,
-    LogScalar,
-    LogTiming,
-    LogValidationReward,
-    LRSchedulerHook,
-    MiniBatches,
-    NanGuard,
-    OptimizerHook,
-    ReplayBufferTrainer,
-    RewardNormalizer,
-    RunRecorder,
-    SaveOnBest,
-    SelectKeys,
-    TargetNetUpdaterHook,
-    UpdateWeights,
-    UTDRHook,
-    ValueEstimatorHook,
-    mask_batch,
-)
-from .loggers import generate_exp_name, get_logger
-from .metrics import Latest, Samples
-from .plugins import available_hooks
-from .run_dir import RunDir
-from .trainer import Trainer
+Its names are those of `hooktrainer.public`, imported when the first of them is used: what needs
+none, such as the help of the command line, does not wait for PyTorch.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from . import algorithms as algorithms
+    from . import datasets as datasets
+    from .public import *  # noqa: F403
 
 __version__ = "0.1.0"
 
-__all__ = [
-    "HOOK_POINTS",
-    "BatchSubSampler",
-    "CheckpointError",
-    "ClearCudaCache",
-    "ConfigError",
-    "CountFramesLog",
-    "EarlyStopping",
-    "Evaluate",
-    "Every",
-    "HookError",
-    "HookPoint",
-    "LRSchedulerHook",
-    "Latest",
-    "LogEpisodes",
-    "LogScalar",
-    "LogTiming",
-    "LogValidationReward",
-    "MiniBatches",
-    "NanGuard",
-    "NonFiniteError",
-    "OptimizerHook",
-    "ReplayBufferTrainer",
-    "RewardNormalizer",
-    "RunDir",
-    "RunRecorder",
-    "Samples",
-    "SaveOnBest",
-    "SelectKeys",
-    "StateMismatchError",
-    "TargetNetUpdaterHook",
-    "Trainer",
-    "TrainerHookBase",
-    "UTDRHook",
-    "UpdateWeights",
-    "ValueEstimatorHook",
-    "VectorCollector",
-    "available_hooks",
-    "generate_exp_name",
-    "get_logger",
-    "mask_batch",
-]
+
+def __getattr__(name: str) -> Any:
+    if name == "__all__" or not name.startswith("_"):
+        try:  # modules first: they ask for one another while the names are being imported
+            return import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
+        public = import_module(".public", __name__)
+        if hasattr(public, name):
+            return getattr(public, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__getattr__("__all__")})

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
-from .errors import ConfigError
+from .errors import ConfigError, StateMismatchError
 from .progress import Progress
 
 Unit = Literal["frames", "batches", "optim_steps", "seconds"]
@@ -83,13 +83,25 @@ class Every:
         """A cadence of the same interval, at its beginning."""
         return Every(**{self.unit: self.interval}, at_start=self.at_start)  # type: ignore[arg-type]
 
-    def state_dict(self) -> dict[str, float]:
-        """Return the phase: the count at which the cadence is due next."""
-        return {"next": self._next}
+    def state_dict(self) -> dict[str, Any]:
+        """Return the phase: the count at which the cadence is due next, and what is counted."""
+        return {"unit": self.unit, "interval": self.interval, "next": self._next}
 
-    def load_state_dict(self, state_dict: dict[str, float]) -> None:
-        """Restore the phase."""
-        self._next = state_dict["next"]
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the phase; of another interval, only when the last multiple was crossed.
+
+        Raises:
+            StateMismatchError: If the state counts another unit.
+        """
+        if state_dict["unit"] != self.unit:
+            raise StateMismatchError(
+                f"{self!r} cannot take up the phase of a cadence over {state_dict['unit']}."
+            )
+        following = state_dict["next"]
+        if state_dict["interval"] != self.interval and following > 0:
+            crossed = following - state_dict["interval"]
+            following = (crossed // self.interval + 1) * self.interval
+        self._next = following
 
     def __repr__(self) -> str:
         start = ", at_start=True" if self.at_start else ""

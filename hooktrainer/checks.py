@@ -27,6 +27,20 @@ def check_count(name: str, value: Any, *, none: str | None = None) -> None:
         raise ConfigError(f"{name}={value!r}: pass a positive integer{extra}.")
 
 
+def share_equally(number: int, world_size: int, what: str) -> int:
+    """One process's share of ``number`` things, when ``world_size`` of them train together.
+
+    Raises:
+        ConfigError: If they cannot be shared equally.
+    """
+    if number % world_size:
+        raise ConfigError(
+            f"{what}={number} cannot be shared equally by {world_size} processes: give a multiple "
+            f"of {world_size}."
+        )
+    return number // world_size
+
+
 def check_collector(collector: Any) -> None:
     """Refuse what cannot be iterated, and a sequence that holds something but TensorDicts."""
     if not isinstance(collector, Iterable):

@@ -29,7 +29,13 @@ class TrainerHookBase:
         ...         self.counter += 1
         ...         if self.counter % 10 == 0:
         ...             return {"value": batch["value"].mean(), "log_pbar": False}
+
+    Attributes:
+        rank_zero_only: Whether the hook is of use on one process only when several train together,
+            as one that evaluates, renders or writes files is.
     """
+
+    rank_zero_only = False
 
     def register(self, trainer: Trainer, name: str) -> None:
         """Put the hook at its points of ``trainer`` and name it for checkpoints.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
@@ -23,6 +24,13 @@ class Latest(float):
     """
 
 
+class Total(Latest):
+    """A count as `Latest`, of which every process of a run counts its own part.
+
+    In a run of several processes their parts are added up.
+    """
+
+
 class Samples:
     """Several values of a metric at once; each counts as one in the window's mean.
 
@@ -34,6 +42,26 @@ class Samples:
         self.values = values
 
 
+@dataclass(frozen=True)
+class WindowValue:
+    """What a metric was in a log window.
+
+    Attributes:
+        sum: Sum of its values.
+        count: Number of its values.
+        is_total: Whether it is a `Total`.
+    """
+
+    sum: float
+    count: int
+    is_total: bool = False
+
+    def __add__(self, other: WindowValue) -> WindowValue:
+        """What it is together with what another process logged."""
+        count = self.count if self.is_total else self.count + other.count
+        return WindowValue(self.sum + other.sum, count, self.is_total)
+
+
 class Metrics:
     """The metrics of the current log window.
 
@@ -43,9 +71,12 @@ class Metrics:
     Attributes:
         reported: The last reported value of every metric of the run.
         pbar_names: Metrics marked for the progress bar, in order of first appearance.
+        combine: Called with every window before it is reported; returns what takes its place, as
+            where several processes share a run.
     """
 
     def __init__(self) -> None:
+        self.combine: Callable[[dict[str, WindowValue]], dict[str, WindowValue]] | None = None
         self.reported: dict[str, float] = {}
         self.pbar_names: dict[str, None] = {}
         self._series: dict[str, _Series] = {}
@@ -130,7 +161,10 @@ class Metrics:
             Metric name to the mean (for `Latest`: the last) of the window's values, for every
             metric that has values.
         """
-        window = {name: s.close() for name, s in self._series.items() if s.count or s.pending}
+        values = {name: s.close() for name, s in self._series.items() if s.count or s.pending}
+        if self.combine is not None:
+            values = self.combine(values)
+        window = {name: value.sum / value.count for name, value in values.items()}
         self.reported.update(window)
         return window
 
@@ -164,6 +198,7 @@ class Metrics:
             series.add_many(value.values.detach())
         elif isinstance(value, Latest):
             series.set(float(value))
+            series.is_total = isinstance(value, Total)
         elif isinstance(value, (Real, np.bool_)):
             series.add(float(value))
         elif isinstance(value, np.ndarray) and value.size == 1:
@@ -189,13 +224,14 @@ class _Series:
     up in chunks of a fixed size, so that the result does not depend on when the state was saved.
     """
 
-    __slots__ = ("count", "last", "pending", "sum")
+    __slots__ = ("count", "is_total", "last", "pending", "sum")
 
     def __init__(self) -> None:
         self.sum: torch.Tensor | float = 0.0
         self.count = 0
         self.pending: list[torch.Tensor | float] = []
         self.last: torch.Tensor | float | None = None
+        self.is_total = False
 
     def add(self, value: torch.Tensor | float) -> None:
         self.last = value
@@ -213,11 +249,11 @@ class _Series:
         self.last = value
         self.pending = [value]
 
-    def close(self) -> float:
+    def close(self) -> WindowValue:
         self._add_up()
-        mean = float(self.sum) / self.count
+        value = WindowValue(float(self.sum), self.count, self.is_total)
         self.sum, self.count = 0.0, 0
-        return mean
+        return value
 
     def _add_up(self) -> None:
         tensors = [v for v in self.pending if isinstance(v, torch.Tensor)]
@@ -233,12 +269,14 @@ class _Series:
             "count": self.count,
             "pending": _pack(self.pending),
             "last": self.last,
+            "is_total": self.is_total,
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> _Series:
         series = cls()
         series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
+        series.is_total = state["is_total"]
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
         return series

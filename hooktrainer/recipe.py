@@ -20,24 +20,41 @@ import inspect
 import shutil
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import tyro
 import yaml
+from torch import nn
 
 from .checkpoint import Best, CheckpointManager, Latest, find, list_checkpoints
+from .checkpoint.backends import backend_name, get_backend
+from .distributed import (
+    DataParallel,
+    GatheredCheckpoints,
+    RankControl,
+    Ranks,
+    rank_state,
+    shard_parameters,
+)
 from .errors import CheckpointError, ConfigError, StateMismatchError
 from .hooks.run_recorder import RunRecorder
+from .layout import Layout
 from .loggers import get_logger
 from .loggers.hparams import to_plain, to_yaml
 from .run_dir import RunDir, find_runs
 from .trainer import Trainer
 
+Network = TypeVar("Network", bound=nn.Module)
+
 # Options that say where and how long to run, not what: they may change when a run is resumed.
-_FREE = {"run_dir", "resume", "allow_change", "logger", "progress_bar", "total_frames", "keep_last"}
+_FREE = {
+    *("run_dir", "resume", "allow_change", "logger", "progress_bar", "total_frames", "keep_last"),
+    *("placement", "engine", "collectors"),
+}
 
 
 @dataclass
@@ -62,12 +79,19 @@ class RunArgs:
     """how many of the latest checkpoints to keep, beside the best one"""
     progress_bar: bool = True
     """whether to show a progress bar"""
+    placement: str | None = None
+    """where the parts run, such as 'learner: gpu:0, collectors: 4@cpu, eval: cpu'"""
+    engine: Literal["local", "ray"] | None = None
+    """what collects and evaluates: this process, or Ray's; by default what the placement needs"""
+    collectors: int | None = None
+    """how many processes collect, with --engine ray; by default 1"""
 
 
 class Run:
     """One run of a recipe.
 
-    What is resumed is found and checked before anything is made.
+    What is resumed is found and checked before anything is made. Under ``torchrun`` every process
+    has a `Run`; the one of rank 0 finds, makes, logs and saves.
 
     Args:
         args: The recipe's options.
@@ -75,6 +99,7 @@ class Run:
 
     Attributes:
         dir: The run's directory.
+        device: Where the learner computes.
 
     Raises:
         ConfigError: If options differ from those of the run that is resumed.
@@ -84,40 +109,93 @@ class Run:
 
     def __init__(self, args: RunArgs, experiment: str) -> None:
         self.args = args
+        self._ranks = Ranks.join()
+        self._layout = Layout.of(args, self._ranks)
+        self.device = self._layout.settle()
+        self._checkpoints: Any = None
+        self._state: Any = None
+        self.dir = RunDir(self._ranks.first(lambda: self._open(experiment)))
+        if self._ranks.world_size > 1:
+            self._checkpoints = GatheredCheckpoints(
+                self._ranks, self._checkpoints, self.dir.checkpoints
+            )
+        leads = self._ranks.rank == 0
+        logger_types = args.logger or ("csv", "tensorboard")
+        self.trainer_options: dict[str, Any] = {
+            "logger": get_logger(logger_types, self.dir, experiment) if leads else None,
+            "log_interval": args.log_interval,
+            "save_trainer_interval": args.save_interval,
+            "checkpoints": self._checkpoints,
+            "progress_bar": args.progress_bar and leads,
+            "seed": args.seed,
+        }
+
+    def _open(self, experiment: str) -> Path:
+        """Find and check what is resumed, or make what is new; return the run's directory."""
+        args = self.args
+        get_backend(backend_name())  # an unknown one is refused before anything is made
         place = _resolve(args, experiment)
         if args.resume is not None and place is not None:
             _check_unchanged(args, RunDir(place))
-        logger_types = args.logger or ("csv", "tensorboard")
-        self.dir = RunDir.create(
+        run = RunDir.create(
             place, experiment=experiment, seed=args.seed, resume=args.resume is not None
         )
         best = Best(1, "eval/return")
         self._checkpoints = CheckpointManager(
-            self.dir.checkpoints, keep=Latest(args.keep_last) | best, config=to_plain(args)
+            run.checkpoints, keep=Latest(args.keep_last) | best, config=to_plain(args)
         )
-        self._state: Any = None
         if args.resume is not None:
-            listing = list_checkpoints(self.dir.checkpoints)
+            listing = list_checkpoints(run.checkpoints)
             if listing.checkpoints or listing.damaged:
                 checkpoint, self._state = self._checkpoints.load(args.resume)
                 print(f"resumed from {checkpoint.path}")
             else:
-                _forget_logs(self.dir)
-        self.trainer_options: dict[str, Any] = {
-            "logger": get_logger(logger_types, self.dir, experiment),
-            "log_interval": args.log_interval,
-            "save_trainer_interval": args.save_interval,
-            "checkpoints": self._checkpoints,
-            "progress_bar": args.progress_bar,
-            "seed": args.seed,
-        }
+                _forget_logs(run)
+        return run.path
+
+    def fully_shard(self, network: Network) -> Network:
+        """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).
+
+        For networks too large for one device. Call it before the optimizer, the policy or the value
+        network is made; use a torch optimizer, not `FlatAdam`. One process leaves it as it is.
+
+        Args:
+            network: A module that is called through its ``forward``.
+
+        Returns:
+            The same network.
+        """
+        shard_parameters(network, self._ranks)
+        return network
 
     def train(self, trainer: Trainer) -> None:
         """Record, resume and train."""
-        RunRecorder(self.dir, self.args).register(trainer)
-        if self._state is not None:
-            trainer.load_state_dict(self._state)
+        self.attach(trainer)
         trainer.train()
+
+    def attach(self, trainer: Trainer) -> None:
+        """Record what ``trainer`` does, and restore the run that is resumed."""
+        leads = self._ranks.rank == 0
+        if leads:
+            RunRecorder(self.dir, self.args).register(trainer)
+        self._layout.apply(trainer)
+        if self._ranks.world_size > 1:
+            DataParallel(self._ranks).register(trainer)
+        resumed = rank_state(trainer, self._ranks, self._state)
+        if resumed is not None:
+            trainer.load_state_dict(resumed.state)
+            if leads and resumed.note is not None:
+                print(resumed.note)
+        if isinstance(trainer.control, RankControl):
+            trainer.control.agree("the start of the run")
+        if resumed is not None and leads:
+            if trainer.stop_reason is not None:
+                print(
+                    f"nothing left to do, the run has ended: {trainer.stop_reason}. To go on, give "
+                    "the option that ended it another value, and accept that with --allow-change."
+                )
+            elif trainer.collected_frames >= trainer.total_frames:
+                print("nothing left to do, the run is finished; a larger --total-frames goes on.")
 
 
 def launch(main: Callable[[Any], None]) -> None:
@@ -127,13 +205,24 @@ def launch(main: Callable[[Any], None]) -> None:
         main: Takes the recipe's options, a dataclass named by its annotation.
 
     Raises:
-        SystemExit: With code 2 if the options cannot work.
+        SystemExit: With code 2 if the options cannot work, 130 if a second signal aborts the run.
     """
     (parameter,) = inspect.signature(main).parameters
     args_type = typing.get_type_hints(main)[parameter]
     args = tyro.cli(args_type, description=inspect.getmodule(main).__doc__)
-    try:
+    with mistakes_in_one_line():
         main(args)
+
+
+@contextmanager
+def mistakes_in_one_line() -> Iterator[None]:
+    """In the block, an error that is the user's is said in one line instead of a traceback.
+
+    Raises:
+        SystemExit: With code 2, in place of such an error; 130, in place of an interruption.
+    """
+    try:
+        yield
     except (ConfigError, CheckpointError, StateMismatchError, FileExistsError) as error:
         print(f"error: {error}", file=sys.stderr)
         for note in getattr(error, "__notes__", []):
@@ -142,6 +231,9 @@ def launch(main: Callable[[Any], None]) -> None:
     except (FileNotFoundError, ModuleNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
+    except KeyboardInterrupt as error:
+        print(f"aborted by {error or 'SIGINT'}; --resume latest goes on.", file=sys.stderr)
+        raise SystemExit(130) from None
 
 
 def _resolve(args: RunArgs, experiment: str) -> Path | None:

@@ -115,6 +115,18 @@ class Registry:
         self.modules[name] = module
         self._rename()
 
+    def remove_module(self, name: str) -> Any:
+        """Take out what is registered as ``name``, with its ops; see `Trainer.remove_hook`."""
+        if name not in self.modules:
+            near = difflib.get_close_matches(name, self.modules, n=1, cutoff=0.0)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"there is no hook {name!r}.{hint} There are: {list(self.modules)}.")
+        module = self.modules.pop(name)
+        for entry in [entry for entry in self.entries() if entry.owner is module]:
+            self.points[entry.point].remove(entry)
+        self._rename()
+        return module
+
     def entries(self) -> Iterator[Entry]:
         """Every registered op, by point in loop order, in run order."""
         for dispatcher in self.points.values():
@@ -164,17 +176,32 @@ class Registry:
                 found[_unused(f"{entry.point}/{entry.name}", found)] = entry.every
         return found
 
+    def table(self) -> list[dict[str, Any]]:
+        """Every op by point in loop order, in run order: what `describe` lists, as plain values."""
+        names = {id(module): name for name, module in self.stateful().items()}
+        return [
+            {
+                "point": str(entry.point),
+                "kind": str(entry.point.kind),
+                "hook": entry.name,
+                "when": repr(entry.every) if entry.every else "always",
+                "priority": entry.priority,
+                **_saved(entry.owner, names),
+            }
+            for entry in self.entries()
+        ]
+
     def describe(self) -> str:
         """A table of every hook by point, in run order, with its cadence and its state."""
-        names = {id(module): name for name, module in self.stateful().items()}
+        table = self.table()
         rows = [
             (
-                entry.name,
-                repr(entry.every) if entry.every else "always",
-                f"{entry.priority:g}",
-                _describe_state(entry.owner, names),
+                row["hook"],
+                row["when"],
+                f"{row['priority']:g}",
+                f"{row['module']}: {', '.join(row['saves'])}" if row["saves"] else "-",
             )
-            for entry in self.entries()
+            for row in table
         ]
         heads = ("hook", "when", "priority", "saves")
         widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
@@ -210,11 +237,11 @@ def snake_case(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
 
 
-def _describe_state(owner: Any, names: dict[int, str]) -> str:
+def _saved(owner: Any, names: dict[int, str]) -> dict[str, Any]:
+    """The name that an op's state is saved under, and the keys of the state."""
     if id(owner) not in names:
-        return "-"
-    keys = ", ".join(map(str, owner.state_dict()))
-    return f"{names[id(owner)]}: {keys}" if keys else "-"
+        return {"module": None, "saves": []}
+    return {"module": names[id(owner)], "saves": [str(key) for key in owner.state_dict()]}
 
 
 def _unused(name: str, taken: Any) -> str:

@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import shlex
+import socket
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -38,6 +39,7 @@ class RunDir:
     <run>/
       config.yaml      the options of the run
       run.json         how it stands: status, frames, metrics, versions, commit, command line
+      hooks.json       every hook by point, in run order: what `hooktrainer describe` shows
       metrics.csv      every metric, as rows step,name,value
       tensorboard/     event files
       checkpoints/     one directory a checkpoint
@@ -83,7 +85,7 @@ class RunDir:
         if path is None:
             if resume:
                 raise ValueError("resume=True needs the path of the run to continue")
-            run = cls(_make_new(Path(root) / experiment, seed))
+            run = cls(new_directory(Path(root) / experiment, seed))
         else:
             run = cls(path)
             if resume:
@@ -133,6 +135,11 @@ class RunDir:
     def run_file(self) -> Path:
         """How the run stands."""
         return self.path / "run.json"
+
+    @property
+    def hooks_file(self) -> Path:
+        """The hooks of the run, by point, in run order."""
+        return self.path / "hooks.json"
 
     def write_config(self, config: Any) -> None:
         """Write `config.yaml`.
@@ -235,8 +242,12 @@ def find_runs(root: str | os.PathLike[str] = "runs", experiment: str | None = No
         Every directory with a readable `run.json`.
     """
     found: list[tuple[str, str, RunDir]] = []
-    for file in Path(root).rglob("run.json"):
-        run = RunDir(file.parent)
+    for place, directories, files in os.walk(root):
+        run = RunDir(place)
+        if "run.json" not in files:
+            continue
+        own = (run.checkpoints.name, run.logs.name, "policies")
+        directories[:] = [name for name in directories if name not in own]
         with suppress(ValueError, OSError):
             state = run.read()
             if experiment in (None, state.get("experiment")):
@@ -312,7 +323,8 @@ def _git(*command: str, where: Path) -> str | None:
     return done.stdout.strip()
 
 
-def _make_new(parent: Path, seed: int | None) -> Path:
+def new_directory(parent: Path, seed: int | None) -> Path:
+    """Make the directory of a new run, ``<parent>/<timestamp>_seed<seed>``, and return it."""
     parent.mkdir(parents=True, exist_ok=True)
     stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
     name = stamp if seed is None else f"{stamp}_seed{seed}"
@@ -336,6 +348,8 @@ def _invocation() -> dict[str, Any]:
     script = Path(sys.argv[0] or ".").absolute()
     spec = getattr(sys.modules.get("__main__"), "__spec__", None)
     return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
         "command": shlex.join([Path(sys.executable).name, *sys.argv]),
         "script": str(script) if script.is_file() else None,
         "module": None if spec is None else spec.name,

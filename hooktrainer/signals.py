@@ -26,6 +26,7 @@ class GracefulSignals:
     def __init__(self, control: Control) -> None:
         self._control = control
         self._previous: dict[int, Any] = {}
+        self._received = False
 
     def __enter__(self) -> GracefulSignals:
         if threading.current_thread() is threading.main_thread():
@@ -46,8 +47,9 @@ class GracefulSignals:
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if self._control.signal is not None:
+        if self._received:
             raise KeyboardInterrupt(f"a second signal ({name})")
+        self._received = True
         self._control.signal = number
         self._control.request_stop(name)
         print(f"\n{name}: finishing the batch; once more to abort.", file=sys.stderr)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from .cadence import Every
 from .checkpoint.rng import rng_state, set_rng_state
 from .errors import StateMismatchError, add_note
 from .registry import has_state
@@ -112,21 +113,26 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
     ]
     both = [name for name in live if name in saved]
+    for name in [name for name in both if isinstance(live[name], Every)]:
+        if live[name].unit != (unit := saved[name]["unit"]):
+            missing.append(f"{name} counts {live[name].unit} here and {unit} in the state")
+            both.remove(name)
     for name in both:
-        _build_value_estimator(live[name], saved[name])
+        build_value_estimator(live[name], saved[name])
     differing = [line for name in both for line in _differences(name, live[name], saved[name])]
     message = "\n  ".join(["the state and this trainer differ:", *missing, *differing])
     if differing:
         raise StateMismatchError(f"{message}\nBuild the networks as they were when it was saved.")
     if missing and strict:
         raise StateMismatchError(
-            f"{message}\nRegister the same hooks under the same names, or pass strict=False to "
-            "leave these out."
+            f"{message}\nRegister the same hooks under the same names and cadences, or pass "
+            "strict=False to leave these out."
         )
     if missing:
         warnings.warn(message, stacklevel=3)
     now, later = [n for n in both if not _is_logger(n)], [n for n in both if _is_logger(n)]
     before = {name: copy.deepcopy(live[name].state_dict()) for name in now}
+    stop_reason = trainer.stop_reason
     try:
         for name in now:
             _load(name, live[name], saved[name])
@@ -134,6 +140,7 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         for name in now:
             with contextlib.suppress(Exception):  # the error under way says what is wrong
                 live[name].load_state_dict(before[name])
+        trainer.control.stop_reason = stop_reason
         raise
     return Resume([(name, live[name], saved[name]) for name in later], state["rng"])
 
@@ -164,7 +171,7 @@ def _load(name: str, part: Any, saved: Any) -> None:
         raise
 
 
-def _build_value_estimator(part: Any, saved: Any) -> None:
+def build_value_estimator(part: Any, saved: Any) -> None:
     """Build what torchrl's losses build at their first forward only, if the state has it."""
     prefix = "_value_estimator."
     has_one = any(str(key).startswith(prefix) for key in saved)

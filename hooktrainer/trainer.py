@@ -14,9 +14,10 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
-from . import checks
+from . import checks, torchrl_checkpoint
 from .cadence import Every
-from .checkpoint import CheckpointManager, load_file
+from .checkpoint import CheckpointManager
+from .checkpoint.single_file import decode, read_plain
 from .closing import call_all, close_methods
 from .control import Control
 from .errors import ConfigError, HookError, SkipOptimStep
@@ -153,7 +154,8 @@ class Trainer:
     def train(self) -> None:
         """Run the loop until ``total_frames``, a stop request, or the collector's end.
 
-        Does nothing if ``total_frames`` were collected already, as in a finished run reloaded.
+        Does nothing if ``total_frames`` were collected already, or a hook asked for a stop when its
+        state was loaded, as in a finished run reloaded.
 
         Raises:
             ConfigError: If nothing would be trained, or the trainer was closed before.
@@ -162,7 +164,7 @@ class Trainer:
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
         """
-        if self.collected_frames >= self.total_frames:
+        if self.collected_frames >= self.total_frames or self.stop_reason is not None:
             self.control.end()
             self.shutdown()
             return
@@ -269,6 +271,14 @@ class Trainer:
             DuplicateNameError: If the name is taken.
         """
         self.registry.add_module(module_name, module)
+
+    def remove_hook(self, name: str) -> Any:
+        """Take out the hook that is registered as ``name``, at all its points, and return it.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        return self.registry.remove_module(name)
 
     def describe(self) -> str:
         """List every hook by point in run order, with its cadence and the state it saves."""
@@ -378,9 +388,16 @@ class Trainer:
             with self.timing.phase("checkpoint"):
                 self._saver.save(state(), self.progress, self.metrics.all_latest())
 
+    def _save_aside(self) -> None:
+        self._saver.save_aside(self.state_dict())
+
     def load_from_file(self, file: str | Path, strict: bool = True) -> Trainer:
-        """Restore what `save_trainer` wrote; see `load_state_dict`."""
-        self.load_state_dict(load_file(Path(file)), strict=strict)
+        """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`."""
+        content = read_plain(file)
+        if torchrl_checkpoint.recognizes(content):
+            torchrl_checkpoint.load(self, content)
+        else:
+            self.load_state_dict(decode(content, file), strict=strict)
         return self
 
     # -- beginning and end -----------------------------------------------------------------------
@@ -450,18 +467,19 @@ class Trainer:
 
     def _end_batch(self) -> bool:
         """Log, show and save what is due; whether there is another batch to come."""
+        # By the clock as it stood when the batch began, which several processes agree on.
+        log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
         now = perf_counter()
         self.timing.add("step", now - self._boundary)
         self.progress.seconds += now - self._boundary
         self._boundary = now
-        requested = self.control.take_log_request()
-        if self.cadences["log"].due(self.progress) or requested:
+        if self.control.take_log_request() or log_due:
             self._write_window()
         if self._bar is not None:
             self._bar.update()
-        requested, due = self.control.take_save_request(), self._saver.due(self.progress)
+        requested = self.control.take_save_request()
         going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
-        if going_on and (requested or due):
+        if going_on and (requested or save_due):
             self.save_trainer(force_save=True)
         self._saver.check()
         return going_on
@@ -479,10 +497,10 @@ class Trainer:
         """End the hooks, write the last window and save.
 
         The state is saved with the log window still open, so that whoever resumes goes on as if
-        the run had not ended. A run that may be resumed is saved first; one that is complete, and
-        so will never write its last window again, only when everything is written.
+        the run had not ended. A run that a signal ended is saved first, since who sent it may not
+        wait; any other, which may never write its last window again, when everything is written.
         """
-        complete = self.collected_frames >= self.total_frames
+        complete = self.control.signal is None or self.collected_frames >= self.total_frames
         before = open_window_state(self) if complete else {}
         if not complete:
             self._save(self.state_dict)
@@ -500,9 +518,7 @@ class Trainer:
         """Save aside, tell the hooks, close everything; failures of that become notes."""
         self.control.end(error)
         if isinstance(error, Exception):
-            calls = (
-                [lambda: self._saver.save_aside(self.state_dict())] if self._saver.active else []
-            )
+            calls = [self._save_aside] if self._saver.active else []
             call_all("saving exception.pt", calls, beside=error)
         calls = [
             functools.partial(hook.on_exception, self, error)

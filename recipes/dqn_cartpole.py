@@ -64,7 +64,7 @@ class Args(RunArgs):
     """width of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
-    target_interval: int = 10
+    target_interval: int = 100
     """optimizer steps between two copies of the network to its target"""
     double: bool = True
     """whether the network itself chooses the next action, and the target values it"""

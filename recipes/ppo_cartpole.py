@@ -1,6 +1,8 @@
 """PPO solves CartPole, in seconds on one CPU core.
 
     python recipes/ppo_cartpole.py --seed 1
+    torchrun --nproc-per-node 2 recipes/ppo_cartpole.py          # two learners
+    python recipes/ppo_cartpole.py --engine ray --collectors 2   # two collectors, with Ray
 
 Everything a run leaves behind lies in its directory: config.yaml, run.json, metrics.csv, the
 TensorBoard files and the checkpoints. The method is Proximal Policy Optimization (Schulman et al.,
@@ -86,7 +88,7 @@ def main(args: Args) -> None:
         loss_critic_type="l2",
         normalize_advantage=True,
         diagnostics=4,  # entropy, clip fraction and so on at every fourth step
-    )
+    ).to(run.device)
     if args.compile:
         loss_module.compile()
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrainer import ConfigError, Every
+from hooktrainer import ConfigError, Every, StateMismatchError
 from hooktrainer.progress import Progress
 from hooktrainer.testing import FakeCollector, make_trainer
 
@@ -74,6 +74,30 @@ def test_phase_is_saved_and_restored():
     assert not other.due(progress)
     progress.frames = 300
     assert other.due(progress)
+
+
+@pytest.mark.parametrize(
+    ("interval", "due_next"),
+    [(100, 300), (40, 240), (250, 250), (1_000, 1_000)],  # 200 was the last multiple crossed
+)
+def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due_next):
+    every = Every(frames=100)
+    every.due(Progress(frames=200))
+    other = Every(frames=interval)
+    other.load_state_dict(every.state_dict())
+    assert not other.due(Progress(frames=due_next - 1))
+    assert other.due(Progress(frames=due_next))
+
+
+def test_a_look_that_is_still_due_at_the_start_stays_due():
+    other = Every(frames=30, at_start=True)
+    other.load_state_dict(Every(frames=100, at_start=True).state_dict())
+    assert other.due(Progress(frames=0))
+
+
+def test_the_phase_of_another_unit_is_refused():
+    with pytest.raises(StateMismatchError, match=r"Every\(seconds=60\).*over frames"):
+        Every(seconds=60).load_state_dict(Every(frames=100).state_dict())
 
 
 def test_a_copy_starts_at_the_beginning():

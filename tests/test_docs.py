@@ -8,9 +8,12 @@ page says why, in a comment above it: ``<!-- skip: why -->``.
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import pkgutil
 import re
 import runpy
+import shlex
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -19,6 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
+from hooktrainer.cli.main import CKPT, COMMANDS
 from hooktrainer.hook_points import HOOK_POINTS
 from hooktrainer.registry import TORCHRL_STAGES
 
@@ -91,6 +95,72 @@ def test_the_code_of_a_page_runs(
         for name in set(sys.modules) - imported:
             if (getattr(sys.modules[name], "__file__", None) or "").startswith(str(tmp_path)):
                 del sys.modules[name]
+
+
+TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+COMMAND = re.compile(
+    r"^\$ (?:\.venv/bin/)?(hooktrainer|python recipes/\w+\.py)\b(.*)$", re.MULTILINE
+)
+
+
+def test_every_promise_names_tests_that_exist() -> None:
+    page = (ROOT / "docs/promises.md").read_text()
+    assert [
+        text for text in re.findall(r"`(tests/[^`]+)`", page) if not TEST.match(f"`{text}`")
+    ] == []
+    for file, name in TEST.findall(page):
+        assert f"def {name}(" in (ROOT / file).read_text(), f"{file}::{name}"
+    promises = re.findall(r"^\*\*.+?(?=^\*\*|^## |\Z)", page, re.MULTILINE | re.DOTALL)
+    assert [promise[:60] for promise in promises if not TEST.search(promise)] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
+    consoles = [block.code for block in blocks(page) if block.language == "console"]
+    for program, rest in COMMAND.findall("\n".join(consoles)):
+        if program != "hooktrainer":
+            assert (ROOT / program.split()[1]).exists(), f"{page.name}: {program}"
+            continue
+        words = shlex.split(re.split(r"[>|&]", rest)[0], comments=True)
+        if not words or words[0].startswith("-"):
+            continue
+        name, *words = words[1:] if words[0] == "ckpt" else words
+        command = (CKPT if "ckpt" in rest.split()[:1] else COMMANDS).get(name)
+        assert command is not None, f"{page.name}: hooktrainer {name}"
+        if name == "train":  # the rest is the recipe's
+            continue
+        own = words[: words.index("--")] if "--" in words else words
+        known = {f"--{p.replace('_', '-')}" for p in inspect.signature(command).parameters}
+        options = [word for word in own if word.startswith("--") and word != "--help"]
+        assert set(options) <= known, f"{page.name}: hooktrainer {name}"
+
+
+def test_the_page_of_the_command_line_has_every_command() -> None:
+    made = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
+    page = made["on_page_markdown"]((ROOT / "docs/cli.md").read_text())
+    for name in (*COMMANDS, *(f"ckpt {name}" for name in CKPT)):
+        assert f"### `hooktrainer {name}`\n" in page
+
+
+def test_the_page_of_the_architecture_has_every_file() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    package = [
+        path for path in (ROOT / "hooktrainer").iterdir() if not path.name.startswith(("_", "."))
+    ]
+    names = [path.name + "/" * path.is_dir() for path in package if path.suffix in ("", ".py")]
+    assert [name for name in names if not re.search(rf"\b{re.escape(name)}", page)] == []
+
+
+def test_the_reference_has_every_public_package() -> None:
+    pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    for module in pkgutil.iter_modules(hooktrainer.__path__, "hooktrainer."):
+        names = getattr(importlib.import_module(module.name), "__all__", None)
+        if module.name in ("hooktrainer.public", "hooktrainer.cli") or names is None:
+            continue
+        whole = re.search(rf"^::: {re.escape(module.name)}$", pages, re.MULTILINE)
+        missing = [n for n in names if not re.search(rf"^::: hooktrainer\b.*\b{n}$", pages, re.M)]
+        inside = {n for n in missing if n in hooktrainer.__all__}  # listed under that name
+        assert whole or set(missing) == inside, f"{module.name}: {missing}"
 
 
 @pytest.fixture(scope="module")

@@ -235,7 +235,11 @@ def test_cadences_of_hooks_are_saved():
     trainer = make_trainer()
     trainer.register_op("post_steps_log", Counter(), every=Every(batches=2))
     trainer.train()
-    assert trainer.state_dict()["components"]["cadence/post_steps_log/counter"] == {"next": 6}
+    assert trainer.state_dict()["components"]["cadence/post_steps_log/counter"] == {
+        "unit": "batches",
+        "interval": 2,
+        "next": 6,
+    }
 
 
 # -- describe ------------------------------------------------------------------------------------
@@ -275,3 +279,16 @@ def test_describe_does_not_collect_states_of_what_has_none():
 )
 def test_snake_case(name, expected):
     assert snake_case(name) == expected
+
+
+def test_a_hook_is_taken_out_by_its_name_with_all_its_ops() -> None:
+    trainer = make_trainer()
+    recorder = CallRecorder()
+    recorder.register(trainer)
+    assert trainer.remove_hook("call_recorder") is recorder
+    assert not trainer.registry.points["post_steps"].calls
+    assert "call_recorder" not in trainer.registry.stateful()
+    trainer.train()
+    assert recorder.calls == []
+    with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean 'optimizer'"):
+        trainer.remove_hook("optimiser")

@@ -24,8 +24,15 @@ class BackgroundJob:
 
     def start(self, function: Callable[[], object]) -> None:
         """Begin a job; call `wait` before."""
-        self._thread = threading.Thread(target=self._run, args=(function,), name=self._name)
+        self._thread = threading.Thread(target=self.run, args=(function,), name=self._name)
         self._thread.start()
+
+    def run(self, function: Callable[[], object]) -> None:
+        """Do a job here and now; `wait` returns what it failed with, as after `start`."""
+        try:
+            function()
+        except BaseException as error:  # handed over by wait()
+            self._error = error
 
     def wait(self) -> BaseException | None:
         """Wait for the job to end, and return the exception it ended with, once."""
@@ -34,9 +41,3 @@ class BackgroundJob:
         self._thread = None
         error, self._error = self._error, None
         return error
-
-    def _run(self, function: Callable[[], object]) -> None:
-        try:
-            function()
-        except BaseException as error:  # handed over by wait()
-            self._error = error

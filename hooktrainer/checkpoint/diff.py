@@ -104,7 +104,7 @@ def _tensor(side: _Side) -> torch.Tensor | None:
     if tag not in _WITH_TENSOR:
         return None
     if tag == "$ndarray":
-        with suppress(TypeError):
+        with suppress(TypeError, ValueError):
             return torch.from_numpy(unflatten(side.node, side.tensors))
     return side.tensors[side.node[tag]]
 

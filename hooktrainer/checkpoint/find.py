@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, cast
@@ -24,17 +25,22 @@ class Listing:
     """Directories whose manifest cannot be trusted, and why."""
 
 
-def list_checkpoints(directory: Path) -> Listing:
+def list_checkpoints(directory: Path, known: Mapping[Path, Checkpoint] | None = None) -> Listing:
     """List the checkpoints in a directory; only their manifests are read.
 
     A directory that is deleted meanwhile is left out.
+
+    Args:
+        directory: Where they are.
+        known: Checkpoints by path, whose manifests need not be read again.
     """
+    known = known or {}
     checkpoints, damaged = [], {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else []:
         if not NAME.fullmatch(path.name):
             continue
         try:
-            checkpoints.append(Checkpoint.open(path))
+            checkpoints.append(known.get(path) or Checkpoint.open(path))
         except CheckpointError as error:
             if path.is_dir():
                 damaged[path] = str(error)

@@ -11,6 +11,7 @@ import errno
 import os
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 
 _BLOCK = 1 << 23
 _SEND_BYTES = 1 << 26
+_BESIDE_BYTES = 1 << 23
+_SLOW_FLUSH = 0.002  # seconds
 _NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS)
 
 
@@ -67,7 +70,12 @@ class NewFile:
                 one that does not say why.
         """
         view = memoryview(data).cast("B")
-        self._hash.update(view)
+        hashing = None
+        if len(view) < _BESIDE_BYTES:
+            self._hash.update(view)
+        else:  # hashed while it is written
+            hashing = threading.Thread(target=self._hash.update, args=(view,))
+            hashing.start()
         done = 0
         try:
             while done < len(view):
@@ -76,6 +84,9 @@ class NewFile:
             error.filename = error.filename or str(self.path)
             self.error = error
             raise
+        finally:
+            if hashing is not None:
+                hashing.join()
         self.written += done
         if self.written - self._sent > _SEND_BYTES:
             self._send()
@@ -145,14 +156,17 @@ def check_space(directory: Path, size: int) -> None:
 def flush_to_disk(*paths: Path) -> None:
     """Make the contents of files, and the names in directories, durable.
 
-    Several at once, because the disk then writes its journal once for many.
+    One after the other while that is quick: threads take longer than flushes of a fast disk. As
+    soon as one is not, the rest at once: a slow disk then writes its journal once for many.
     """
-    if len(paths) == 1:
-        _flush_one(paths[0])
-        return
-    with ThreadPoolExecutor(4) as pool:
-        for _ in pool.map(_flush_one, paths):
-            pass
+    for number, path in enumerate(paths, start=1):
+        start = time.perf_counter()
+        _flush_one(path)
+        if time.perf_counter() - start > _SLOW_FLUSH and len(paths) - number > 1:
+            with ThreadPoolExecutor(4, "checkpoint-disk") as pool:
+                for _ in pool.map(_flush_one, paths[number:]):
+                    pass
+            return
 
 
 def _flush_one(path: Path) -> None:

@@ -33,7 +33,9 @@ class RunLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._fd: int | None = os.open(directory / FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        self._fd: int | None = os.open(
+            directory / FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666
+        )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

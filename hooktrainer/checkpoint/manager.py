@@ -16,7 +16,7 @@ from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from ..run_dir import git_state, library_versions
 from . import fs, lock
 from .arena import Arena
-from .backends import backend_name, get_backend
+from .backends import TensorSpec, backend_name, get_backend
 from .background import BackgroundJob
 from .find import find, list_checkpoints
 from .housekeeping import (
@@ -92,6 +92,7 @@ class CheckpointManager:
         self._arena = Arena()
         self._job = BackgroundJob("checkpoint")
         self._previous: Reusable | None = None
+        self._listed: dict[Path, Checkpoint] = {}
         fs.make_directories(self.directory)
         self._lock = lock.RunLock(self.directory)
         try:
@@ -140,11 +141,14 @@ class CheckpointManager:
         with _no_garbage_collection():
             manifest.encode()  # refuses a configuration that cannot be saved, here and now
             skeleton, tensors = flatten(tree)
-            state = encode_state(skeleton, tensors)
+            specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+            state = encode_state(skeleton, specs)
             if self._background:
-                tensors = self._arena.capture(tensors)
-        self._job.start(lambda: self._commit(manifest, state, tensors))
-        if not self._background:
+                tensors = self._arena.capture(tensors, specs)
+        if self._background:
+            self._job.start(lambda: self._commit(manifest, state, tensors))
+        else:
+            self._job.run(lambda: self._commit(manifest, state, tensors))
             self.wait()
 
     def check(self) -> None:
@@ -165,10 +169,10 @@ class CheckpointManager:
             return
         if not isinstance(error, Exception):
             raise error
-        message = f"A checkpoint in {self.directory} could not be written: {error}"
+        message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
         if self._on_failure == "stop":
-            raise CheckpointError(message) from error
-        _log.error("%s. Training goes on without it.", message)
+            raise CheckpointError(f"{message}.") from error
+        _log.error("%s. Training goes on.", message)
 
     def _commit(
         self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
@@ -190,7 +194,9 @@ class CheckpointManager:
 
     def checkpoints(self) -> list[Checkpoint]:
         """Return the committed checkpoints, in the order they were committed."""
-        return list_checkpoints(self.directory).checkpoints
+        found = list_checkpoints(self.directory, self._listed).checkpoints
+        self._listed = {checkpoint.path: checkpoint for checkpoint in found}
+        return found
 
     def prune(self) -> list[Checkpoint]:
         """Delete what the retention policy does not keep, and return what was to go but is left.

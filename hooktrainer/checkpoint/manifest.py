@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from .tree import flatten, unflatten
 
 FILE = "manifest.json"
 SCHEMA = 1
+_SEALED = re.compile(rb'\{"xxh3_128": "([0-9a-f]{32})",\n"manifest": (.*)\}\n', re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,14 +78,10 @@ class Manifest:
             DamagedCheckpointError: If any of its bytes changed.
             CheckpointError: If its schema is not known.
         """
-        try:
-            node = json.loads(data)["manifest"]
-            intact = _seal(node) == data
-        except (ValueError, KeyError, TypeError):
-            intact = False
-        if not intact:
+        sealed = _SEALED.fullmatch(data)
+        if sealed is None or _hash(sealed[2]) != sealed[1]:
             raise DamagedCheckpointError(f"{FILE} does not match its own hash")
-        fields = unflatten(node, {})
+        fields = unflatten(json.loads(sealed[2]), {})
         schema = fields.pop("schema")
         if schema != SCHEMA:
             raise CheckpointError(
@@ -94,10 +92,19 @@ class Manifest:
         return cls(**fields, files=files)
 
 
-def _seal(node: Any) -> bytes:
-    text = json.dumps(node, allow_nan=False, indent=1)
-    digest = xxhash.xxh3_128_hexdigest(text.encode())
-    return f'{{"xxh3_128": "{digest}",\n"manifest": {text}}}\n'.encode()
+def _seal(node: dict[str, Any]) -> bytes:
+    # One line an entry: readable, and json.dumps(indent=...) is slow.
+    lines = ",\n".join(f"{json.dumps(key)}: {_dump(value)}" for key, value in node.items())
+    text = f"{{\n{lines}\n}}".encode()
+    return b'{"xxh3_128": "%s",\n"manifest": %s}\n' % (_hash(text), text)
+
+
+def _dump(value: Any) -> str:
+    return json.dumps(value, allow_nan=False)
+
+
+def _hash(text: bytes) -> bytes:
+    return xxhash.xxh3_128_hexdigest(text).encode()
 
 
 def read_manifest(checkpoint: Path) -> Manifest:

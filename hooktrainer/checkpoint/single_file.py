@@ -55,13 +55,31 @@ def load_file(path: str | Path) -> Any:
         CheckpointError: If it is damaged, not written by `save_file`, or holds a pickle of anything
             but plain data and tensors, which is not run.
     """
+    return decode(read_plain(path), path)
+
+
+def read_plain(path: str | Path) -> Any:
+    """Return what `torch.save` wrote, if that is plain data and tensors.
+
+    Raises:
+        FileNotFoundError: If there is no such file.
+        CheckpointError: If it is damaged, or holds a pickle of anything else, which is not run.
+    """
     try:
-        content = torch.load(path, map_location="cpu", weights_only=True)
+        return torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
         raise CheckpointError(
             f"{path} cannot be read as a state file: it is damaged, or holds more than plain data "
             f"and tensors, which is never loaded ({error})."
         ) from error
+
+
+def decode(content: Any, path: str | Path) -> Any:
+    """Return the state tree in what was read from ``path``.
+
+    Raises:
+        CheckpointError: If there is none, or it is damaged.
+    """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a state file of the format {FORMAT!r}.")
     text, tensors = content["skeleton"], content["tensors"]

@@ -115,10 +115,10 @@ class Reusable:
         return stats
 
 
-def encode_state(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> bytes:
+def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     """Return the content of ``state.json``: the JSON of a state, and the specs of its tensors."""
-    specs = {name: str(TensorSpec.of(tensor)) for name, tensor in tensors.items()}
-    state = {"skeleton": skeleton, "tensors": specs}
+    texts = {spec: str(spec) for spec in set(specs.values())}  # most tensors are like others
+    state = {"skeleton": skeleton, "tensors": {name: texts[spec] for name, spec in specs.items()}}
     return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
 
 

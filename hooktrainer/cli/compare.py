@@ -109,8 +109,7 @@ def _is_trainer_state(state: Any) -> bool:
 
 
 def _counts_seconds(name: str, state: Any) -> bool:
-    # The clock is the only counter of a run that is not a whole number.
-    return name.startswith("cadence/") and isinstance(state["next"], float)
+    return name.startswith("cadence/") and state["unit"] == "seconds"
 
 
 def _timeless(name: str, state: Any) -> Any:

@@ -14,8 +14,14 @@ from tyro.extras import SubcommandApp
 
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, StateMismatchError
 from . import ckpt, ckpt_change
+from .completion import completion
+from .describe import describe
 from .resume import resume
+from .runs import runs
+from .tensorboard import tensorboard
+from .train import separate_arguments, train
 from .verify_resume import verify_resume
+from .watch import watch
 
 Command = Callable[..., int]
 
@@ -30,12 +36,18 @@ CKPT: Final[Mapping[str, Command]] = {
 """The commands of `hooktrainer ckpt`."""
 
 COMMANDS: Final[Mapping[str, Command]] = {
+    "train": train,
+    "watch": watch,
+    "runs": runs,
+    "describe": describe,
+    "tensorboard": tensorboard,
     "resume": resume,
     "verify-resume": verify_resume,
+    "completion": completion,
 }
 """The other commands."""
 
-_DESCRIPTION: Final = """The command line of hooktrainer: looks after runs and their checkpoints.
+_DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
 RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it. Every command explains
 itself: hooktrainer ckpt prune --help.
@@ -60,7 +72,7 @@ def main(args: Sequence[str] | None = None) -> int:
     Raises:
         SystemExit: With 0 after ``--help``, 2 after words that no command understands.
     """
-    words = sys.argv[1:] if args is None else list(args)
+    words = separate_arguments(sys.argv[1:] if args is None else list(args))
     try:
         code = _app(words).cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
         sys.stdout.flush()
@@ -74,6 +86,18 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return int(code)
+
+
+def print_completion(shell: str) -> None:
+    """Print the script by which a shell completes the command line.
+
+    Args:
+        shell: bash, zsh or fish.
+
+    Raises:
+        SystemExit: With 0, always.
+    """
+    _app([]).cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
 
 
 def _app(words: Sequence[str]) -> SubcommandApp:

@@ -72,6 +72,8 @@ class FunctionActor:
         keys: The observations it takes, one argument each. ``None`` for all of them in one
             argument: a tensor ``[num_envs, ...]``, or a dict of tensors where there are several. An
             action mask is then passed as ``action_mask=`` if the signature has that name.
+        complete: Turns what the function returned into what is recorded, for a whole rollout at
+            once, ``[num_envs, time, ...]``.
     """
 
     def __init__(
@@ -83,7 +85,10 @@ class FunctionActor:
         horizon: int,
         device: torch.device,
         keys: Sequence[NestedKey] | None = None,
+        complete: Callable[[dict[NestedKey, torch.Tensor]], dict[NestedKey, torch.Tensor]]
+        | None = None,
     ) -> None:
+        self._complete = complete
         self._outputs = OutputBuffers(num_envs, horizon)
         self._function = function
         self._format = action_format
@@ -129,7 +134,11 @@ class FunctionActor:
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """What the function returned in this rollout, ``[num_envs, time, ...]`` each."""
-        return self._outputs.tensors(blank)
+        outputs = self._outputs.tensors(blank)
+        if self._complete is None:
+            return outputs
+        completed = self._complete(outputs)
+        return {k: v.zero_() for k, v in completed.items()} if blank else completed
 
     def state_dict(self) -> dict[str, Any]:
         """Nothing is carried from rollout to rollout."""

@@ -14,6 +14,7 @@ from gymnasium.vector import SyncVectorEnv
 
 from ..errors import ConfigError
 from .group import EnvFactory, EnvGroup, GroupOptions
+from .missing import explain_missing
 from .ready_group import ReadyGroup
 from .scalar_group import ScalarGroup
 from .slot_group import SlotGroup, slot_axes
@@ -144,7 +145,8 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
                     f"env[{i}] is {factory!r}: give functions that build an environment, for "
                     "instance lambda: gymnasium.make('CartPole-v1')."
                 )
-            made = factory()
+            with explain_missing():
+                made = factory()
             if not isinstance(made, gym.Env):
                 raise ConfigError(
                     f"Factory {i} built a {type(made).__name__}, not a gymnasium.Env."

@@ -25,6 +25,7 @@ class RandomActor:
         num_envs: Number of environments.
         horizon: Steps of a rollout.
         seed: The run's seed.
+        first_env: Index of the first environment among all those of the run.
     """
 
     def __init__(
@@ -34,8 +35,9 @@ class RandomActor:
         num_envs: int,
         horizon: int,
         seed: int,
+        first_env: int = 0,
     ) -> None:
-        self._actions = RandomActions(action_format, num_envs, random_action_seed(seed))
+        self._actions = RandomActions(action_format, num_envs, random_action_seed(seed, first_env))
         self._outputs = OutputBuffers(num_envs, horizon)
         dtype = action_format.dtype
         self._outputs.allocate({"action": np.zeros((num_envs, *action_format.shape), dtype)})

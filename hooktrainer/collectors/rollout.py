@@ -59,8 +59,9 @@ class Rollout:
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         pin = policy_device.type == "cuda"
         self._buffers = StepBuffers(layout.leaves, num_envs, horizon, pin)
+        seeds = group.seeds
         self._random = RandomActor(
-            self._buffers, action_format, num_envs, horizon, group.seeds.seed
+            self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
         )
         self._actor: Actor = self._random
         if policy is not None:
@@ -278,11 +279,13 @@ def _actor(
 ) -> Actor:
     """The actor for a policy of any kind."""
     rest = (buffers, action_format, num_envs, horizon, device)
-    act = getattr(policy, "act", None)
+    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+    if callable(complete):
+        act = getattr(policy, "sample", act)
     keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
     missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
     if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys=keys or None)
+        return FunctionActor(act, *rest, keys=keys or None, complete=complete)
     if isinstance(policy, TensorDictModuleBase):
         return ModuleActor(policy, *rest)
     if callable(policy):

@@ -45,6 +45,7 @@ class EpisodeSeeds:
         return block[1][place]
 
 
-def random_action_seed(seed: int) -> int:
+def random_action_seed(seed: int, first_env: int = 0) -> int:
     """The seed of the generator that draws random actions, apart from every episode's seed."""
-    return int(np.random.SeedSequence([seed, _RANDOM_ACTIONS]).generate_state(1, np.uint32)[0])
+    entropy = [seed, _RANDOM_ACTIONS, *([first_env] if first_env else [])]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])

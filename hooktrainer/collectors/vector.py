@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import gymnasium as gym
 import torch
 from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import InteractionType, set_interaction_type
 
-from ..errors import StateMismatchError
+from ..checks import share_equally
+from ..errors import ConfigError, StateMismatchError
 from .actors import Policy
 from .arguments import check_counts, check_policy, device_of, steps_per_batch, warn_of_loss
 from .buffers import StepBuffers
@@ -82,6 +84,8 @@ class VectorCollector:
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
         exploration_type: How the policy's distributions are sampled.
+        first_env: Index of the first environment among all those of the run, on which the seeds of
+            episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
             not, a resumed run begins new ones, and nothing is kept to play episodes again.
         device: Where batches live; by default where the policy computes.
@@ -116,6 +120,7 @@ class VectorCollector:
         traj_ids: bool = False,
         exploration_type: InteractionType = InteractionType.RANDOM,
         restore_episodes: bool = True,
+        first_env: int = 0,
         device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
     ) -> None:
@@ -136,6 +141,7 @@ class VectorCollector:
             "traj_ids": traj_ids,
             "exploration_type": exploration_type,
             "restore_episodes": restore_episodes,
+            "first_env": first_env,
             "device": device,
             "policy_device": policy_device,
         }
@@ -146,7 +152,7 @@ class VectorCollector:
         self.frame_skip = frame_skip
         self.exploration_type = exploration_type
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
-        options = GroupOptions(EpisodeSeeds(seed), frame_skip, restore_episodes)
+        options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
         self._group = make_group(env, num_envs, options, env_kwargs, vectorization_mode)
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
@@ -154,6 +160,7 @@ class VectorCollector:
             "device": computes if device is None else torch.device(device),
         }
         self._frames = 0
+        self._warm_up_frames = init_random_frames
         self._rollout: Rollout | None = None
         self._fresh = True
         self._closed = False
@@ -177,6 +184,11 @@ class VectorCollector:
     def frames(self) -> int:
         """Transitions collected so far, those of earlier runs included."""
         return self._frames
+
+    @property
+    def episodes(self) -> list[int]:
+        """For each environment the index of its running episode; -1 before the first."""
+        return list(self._group.episodes)
 
     @property
     def seed(self) -> int:
@@ -212,7 +224,7 @@ class VectorCollector:
         with torch.no_grad(), set_interaction_type(self.exploration_type):
             if begins_anew:
                 rollout.begin_episodes()
-            batch = rollout.collect(warm_up=self._frames < self.init_random_frames)
+            batch = rollout.collect(warm_up=self._frames < self._warm_up_frames)
         self._fresh = False
         self._frames += self.frames_per_batch
         return batch
@@ -236,6 +248,61 @@ class VectorCollector:
     def reset(self) -> None:
         """Abandon the running episodes: the next batch begins with new ones."""
         self._fresh = True
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep only the environments of one of several processes that collect together.
+
+        Each has as many; together they play the episodes that one process would play with all of
+        them. ``init_random_frames`` stays that of all of them together.
+
+        Args:
+            rank: Index of the share.
+            world_size: Number of shares.
+
+        Raises:
+            ConfigError: If the environments cannot be shared equally, or are one vector
+                environment that was made already.
+        """
+        num_envs = share_equally(self.num_envs, world_size, "num_envs")
+        arguments = {**self._arguments, "seed": self.seed}
+        if isinstance(arguments["env"], gym.vector.VectorEnv):
+            raise ConfigError(
+                "A vector environment that was made already cannot be shared by several processes: "
+                "give VectorCollector an environment id or a factory."
+            )
+        first = rank * num_envs
+        if isinstance(arguments["env"], (list, tuple)):
+            arguments["env"] = arguments["env"][first : first + num_envs]
+        else:
+            arguments["num_envs"] = num_envs
+        for name in ("frames_per_batch", "total_frames"):
+            if arguments[name] > 0:
+                arguments[name] //= world_size
+        arguments["first_env"] += first
+        self.shutdown()
+        VectorCollector.__init__(self, **arguments)
+        self._warm_up_frames //= world_size
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A state to go on with when the environments are shared out otherwise than before.
+
+        Args:
+            states: What `state_dict` of each former share returned, in order.
+
+        Returns:
+            A state for `load_state_dict` by which each environment begins a new episode, one that
+            was not played yet.
+        """
+        states = [share for state in states for share in shares_of(state)]
+        episodes = [episode for state in states for episode in state["episodes"]]
+        first = self._group.seeds.first_env
+        frames = sum(state["frames"] for state in states)
+        return {
+            "frames": frames * self.num_envs // len(episodes),
+            "seed": states[0]["seed"],
+            "episodes": episodes[first : first + self.num_envs],
+            "rollout": None,
+        }
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Bring the policy up to date.
@@ -316,7 +383,8 @@ class VectorCollector:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
-        return _rebuild, (type(self), self._arguments, self.state_dict(), self._closed)
+        rest = (self.state_dict(), self._warm_up_frames, self._closed)
+        return _rebuild, (type(self), self._arguments, *rest)
 
     def __repr__(self) -> str:
         return (
@@ -333,13 +401,20 @@ class VectorCollector:
         return self._rollout
 
 
+def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The states of the collectors of which one was put together; itself if it was not."""
+    return [share["collector"] for share in state["workers"]] if "workers" in state else [state]
+
+
 def _rebuild(
     cls: type[VectorCollector],
     arguments: dict[str, Any],
     state_dict: dict[str, Any],
+    warm_up_frames: int,
     is_closed: bool,
 ) -> VectorCollector:
     collector = cls(**arguments)
+    collector._warm_up_frames = warm_up_frames
     collector.load_state_dict(state_dict)
     if is_closed:
         collector.shutdown()

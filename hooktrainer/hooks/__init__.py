@@ -12,10 +12,13 @@ from .log_validation_reward import LogValidationReward
 from .lr_scheduler import LRSchedulerHook
 from .mask_batch import mask_batch
 from .mini_batches import MiniBatches
+from .model_rollouts import ModelRollouts
 from .nan_guard import NanGuard
+from .observation_normalizer import ObservationNormalizer
 from .optimizer import OptimizerHook
 from .replay_buffer import ReplayBufferTrainer
 from .reward_normalizer import RewardNormalizer
+from .reward_scaler import RewardScaler
 from .run_recorder import RunRecorder
 from .save_on_best import SaveOnBest
 from .select_keys import SelectKeys
@@ -36,10 +39,13 @@ __all__ = [
     "LogTiming",
     "LogValidationReward",
     "MiniBatches",
+    "ModelRollouts",
     "NanGuard",
+    "ObservationNormalizer",
     "OptimizerHook",
     "ReplayBufferTrainer",
     "RewardNormalizer",
+    "RewardScaler",
     "RunRecorder",
     "SaveOnBest",
     "SelectKeys",

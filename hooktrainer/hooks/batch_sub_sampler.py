@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
-from ..checks import check_count
+from ..checks import check_count, share_equally
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
 
@@ -86,6 +86,10 @@ class BatchSubSampler(TrainerHookBase):
                 f"(min_sub_traj_len={self.min_sub_traj_len}); lower min_sub_traj_len."
             )
         return length
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Divide the sub-batches among the processes that train together."""
+        self.batch_size = share_equally(self.batch_size, world_size, "batch_size")
 
     def register(self, trainer: Trainer, name: str = "batch_subsampler") -> None:
         """Register at ``process_optim_batch``."""

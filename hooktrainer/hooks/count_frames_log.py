@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 
 from ..checks import check_count
 from ..hook import TrainerHookBase
-from ..metrics import Latest
+from ..metrics import Total
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -33,7 +33,7 @@ class CountFramesLog(TrainerHookBase):
         mask = batch.get(("collector", "mask"), None)
         steps = batch.numel() if mask is None else int(mask.sum())
         self.frame_count += steps * self.frame_skip
-        return {"n_frames": Latest(self.frame_count), "log_pbar": self.log_pbar}
+        return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the count."""

@@ -19,7 +19,8 @@ class EarlyStopping(TrainerHookBase):
     """Stops training when a metric has not improved for a while.
 
     Until the metric is logged for the first time, and during the first ``wait_for`` frames, nothing
-    happens.
+    happens. A run that it ended has nothing left to do when it is resumed, unless with more
+    patience.
 
     Args:
         monitor: Name of the metric.
@@ -65,6 +66,9 @@ class EarlyStopping(TrainerHookBase):
                 "EarlyStopping was not registered with its own register(trainer), so it cannot "
                 "see metrics: call EarlyStopping(...).register(trainer)."
             )
+        self._look(trainer)
+
+    def _look(self, trainer: Trainer) -> None:
         frames = trainer.collected_frames
         if frames < self.wait_for:
             return
@@ -116,6 +120,9 @@ class EarlyStopping(TrainerHookBase):
         self.best_score = state_dict["best_score"]
         self.stop_reason = state_dict["stop_reason"]
         self._improved_at = state_dict["improved_at"]
+        if self.stop_reason is not None and self._trainer is not None:
+            self.stop_reason = None
+            self._look(self._trainer)  # what ended the run ends it again, if it still holds
 
     def register(self, trainer: Trainer, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""

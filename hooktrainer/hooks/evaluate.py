@@ -35,11 +35,13 @@ class Evaluate(TrainerHookBase):
         policy: As for `VectorCollector`.
         every: When to evaluate; the end of the run is evaluated in any case.
         episodes: Episodes per evaluation.
-        stop_at: Mean return at which the run is asked to stop.
+        stop_at: Mean return at which the run is asked to stop, and stays so when it is resumed.
         seed: Seed of the episodes.
         env_kwargs: Keyword arguments of the environment.
         log_pbar: Whether ``eval/return`` is shown in the progress bar.
     """
+
+    rank_zero_only = True
 
     def __init__(
         self,
@@ -65,6 +67,7 @@ class Evaluate(TrainerHookBase):
         self._trainer: Trainer | None = None
         self._collector: VectorCollector | None = None
         self._evaluated_at = -1
+        self._mean: float | None = None  # of the last evaluation in the course of training
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Evaluate, and return the metrics."""
@@ -72,13 +75,18 @@ class Evaluate(TrainerHookBase):
         if self._trainer is not None:
             self._evaluated_at = self._trainer.collected_frames
             self._trainer.request_log()
-            mean = float(metrics["eval/return"])
-            if self.stop_at is not None and mean >= self.stop_at:
-                self._trainer.request_stop(
-                    f"solved: eval/return {mean:.1f} ≥ {self.stop_at:g} over {self.episodes} "
-                    "episodes"
-                )
+            self._mean = float(metrics["eval/return"])
+            self._stop_if_solved()
         return metrics
+
+    def _stop_if_solved(self) -> None:
+        if self._trainer is None or self._mean is None or self.stop_at is None:
+            return
+        if self._mean >= self.stop_at:
+            self._trainer.request_stop(
+                f"solved: eval/return {self._mean:.1f} ≥ {self.stop_at:g} over {self.episodes} "
+                "episodes"
+            )
 
     def evaluate(self) -> dict[str, Any]:
         """Play the episodes and return the metrics."""
@@ -137,12 +145,14 @@ class Evaluate(TrainerHookBase):
             self._collector.shutdown()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return when the last evaluation was."""
-        return {"evaluated_at": self._evaluated_at}
+        """Return when the last evaluation was, and what it gave."""
+        return {"evaluated_at": self._evaluated_at, "mean": self._mean}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore when the last evaluation was."""
+        """Restore the last evaluation. A run that was solved then has nothing left to do."""
         self._evaluated_at = state_dict["evaluated_at"]
+        self._mean = state_dict["mean"]
+        self._stop_if_solved()
 
     def register(self, trainer: Trainer, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``."""

@@ -8,7 +8,7 @@ from tensordict import TensorDictBase
 
 from ..errors import HookError
 from ..hook import TrainerHookBase
-from ..metrics import Latest, Samples
+from ..metrics import Samples, Total
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -46,7 +46,7 @@ class LogEpisodes(TrainerHookBase):
         self.episodes += len(returns)
         metrics: dict[str, Any] = {
             f"{self.group}/return": Samples(returns),
-            f"{self.group}/episodes": Latest(self.episodes),
+            f"{self.group}/episodes": Total(self.episodes),
             "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
         }
         lengths = batch.get(("next", "step_count"), None)

@@ -38,6 +38,8 @@ class LogValidationReward(TrainerHookBase):
         seed: Seed of the environment at every evaluation, so that the same episodes are played.
     """
 
+    rank_zero_only = True
+
     def __init__(
         self,
         *,

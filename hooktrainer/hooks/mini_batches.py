@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..checks import check_count
+from ..checks import check_count, share_equally
 from ..errors import HookError
 from ..hook import TrainerHookBase
 
@@ -26,12 +26,22 @@ class MiniBatches(TrainerHookBase):
         batch_size: Steps in a mini-batch. The last one of an epoch is smaller if the batch is no
             multiple of it.
         keys: Keys that the loss reads; the others are not copied. ``None`` for all.
+        sequences: Whether the batch is split along its first dimension only, so that the steps of
+            an environment stay together, in their order; for recurrent networks. ``batch_size``
+            then counts environments.
     """
 
-    def __init__(self, batch_size: int, keys: Sequence[NestedKey] | None = None) -> None:
+    def __init__(
+        self,
+        batch_size: int,
+        keys: Sequence[NestedKey] | None = None,
+        *,
+        sequences: bool = False,
+    ) -> None:
         check_count("batch_size", batch_size)
         self.batch_size = batch_size
         self.keys = keys
+        self.sequences = sequences
         self._trainer: Trainer | None = None
         self._epoch: tuple[int, int] | None = None
         self._pieces: Iterator[TensorDictBase] = iter(())
@@ -43,7 +53,7 @@ class MiniBatches(TrainerHookBase):
             batch: Any shape.
 
         Returns:
-            ``[batch_size]``; ``None`` at the end of an epoch.
+            ``[batch_size]``, of sequences ``[batch_size, time]``; ``None`` at the end of an epoch.
         """
         if self._trainer is None:
             raise HookError(
@@ -53,10 +63,16 @@ class MiniBatches(TrainerHookBase):
         epoch = (self._trainer.progress.batches, self._trainer.epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            flat = (batch if self.keys is None else batch.select(*self.keys)).reshape(-1)
-            order = torch.randperm(flat.shape[0], device=flat.device)
-            self._pieces = iter(flat[order].split(self.batch_size))
+            rows = batch if self.keys is None else batch.select(*self.keys)
+            if not self.sequences:
+                rows = rows.reshape(-1)
+            order = torch.randperm(rows.shape[0], device=rows.device)
+            self._pieces = iter(rows[order].split(self.batch_size))
         return next(self._pieces, None)
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Divide the mini-batches among the processes that train together."""
+        self.batch_size = share_equally(self.batch_size, world_size, "mini_batch_size")
 
     def register(self, trainer: Trainer, name: str = "mini_batches") -> None:
         """Register at ``process_optim_batch``."""

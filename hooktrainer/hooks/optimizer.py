@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -34,6 +34,10 @@ class OptimizerHook(TrainerHookBase):
             before the step. On an accelerator this waits for the gradient.
         grad_norm: Whether the norm is computed where clipping does not need it.
 
+    Attributes:
+        gradient_hooks: Functions of the optimizer, called in order when its gradients are there,
+            before they are clipped.
+
     Raises:
         ConfigError: If ``loss_components`` is empty or a string.
     """
@@ -57,6 +61,7 @@ class OptimizerHook(TrainerHookBase):
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
+        self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._metrics: Metrics | None = None
         self._norm_key = "grad_norm"
         self._retain_graph = False
@@ -105,8 +110,12 @@ class OptimizerHook(TrainerHookBase):
         index: int = 0,
     ) -> TensorDictBase:
         """Clip the gradients, take the step and set the gradients to zero."""
+        for process in self.gradient_hooks:
+            process(self.optimizer)
         norm = self._clip(clip_grad_norm, clip_norm)
         if norm is not None:
+            if hasattr(norm, "full_tensor"):  # of parameters shared out among processes
+                norm = norm.full_tensor()
             self._check_and_log(norm, losses)
         self.optimizer.step()
         self.optimizer.zero_grad()

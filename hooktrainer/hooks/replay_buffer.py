@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase, pad
 
+from ..checks import share_equally
 from ..hook import TrainerHookBase
 
 if TYPE_CHECKING:
@@ -105,12 +107,22 @@ class ReplayBufferTrainer(TrainerHookBase):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the buffer."""
-        self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "Loading the storage on an uninitialized TensorDict")
+            self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
         # torchrl's storages forget their device when they are loaded before their first use.
         storage: Any = getattr(self.replay_buffer, "_storage", None)
         content = getattr(storage, "_storage", None)
         if isinstance(content, TensorDictBase) and content.device is None:
             storage._storage = content.to(storage.device)
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Divide the samples among the processes that train together; each has its own buffer."""
+        whole = self.batch_size or getattr(self.replay_buffer, "batch_size", None)
+        if whole is None:  # torchrl's
+            whole = getattr(self.replay_buffer, "_batch_size", None)
+        if whole is not None and not self.iterate:
+            self.batch_size = share_equally(whole, world_size, "batch_size")
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``."""

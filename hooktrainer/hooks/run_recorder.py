@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
 from ..cadence import Every
 from ..hook import TrainerHookBase
-from ..run_dir import RunDir
+from ..run_dir import RunDir, write_atomically
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -30,6 +31,7 @@ class RunRecorder(TrainerHookBase):
         self.run_dir = run_dir
         self.config = config
         self.report = report
+        self._started = False
         self._trainer: Trainer | None = None
 
     def __call__(self) -> None:
@@ -39,10 +41,14 @@ class RunRecorder(TrainerHookBase):
     def on_train_start(self, trainer: Trainer) -> None:
         """Write the configuration, and that the run is running."""
         self._trainer = trainer
+        self._started = True
         if self.config is not None:
             self.run_dir.write_config(self.config)
             for logger in trainer.loggers:
                 logger.log_hparams(self.config)
+        hooks = json.dumps(trainer.registry.table(), indent=1)
+        write_atomically(self.run_dir.hooks_file, hooks + "\n", durable=False)
+        self.run_dir.update(total_frames=trainer.total_frames)
         self._write()
 
     def close(self) -> None:
@@ -53,7 +59,8 @@ class RunRecorder(TrainerHookBase):
         self._write()
         if self.report:
             console = Console(highlight=False, soft_wrap=True)
-            console.print(trainer.timing.table())
+            if self._started:
+                console.print(trainer.timing.table())
             console.print(self._summary(trainer), markup=False)
 
     def _write(self) -> None:
@@ -66,16 +73,17 @@ class RunRecorder(TrainerHookBase):
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
-            metrics=self._trainer.metrics.reported,
+            metrics=self._trainer.metrics.reported if self._started else {},
         )
 
     def _summary(self, trainer: Trainer) -> str:
         reached = f"{trainer.collected_frames:,} frames in {trainer.progress.seconds:.1f} s"
-        score = trainer.metrics.reported.get("eval/return")
+        # Of a finished run that was resumed, the trainer knows less than the run's directory.
+        score = self.run_dir.read().get("metrics", {}).get("eval/return")
         if trainer.stop_reason is not None:
             what = trainer.stop_reason
         elif score is not None:
-            what = f"{trainer.control.status}: eval/return {score:.1f}"
+            what = f"{trainer.control.status}: eval/return {float(score):.1f}"
         else:
             what = trainer.control.status
         look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}

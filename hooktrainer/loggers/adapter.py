@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from .events import Histogram, HParams, Image, Scalars, Text, Video
 from .sink import Sink
 
@@ -53,6 +51,8 @@ class LoggerSink(Sink):
 
     def write_image(self, event: Image) -> None:
         """Call `log_image` with a uint8 tensor `[C, H, W]`."""
+        import torch  # not at the top: reading a run's metrics needs none
+
         if method := self._method("log_image"):
             method(event.name, torch.from_numpy(event.pixels).permute(2, 0, 1), step=event.step)
         else:
@@ -60,6 +60,8 @@ class LoggerSink(Sink):
 
     def write_video(self, event: Video) -> None:
         """Call `log_video` with a uint8 tensor `[1, T, C, H, W]`."""
+        import torch
+
         if method := self._method("log_video"):
             video = torch.from_numpy(event.frames).permute(0, 3, 1, 2)[None]
             extra = {} if event.fps is None else {"fps": event.fps}

@@ -10,7 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import nn
 from torch.nn.functional import softplus
 
-from ..errors import ConfigError
+from .box import Box
 from .exploration import is_deterministic
 from .policy import Policy
 
@@ -90,6 +90,9 @@ class TanhGaussianPolicy(Policy):
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
 
+    Attributes:
+        box: The bounds of the action.
+
     Raises:
         ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
     """
@@ -104,26 +107,9 @@ class TanhGaussianPolicy(Policy):
         out_keys: Sequence[str] = ("action",),
     ) -> None:
         super().__init__(network, in_keys, out_keys)
-        low_, high_ = (
-            torch.as_tensor(bound, dtype=torch.get_default_dtype()).expand(action_features)
-            for bound in (low, high)
-        )
-        if not ((low_ < high_) & low_.isfinite() & high_.isfinite()).all():
-            raise ConfigError(
-                f"TanhGaussianPolicy: low={low} and high={high} must be finite, low below high."
-            )
         self.action_features = action_features
-        self.low: torch.Tensor
-        self.high: torch.Tensor
-        self._center: torch.Tensor
-        self._half_width: torch.Tensor
-        half_width = (high_ - low_) / 2
-        # Buffers, so that they move with the module; not state, as they come from the environment.
-        self.register_buffer("low", low_.clone(), persistent=False)
-        self.register_buffer("high", high_.clone(), persistent=False)
-        self.register_buffer("_center", low_ + half_width, persistent=False)
-        self.register_buffer("_half_width", half_width, persistent=False)
-        self._log_volume = float(half_width.log().sum())
+        self.box = Box(action_features, low, high)
+        self._log_volume = float(self.box.half_width.log().sum())
 
     def rsample(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A random action and its log-probability, both differentiable in the parameters.
@@ -142,13 +128,13 @@ class TanhGaussianPolicy(Policy):
         from torchrl.modules import TanhNormal
 
         loc, log_std = self._split(self.evaluate(*self.inputs(tensordict)))
-        return TanhNormal(loc, log_std.exp(), low=self.low, high=self.high, event_dims=1)
+        return TanhNormal(loc, log_std.exp(), low=self.box.low, high=self.box.high, event_dims=1)
 
     def _decide(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
         loc, log_std = self._split(parameters)
         noise = torch.zeros_like(loc) if is_deterministic() else torch.randn_like(loc)
         if "action_log_prob" not in self.out_keys:
-            return {"action": self._into_box(torch.addcmul(loc, log_std.exp(), noise).tanh())}
+            return {"action": self.box(torch.addcmul(loc, log_std.exp(), noise))}
         action, log_prob = self._squash(loc, log_std, noise)
         return {"action": action, "action_log_prob": log_prob}
 
@@ -160,10 +146,7 @@ class TanhGaussianPolicy(Policy):
         # log d tanh(u)/du = log(1 - tanh(u)²), in the form that is exact where tanh saturates.
         log_slope = 2.0 * (math.log(2.0) - unbounded - softplus(-2.0 * unbounded))
         log_prob = _normal_log_prob(noise, log_std) - log_slope.sum(-1) - self._log_volume
-        return self._into_box(unbounded.tanh()), log_prob
-
-    def _into_box(self, unit: torch.Tensor) -> torch.Tensor:
-        return torch.addcmul(self._center, self._half_width, unit)
+        return self.box(unbounded), log_prob
 
     @staticmethod
     def _split(parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -4,18 +4,26 @@ TorchRL's own losses work with `Trainer` as they are; these take the same networ
 and the arguments that matter most.
 """
 
+from .cql import CQLLoss
+from .ddpg import DDPGLoss
 from .dqn import DQNLoss
 from .gae import GAE, generalized_advantage_estimate
+from .iql import IQLLoss
 from .ppo import ClipPPOLoss
 from .sac import SACLoss
 from .targets import HardUpdate, SoftUpdate
+from .td3 import TD3Loss
 
 __all__ = [
     "GAE",
+    "CQLLoss",
     "ClipPPOLoss",
+    "DDPGLoss",
     "DQNLoss",
     "HardUpdate",
+    "IQLLoss",
     "SACLoss",
     "SoftUpdate",
+    "TD3Loss",
     "generalized_advantage_estimate",
 ]

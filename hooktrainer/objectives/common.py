@@ -180,9 +180,15 @@ def evaluate_frozen(
     network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey
 ) -> torch.Tensor:
     """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
-    constants = {name: parameter.detach() for name, parameter in network.named_parameters()}
+    if isinstance(network, ValueNetwork):
+        joined = inputs[0] if len(inputs) == 1 else torch.cat(list(inputs), -1)
+        return torch.func.functional_call(network.network, _constants(network.network), (joined,))
     batch = as_tensordict(network.in_keys, inputs)
-    return torch.func.functional_call(network, constants, (batch,)).get(out_key)
+    return torch.func.functional_call(network, _constants(network), (batch,)).get(out_key)
+
+
+def _constants(network: Any) -> dict[str, torch.Tensor]:
+    return {name: parameter.detach() for name, parameter in network.named_parameters()}
 
 
 def as_tensordict(keys: Sequence[NestedKey], entries: Sequence[torch.Tensor]) -> TensorDict:

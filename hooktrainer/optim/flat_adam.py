@@ -72,6 +72,11 @@ class FlatAdam(torch.optim.Optimizer):
         self.state.update(flat.states)  # type: ignore[arg-type]
 
     @torch.no_grad()
+    def flat_grads(self) -> list[torch.Tensor]:
+        """The gradients of each group that has some, as one flat tensor; to be changed in place."""
+        return [flat.gather() for flat in self._flat if flat.has_grad]
+
+    @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
         """Bound the norm of all gradients together, as ``nn.utils.clip_grad_norm_`` does.
 
@@ -81,7 +86,7 @@ class FlatAdam(torch.optim.Optimizer):
         Returns:
             The norm before clipping, a scalar.
         """
-        grads = [flat.gather() for flat in self._flat if flat.has_grad]
+        grads = self.flat_grads()
         norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
         if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
             return norm

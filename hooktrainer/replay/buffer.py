@@ -174,7 +174,7 @@ class ReplayBuffer:
             )
         for name, value in info.items():
             entries[name] = value.to(self.device)
-        return TensorDict(entries, batch_size=index.shape, device=self._storage.device)
+        return TensorDict(entries, batch_size=index.shape, device=self.device)
 
     def update_priority(self, index: torch.Tensor, priority: torch.Tensor | float) -> None:
         """Set the priorities of some transitions; without effect unless the sampler has any."""

@@ -4,7 +4,9 @@ loss would leave."""
 from __future__ import annotations
 
 import errno
+import io
 import os
+import pathlib
 import shutil
 import stat
 import tempfile
@@ -13,6 +15,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from hooktrainer.checkpoint import fs
 
 FULL = bool(os.environ.get("HOOKTRAINER_FAULTS"))
 """Whether to run the large counts, with ``HOOKTRAINER_FAULTS=1``."""
@@ -41,6 +47,7 @@ class FaultyOS:
         self, fail_at: int = 0, error: BaseException | None = None, space: int | None = None
     ) -> None:
         self.count = 0
+        self.failed: str | None = None  # the name of the call that failed
         self._fail_at = fail_at
         self._error = error or Crash()
         self._space = space
@@ -59,6 +66,7 @@ class FaultyOS:
             if self._dead:
                 raise Crash
             if self.count == self._fail_at:
+                self.failed = name
                 if isinstance(self._error, Crash):
                     self._dead = True
                     if name == "write":
@@ -132,6 +140,35 @@ class VolatileDisk(FaultyOS):
                 }
             else:
                 self._contents[self._identity(status)] = path.read_bytes()
+
+
+@contextmanager
+def installed(faulty: Any) -> Iterator[None]:
+    """Let all that writes checkpoints, torchsnapshot included, use ``faulty`` in place of `os`."""
+    import aiofiles.threadpool
+
+    class File(io.FileIO):
+        """The file that torchsnapshot writes to."""
+
+        def __init__(self, path: str, mode: str, **_: Any) -> None:
+            super().__init__(path, mode, opener=faulty.open if "w" in mode else None)
+
+        def write(self, data: Any) -> int:
+            view = memoryview(data).cast("B")
+            done = 0
+            while done < len(view):
+                done += faulty.write(self.fileno(), view[done:])
+            return done
+
+    def mkdir(self: Path, mode: int = 0o777, parents: bool = False, exist_ok: bool = False) -> None:
+        if not (exist_ok and self.is_dir()):
+            faulty.mkdir(self)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fs, "os", faulty)
+        patch.setattr(aiofiles.threadpool, "sync_open", File)
+        patch.setattr(pathlib.Path, "mkdir", mkdir)
+        yield
 
 
 @contextmanager

@@ -9,12 +9,11 @@ import random
 import pytest
 import torch
 from fault_injection import FULL
+from tally import BACKENDS
 
 from hooktrainer.checkpoint import Checkpoint, CheckpointManager
 from hooktrainer.checkpoint import manifest as manifests
 from hooktrainer.errors import CheckpointError, DamagedCheckpointError
-
-BACKENDS = ["torch", "torchsnapshot", "native"]
 
 
 @pytest.fixture(params=BACKENDS)
@@ -35,8 +34,12 @@ def assert_found(checkpoint, path):
     assert path.relative_to(checkpoint).as_posix() in str(caught.value)
 
 
-def test_flipped_bits(checkpoint):
-    randomness = random.Random(0)
+def backend_of(checkpoint):
+    return Checkpoint.open(checkpoint).manifest.backend
+
+
+def test_flipped_bits(checkpoint, tally):
+    randomness, backend = random.Random(0), backend_of(checkpoint)
     paths = files(checkpoint)
     weights = [path.stat().st_size + 500 for path in paths]
     for path in randomness.choices(paths, weights, k=1000 if FULL else 100):
@@ -44,31 +47,37 @@ def test_flipped_bits(checkpoint):
         bit = randomness.randrange(8 * len(data))
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
-        assert_found(checkpoint, path)
+        with tally("flipped bit", backend):
+            assert_found(checkpoint, path)
         data[bit // 8] ^= 1 << bit % 8
         path.write_bytes(data)
     Checkpoint.open(checkpoint).load()
 
 
-def test_truncated_and_extended_files(checkpoint):
-    randomness = random.Random(0)
-    for path in files(checkpoint):
+def test_truncated_and_extended_files(checkpoint, tally):
+    randomness, backend = random.Random(0), backend_of(checkpoint)
+    paths = files(checkpoint)
+    for path in paths:
         data = path.read_bytes()
-        lengths = [0, len(data) - 1, *randomness.sample(range(len(data)), 60 if FULL else 5)]
+        count = 200 // len(paths) if FULL else 5
+        lengths = [0, len(data) - 1, *(randomness.randrange(len(data)) for _ in range(count))]
         for content in [*(data[:length] for length in lengths), data + b"\0"]:
             path.write_bytes(content)
-            assert_found(checkpoint, path)
+            with tally("truncated or extended file", backend):
+                assert_found(checkpoint, path)
         path.write_bytes(data)
 
 
-def test_missing_and_unreadable_files(checkpoint):
+def test_missing_and_unreadable_files(checkpoint, tally):
+    backend = backend_of(checkpoint)
     for path in files(checkpoint):
         data = path.read_bytes()
-        path.unlink()
-        assert_found(checkpoint, path)
-        path.mkdir()
-        assert_found(checkpoint, path)
-        path.rmdir()
+        with tally("missing file", backend, 2):
+            path.unlink()
+            assert_found(checkpoint, path)
+            path.mkdir()
+            assert_found(checkpoint, path)
+            path.rmdir()
         path.write_bytes(data)
 
 
@@ -94,7 +103,8 @@ class Planted:
 
 
 @pytest.mark.parametrize("forge_hashes", [False, True])
-def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes):
+def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tally):
+    backend = backend_of(checkpoint)
     manifest = checkpoint / "manifest.json"
     kept = manifest.read_bytes()
     for path in files(checkpoint):
@@ -103,7 +113,10 @@ def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes):
             path.write_bytes(content)
             if forge_hashes and path != manifest:
                 forge(checkpoint)
-            with pytest.raises(CheckpointError):
+            with (
+                tally("pickle planted in a file", backend),
+                pytest.raises(CheckpointError),
+            ):
                 Checkpoint.open(checkpoint).load()
             path.write_bytes(data)
             manifest.write_bytes(kept)

@@ -52,6 +52,35 @@ class Episodes(FakeCollector):
         return batch
 
 
+class Continuous(FakeCollector):
+    """Its actions are two numbers each."""
+
+    def _batch(self):
+        batch = super()._batch()
+        return batch.set("action", batch["observation"][..., :2].tanh())
+
+
+def model_rollouts(trainer: Trainer) -> TrainerHookBase:
+    from hooktrainer.modules import DynamicsEnsemble, TanhGaussianPolicy, mlp
+    from hooktrainer.replay import ReplayBuffer
+
+    following = [("next", key) for key in ("observation", "reward", "terminated")]
+    keys = ["observation", "action", *following]
+    real, imagined = (ReplayBuffer(50, batch_size=4, keys=keys) for _ in range(2))
+    hooktrainer.ReplayBufferTrainer(real).register(trainer)
+    policy = TanhGaussianPolicy(mlp(4, 4, (8,)), action_features=2)
+    model = DynamicsEnsemble(4, 2, num_models=2, num_cells=(8,))
+    return hooktrainer.ModelRollouts(
+        model, policy, real, imagined, every=Every(batches=2), fit_steps=2, num_rollouts=5
+    )
+
+
+def running_norm() -> torch.nn.Module:
+    from hooktrainer.modules import RunningNorm
+
+    return RunningNorm(4)
+
+
 def replay_buffer(trainer: Trainer) -> TrainerHookBase:
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
@@ -106,12 +135,15 @@ FACTORIES: dict[str, Callable[[Trainer], TrainerHookBase]] = {
     "LogTiming": lambda t: hooktrainer.LogTiming(),
     "LogValidationReward": validation,
     "MiniBatches": lambda t: hooktrainer.MiniBatches(4),
+    "ModelRollouts": model_rollouts,
     "NanGuard": lambda t: hooktrainer.NanGuard(),
+    "ObservationNormalizer": lambda t: hooktrainer.ObservationNormalizer(running_norm()),
     "OptimizerHook": lambda t: hooktrainer.OptimizerHook(
         torch.optim.Adam(t.loss_module.parameters(), lr=0.1)
     ),
     "ReplayBufferTrainer": replay_buffer,
     "RewardNormalizer": lambda t: hooktrainer.RewardNormalizer(),
+    "RewardScaler": lambda t: hooktrainer.RewardScaler(),
     "RunRecorder": recorder,
     "SelectKeys": lambda t: hooktrainer.SelectKeys(["observation", ("next", "reward")]),
     "TargetNetUpdaterHook": lambda t: hooktrainer.TargetNetUpdaterHook(CountingUpdater()),
@@ -125,6 +157,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "OptimizerHook": {"optimizer": None},
     "NanGuard": {"nan_guard": False},
     "LogEpisodes": {"collector": Episodes()},
+    "ModelRollouts": {"collector": Continuous()},
 }
 
 

@@ -87,6 +87,18 @@ def test_it_resumes_where_it_was():
     assert other.collected_frames == 40
 
 
+@pytest.mark.parametrize(("patience", "frames"), [(20, 40), (30, 50)])
+def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames):
+    ended = run([1, 5, 4, 4, 4, 4])[2]
+    resumed = make_trainer(total_frames=100)
+    EarlyStopping(monitor="score", wait_for=0, patience=patience).register(resumed)
+    resumed.register_op("post_steps_log", lambda batch: {"score": 4.0})
+    resumed.load_state_dict(ended.state_dict())
+    resumed.train()
+    assert resumed.collected_frames == frames
+    assert "has not improved on 5" in resumed.stop_reason
+
+
 def test_without_register_it_says_so():
     trainer = make_trainer()
     trainer.register_op("post_steps_log", EarlyStopping())

@@ -136,3 +136,53 @@ def test_a_resumed_run_evaluates_where_the_whole_one_does(make_logger, tmp_path)
 def test_bad_episodes():
     with pytest.raises(ConfigError, match="episodes=0"):
         corridor(episodes=0)
+
+
+def test_a_solved_run_that_is_resumed_has_nothing_left_to_do(tmp_path, make_logger):
+    file, logger = tmp_path / "state.pt", make_logger()
+    first = make_trainer(save_trainer_file=file, logger=make_logger())
+    corridor(always(1), stop_at=1.0).register(first)
+    first.train()
+    second = make_trainer(total_frames=1_000, logger=logger)
+    corridor(always(1), stop_at=1.0).register(second)
+    second.load_from_file(file)
+    second.train()
+    assert second.collected_frames == 20
+    assert second.stop_reason == first.stop_reason
+    assert logger.rows == []
+
+
+def test_a_solved_run_goes_on_if_more_is_asked_for(tmp_path):
+    file = tmp_path / "state.pt"
+    first = make_trainer(save_trainer_file=file)
+    corridor(always(1), stop_at=1.0).register(first)
+    first.train()
+    second = make_trainer()
+    corridor(always(1), stop_at=100.0).register(second)
+    second.load_from_file(file)
+    second.train()
+    assert second.collected_frames == 50
+
+
+def test_the_evaluation_at_the_end_does_not_keep_a_longer_run_from_going_on(tmp_path):
+    file = tmp_path / "state.pt"
+    first = make_trainer(total_frames=10, save_trainer_file=file)
+    corridor(always(1), stop_at=1.0).register(first)
+    first.train()  # evaluated at the end alone
+    second = make_trainer(total_frames=50)
+    corridor(always(1), stop_at=1.0).register(second)
+    second.load_from_file(file)
+    second.train()
+    assert second.collected_frames == 20  # as the run that never ended
+
+
+def test_a_solved_run_is_saved_only_when_its_last_window_is_written(tmp_path, logger):
+    """Killed in between, it would never write it: resumed, it has nothing left to do."""
+    file = tmp_path / "state.pt"
+    trainer = make_trainer(save_trainer_file=file, logger=logger)
+    corridor(always(1), stop_at=1.0).register(trainer)
+    logger.flush = lambda: written.append((logger.steps[-1], file.exists()))
+    written = []
+    trainer.train()
+    assert written[-1] == (20, False)
+    assert file.exists()

@@ -128,3 +128,16 @@ def test_together_with_estimates_renewed_every_epoch():
 def test_bad_batch_size():
     with pytest.raises(ConfigError, match="batch_size=0"):
         MiniBatches(0)
+
+
+def test_sequences_stay_together():
+    trainer = make_trainer(optim_steps_per_batch=None, total_frames=10)
+    seen = []
+    MiniBatches(1, sequences=True).register(trainer)
+    trainer.register_op("post_loss", lambda batch: seen.append(batch))
+    batches = []
+    trainer.register_op("batch_process", lambda batch: batches.append(batch))
+    trainer.train()
+    assert [tuple(piece.shape) for piece in seen] == [(1, 5), (1, 5)]
+    rows = {tuple(piece["observation"].flatten().tolist()) for piece in seen}
+    assert rows == {tuple(row.flatten().tolist()) for row in batches[0]["observation"]}

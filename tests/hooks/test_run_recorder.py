@@ -85,3 +85,26 @@ def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, caps
     assert "eval/return 12.0" in last
     assert "50 frames" in last
     assert "look:" in last
+
+
+def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
+    state = tmp_path / "state.pt"
+    trainer = make_trainer(save_trainer_file=state)
+    RunRecorder(RunDir.create(tmp_path / "run")).register(trainer)
+    trainer.register_op("post_steps_log", lambda td: {"eval/return": trainer.collected_frames})
+    trainer.train()
+    before = RunDir(tmp_path / "run").read()
+    capsys.readouterr()
+
+    again = make_trainer()
+    RunRecorder(RunDir.create(tmp_path / "run", resume=True)).register(again)
+    again.register_op("post_steps_log", lambda td: {"eval/return": 0.0})
+    again.load_from_file(state)
+    again.train()
+    after = RunDir(tmp_path / "run").read()
+    assert {k: v for k, v in after.items() if k not in ("updated", "resumed")} == {
+        k: v for k, v in before.items() if k != "updated"
+    }
+    out = capsys.readouterr().out
+    assert "finished: eval/return" in out
+    assert "Where the time went" not in out

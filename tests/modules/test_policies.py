@@ -123,8 +123,8 @@ def test_tanh_rsample_is_that_of_torchrl_and_stays_in_the_box():
     expected, expected_log_prob = dist.rsample_and_log_prob()
     torch.testing.assert_close(action, expected)
     torch.testing.assert_close(log_prob, expected_log_prob, atol=1e-4, rtol=1e-4)
-    assert (action >= policy.low).all()
-    assert (action <= policy.high).all()
+    assert (action >= policy.box.low).all()
+    assert (action <= policy.box.high).all()
 
 
 def test_tanh_log_prob_is_finite_where_the_action_saturates():

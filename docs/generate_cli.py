@@ -1,0 +1,44 @@
+"""Writes the commands of `hooktrainer` into the page that says ``<!-- cli: commands -->``.
+
+MkDocs calls `on_page_markdown` for every page.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+import typing
+from collections.abc import Callable
+from typing import Any
+
+from hooktrainer.cli.main import CKPT, COMMANDS
+
+MARK = "<!-- cli: commands -->"
+
+
+def commands() -> str:
+    """A section for each command of `hooktrainer`: what its docstring says, as Markdown."""
+    named = {**COMMANDS, **{f"ckpt {name}": command for name, command in CKPT.items()}}
+    return "\n\n".join(_command(name, command) for name, command in named.items())
+
+
+def _command(name: str, command: Callable[..., int]) -> str:
+    text, _, arguments = (inspect.getdoc(command) or "").partition("\nArgs:\n")
+    text = re.sub(r"^(?:Example: )?(hooktrainer .+)$", r"```console\n$ \1\n```", text, flags=re.M)
+    rows = ["| argument | what it is |", "|---|---|"]
+    explained = dict(re.findall(r"^    (\w+): (.+)$", arguments, re.MULTILINE))
+    hints = typing.get_type_hints(command, include_extras=True)
+    for parameter in inspect.signature(command).parameters.values():
+        marks = getattr(hints[parameter.name], "__metadata__", ())
+        shown = next(filter(None, (getattr(mark, "metavar", None) for mark in marks)), "")
+        if parameter.kind is not parameter.POSITIONAL_ONLY:
+            shown = f"--{parameter.name.replace('_', '-')} {shown}".rstrip()
+        shown = (shown or parameter.name.upper()).replace("|", "\\|")
+        meaning = re.sub(r"(?<!\w)(--[\w-]+)", r"`\1`", explained[parameter.name])
+        rows.append(f"| `{shown}` | {meaning} |")
+    return f"### `hooktrainer {name}`\n\n{text.strip()}\n\n" + "\n".join(rows)
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Replace the mark of one page."""
+    return markdown.replace(MARK, commands()) if MARK in markdown else markdown

@@ -1,0 +1,50 @@
+"""Algorithms in one line: each function wires hooks and returns a ready `Trainer`.
+
+    trainer = hooktrainer.algorithms.sac("Pendulum-v1", total_frames=20_000, seed=0)
+    trainer.train()
+
+They are thin: everything they do could be written out, as the recipes do. What they return can be
+listed (``trainer.describe()``), taken apart (``trainer.remove_hook``) and added to.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable
+
+from ..errors import ConfigError
+from ..trainer import Trainer
+from .model_based import mbpo
+from .off_policy import ddpg, dqn, sac, td3
+from .offline import cql, iql
+from .on_policy import a2c, ppo, reinforce
+from .options import Options
+
+_ALGORITHMS = {f.__name__: f for f in (a2c, cql, ddpg, dqn, iql, mbpo, ppo, reinforce, sac, td3)}
+
+__all__ = ["Options", "get", "names", *_ALGORITHMS]
+
+
+def names() -> list[str]:
+    """The algorithms there are."""
+    return list(_ALGORITHMS)
+
+
+def get(name: str) -> Callable[..., Trainer]:
+    """The algorithm called ``name``, in upper or lower case.
+
+    Raises:
+        ConfigError: If there is none; it lists the nearest.
+
+    Examples:
+        >>> get("SAC").__name__
+        'sac'
+    """
+    algorithm = _ALGORITHMS.get(name.lower())
+    if algorithm is None:
+        near = difflib.get_close_matches(name.lower(), _ALGORITHMS, n=3, cutoff=0.5)
+        hint = f" Did you mean {' or '.join(near)}?" if near else ""
+        raise ConfigError(
+            f"there is no algorithm {name!r}.{hint} There are: {', '.join(_ALGORITHMS)}."
+        )
+    return algorithm

@@ -1,0 +1,121 @@
+"""An algorithm that learns a model of the environment, and trains on what the model imagines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..cadence import Every
+from ..errors import ConfigError
+from ..hooks import ModelRollouts, ReplayBufferTrainer, TargetNetUpdaterHook
+from ..modules import DynamicsEnsemble, TanhGaussianPolicy
+from ..objectives import SACLoss, SoftUpdate
+from ..replay import ReplayBuffer
+from ..trainer import Trainer
+from .options import Options
+from .task import Task
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+def mbpo(
+    env: Any,
+    *,
+    total_frames: int,
+    num_envs: int = 2,
+    steps_per_batch: int = 10,
+    optim_steps_per_batch: int = 100,
+    init_random_frames: int = 400,
+    fit_interval: int = 200,
+    fit_steps: int = 200,
+    num_models: int = 5,
+    num_rollouts: int = 4_000,
+    horizon: int = 2,
+    real_ratio: float = 0.1,
+    terminates: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    buffer_size: int = 100_000,
+    batch_size: int = 256,
+    lr: float = 1e-3,
+    num_cells: Sequence[int] = (128, 128),
+    gamma: float = 0.99,
+    tau: float = 0.01,
+    **options: Unpack[Options],
+) -> Trainer:
+    """Model-based policy optimization, for continuous actions.
+
+    Janner et al., 2019, arXiv:1906.08253: soft actor-critic (`sac`), trained mostly on what an
+    ensemble of networks imagines. It needs few frames and much computation for each.
+
+    Args:
+        env: Environment id or factory, as for `VectorCollector`.
+        total_frames: Frames after which the run ends.
+        num_envs: Environments stepped side by side.
+        steps_per_batch: Steps of each environment in a batch.
+        optim_steps_per_batch: Optimizer steps after each batch.
+        init_random_frames: Frames collected with random actions before the first optimizer step.
+        fit_interval: Frames between two fits of the model.
+        fit_steps: Optimizer steps of each fit.
+        num_models: Networks in the ensemble.
+        num_rollouts: Rollouts imagined after each fit.
+        horizon: Steps of an imagined rollout.
+        real_ratio: Part of each batch that was collected, not imagined.
+        terminates: Which imagined steps end an episode, as for `ModelRollouts`; ``None`` for none.
+        buffer_size: Transitions kept; then the oldest are overwritten.
+        batch_size: Transitions per optimizer step.
+        lr: Learning rate of the actor, the Q-functions, the temperature and the model.
+        num_cells: Widths of the hidden layers of actor and Q-functions.
+        gamma: Discount factor.
+        tau: How far the target networks move at every optimizer step.
+        **options: See `Options`.
+
+    Returns:
+        The trainer; call its ``train()``.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+    real = round(real_ratio * batch_size)
+    if not 0 < real < batch_size:
+        raise ConfigError(
+            f"mbpo: real_ratio={real_ratio} of batch_size={batch_size} leaves nothing collected, "
+            "or nothing imagined; pass a part between 0 and 1."
+        )
+    arguments = {name: value for name, value in locals().items() if name != "real"}
+    task = Task("mbpo", arguments, "continuous")
+    actor = TanhGaussianPolicy(
+        task.network(2 * task.action_features, num_cells), **task.bounds()
+    ).to(task.device)
+    loss_module = SACLoss(actor, task.qvalue(num_cells), gamma=gamma, loss_function="l2")
+    loss_module.to(task.device)
+    trainer = task.trainer(
+        task.collector(actor, num_envs, steps_per_batch, init_random_frames=init_random_frames),
+        loss_module,
+        optim_steps_per_batch,
+        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+    )
+    collected, imagined = (
+        ReplayBuffer(size, batch_size=part, keys=loss_module.in_keys, device=task.device)
+        for size, part in (
+            (buffer_size, real),
+            (4 * num_rollouts * horizon, batch_size - real),
+        )
+    )
+    ReplayBufferTrainer(collected).register(trainer)
+    dynamics = DynamicsEnsemble(task.observation_features, task.action_features, num_models)
+    ModelRollouts(
+        dynamics.to(task.device),
+        actor,
+        collected,
+        imagined,
+        every=Every(frames=fit_interval),
+        fit_steps=fit_steps,
+        lr=lr,
+        num_rollouts=num_rollouts,
+        horizon=horizon,
+        terminates=terminates,
+    ).register(trainer)
+    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau)).register(trainer)
+    return task.finish(trainer, actor)

@@ -1,0 +1,59 @@
+"""The options that every algorithm takes, beside its own hyperparameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypedDict
+
+from ..hook import TrainerHookBase
+
+
+class Options(TypedDict, total=False):
+    """Options of every algorithm; all of them may be left out.
+
+    Attributes:
+        seed: Seed of the networks, the environments and the exploration. Default: 0.
+        env_kwargs: Keyword arguments of the environment, if that is given by its id.
+        run_dir: Directory of the run: its options, its metrics and its checkpoints. Default:
+            ``None``, and nothing is written.
+        resume: Go on from a checkpoint of ``run_dir``: ``"latest"``, ``"best"`` or its frames.
+            Default: ``None``, a new run.
+        allow_change: Names of arguments that may differ from the run that is resumed.
+        logger: ``"csv"``, ``"tensorboard"``, ``"mlflow"`` or ``"wandb"``, or several of these,
+            which need a ``run_dir``; or a logger of your own. Default: csv and tensorboard where
+            there is a ``run_dir``.
+        log_interval: Frames in a log window. Default: 5 000, offline 500
+            optimizer steps' worth.
+        save_interval: Frames between two checkpoints. Default: 10 000, offline 1 000
+            optimizer steps' worth.
+        keep_last: How many of the latest checkpoints to keep, beside the best one. Default: 3.
+        eval_interval: Frames between two evaluations. Default: 5 000, offline 500
+            optimizer steps' worth.
+        eval_episodes: Episodes per evaluation, played by the deterministic policy; 0 for no
+            evaluation. Default: 10.
+        stop_at: Mean evaluation return at which the run stops. Default: ``None``, never.
+        hooks: Hooks of yours, registered behind the algorithm's. Only these are restored with
+            ``resume``; those that are registered later begin anew.
+        device: Where the networks are. Default: ``"cpu"``.
+        compile: Whether to compile the loss: slower for seconds, faster for a long run. Default:
+            false.
+        progress_bar: Whether to show a progress bar. Default: true.
+    """
+
+    seed: int
+    env_kwargs: Mapping[str, Any]
+    run_dir: str | Path | None
+    resume: str | None
+    allow_change: Sequence[str]
+    logger: Any
+    log_interval: int
+    save_interval: int
+    keep_last: int
+    eval_interval: int
+    eval_episodes: int
+    stop_at: float | None
+    hooks: Sequence[TrainerHookBase]
+    device: str
+    compile: bool
+    progress_bar: bool

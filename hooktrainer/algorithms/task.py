@@ -1,0 +1,251 @@
+"""What the algorithms share: the environment's sizes, the options, the trainer around it all."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import make_dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypedDict
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from gymnasium.envs.registration import EnvSpec
+from tensordict import TensorDictBase
+from torch import nn
+
+from ..cadence import Every
+from ..collectors import VectorCollector
+from ..collectors.make_group import find_spec
+from ..collectors.probe import spaces_of
+from ..errors import ConfigError
+from ..hooks import Evaluate, LogEpisodes
+from ..modules import ValueNetwork, mlp
+from ..recipe import Run, RunArgs
+from ..trainer import Trainer
+from .checks import Actions, check_actions, check_env, check_names, check_observations, name_of
+from .options import Options
+
+
+class Bounds(TypedDict):
+    """Arguments of a policy over continuous actions."""
+
+    action_features: int
+    low: torch.Tensor
+    high: torch.Tensor
+
+
+class Task:
+    """An algorithm's arguments, checked, and what follows from them.
+
+    Args:
+        algorithm: Its name.
+        arguments: Everything it was called with: ``env``, ``total_frames``, its hyperparameters
+            and, under ``"options"``, the `Options`.
+        actions: Which actions it can take.
+        unit: How many times longer than usual the default intervals are.
+        clip: Whether continuous actions are clipped to their bounds by the environment, since the
+            policy's have none.
+
+    Attributes:
+        observation_features: Size of an observation.
+        discrete: Whether actions are discrete.
+        action_features: Number of discrete actions, or size of a continuous one.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+        TypeError: If there is no option of a name.
+    """
+
+    def __init__(
+        self,
+        algorithm: str,
+        arguments: Mapping[str, Any],
+        actions: Actions,
+        *,
+        unit: float = 1,
+        clip: bool = False,
+    ) -> None:
+        self.algorithm = algorithm
+        self._unit = unit
+        hyperparameters = dict(arguments)
+        self._options: Options = hyperparameters.pop("options")
+        check_names(algorithm, self._options, hyperparameters)
+        self._hyperparameters = hyperparameters
+        self.env = arguments["env"]
+        self.total_frames: int = arguments["total_frames"]
+        self.seed = self._options.get("seed", 0)
+        self.device = torch.device(self._options.get("device", "cpu"))
+        check_env(algorithm, self.env)
+        observations, self._actions = spaces_of(self.env, self._options.get("env_kwargs"))
+        self.discrete = isinstance(self._actions, spaces.Discrete)
+        self.observation_features = check_observations(algorithm, self.env_name, observations)
+        self.action_features = check_actions(algorithm, self.env_name, self._actions, actions)
+        self._made: dict[str, Any] = {
+            "env": self.env,
+            "env_kwargs": self._options.get("env_kwargs"),
+        }
+        if clip and not self.discrete:
+            self._made = {"env": _clipped(self.env, self._options.get("env_kwargs"))}
+        self._intervals = {
+            "log_interval": self._options.get("log_interval", int(5_000 * unit)),
+            "save_interval": self._options.get("save_interval", int(10_000 * unit)),
+        }
+        self._run = self._make_run()  # what is resumed is checked before anything is made
+        torch.manual_seed(self.seed)  # before the networks are made
+
+    @property
+    def env_name(self) -> str:
+        """What the environment is called in messages and in the run's options."""
+        return name_of(self.env)
+
+    @property
+    def eval_interval(self) -> int:
+        """Frames between two evaluations."""
+        return self._options.get("eval_interval", int(5_000 * self._unit))
+
+    def bounds(self) -> Bounds:
+        """The size and the bounds of a continuous action, as arguments of a policy."""
+        assert isinstance(self._actions, spaces.Box)
+        return {
+            "action_features": self.action_features,
+            "low": torch.from_numpy(self._actions.low),
+            "high": torch.from_numpy(self._actions.high),
+        }
+
+    def network(
+        self,
+        outputs: int,
+        num_cells: Sequence[int],
+        activation_class: type[nn.Module] = nn.ReLU,
+    ) -> nn.Sequential:
+        """A network of the observation."""
+        return mlp(self.observation_features, outputs, num_cells, activation_class)
+
+    def qvalue(self, num_cells: Sequence[int]) -> ValueNetwork:
+        """A Q-function of an observation and a continuous action."""
+        network = mlp(self.observation_features + self.action_features, 1, num_cells, nn.ReLU)
+        return ValueNetwork(network, in_keys=["observation", "action"])
+
+    def collector(self, policy: Any, num_envs: int, steps: int, **kwargs: Any) -> VectorCollector:
+        """A collector of batches ``[num_envs, steps]``."""
+        return VectorCollector(
+            policy=policy,
+            num_envs=num_envs,
+            frames_per_batch=num_envs * steps,
+            **self._made,
+            **kwargs,
+        )
+
+    def trainer(
+        self,
+        collector: Iterable[TensorDictBase],
+        loss_module: Any,
+        optim_steps_per_batch: int | None,
+        optimizer: torch.optim.Optimizer,
+        **kwargs: Any,
+    ) -> Trainer:
+        """The trainer, with its loggers and checkpoints, but without the algorithm's hooks."""
+        if self._options.get("compile", False):
+            loss_module.compile()
+        settings: dict[str, Any] = {
+            "log_interval": self._intervals["log_interval"],
+            "save_trainer_interval": self._intervals["save_interval"],
+            "progress_bar": self._options.get("progress_bar", True),
+            "seed": self.seed,
+        }
+        if self._run is not None:
+            settings |= self._run.trainer_options
+        own = self._options.get("logger")
+        if own is not None and not _is_names(own):
+            own = list(own) if isinstance(own, (list, tuple)) else [own]
+            settings["logger"] = [*filter(None, [settings.get("logger")]), *own]
+        return Trainer(
+            collector=collector,
+            total_frames=self.total_frames,
+            optim_steps_per_batch=optim_steps_per_batch,
+            loss_module=loss_module,
+            optimizer=optimizer,
+            **settings,
+            **kwargs,
+        )
+
+    def finish(self, trainer: Trainer, policy: Any, *, log_episodes: bool = True) -> Trainer:
+        """Add the hooks that every algorithm has, and those of the caller; then restore the run."""
+        options = self._options
+        if log_episodes:
+            LogEpisodes().register(trainer)
+        if episodes := options.get("eval_episodes", 10):
+            made = self._made["env"]
+            several = isinstance(made, Sequence) and not isinstance(made, str)
+            Evaluate(
+                policy=policy,
+                every=Every(frames=self.eval_interval),
+                episodes=episodes,
+                stop_at=options.get("stop_at"),
+                **self._made | ({"env": made[0]} if several else {}),
+            ).register(trainer)
+        for hook in options.get("hooks", ()):
+            hook.register(trainer)  # type: ignore[call-arg]  # hooks have a default name
+        if self._run is not None:
+            self._run.attach(trainer)
+        return trainer
+
+    def _make_run(self) -> Run | None:
+        options = self._options
+        run_dir, logger = options.get("run_dir"), options.get("logger", ())
+        names = (
+            ((logger,) if isinstance(logger, str) else tuple(logger)) if _is_names(logger) else ()
+        )
+        if run_dir is None:
+            for name in ("resume", "logger"):
+                if options.get(name) and (name == "resume" or names):
+                    raise ConfigError(
+                        f"{self.algorithm}({name}={options.get(name)!r}) needs a run_dir."
+                    )
+            return None
+        config = {
+            **self._hyperparameters,
+            "env": self.env_name,
+            "env_kwargs": dict(options.get("env_kwargs") or {}),
+            "algorithm": self.algorithm,
+        }
+        args_type = make_dataclass(
+            "Args", [(name, Any) for name in config], bases=(RunArgs,), kw_only=True
+        )
+        args = args_type(
+            **config,
+            seed=self.seed,
+            run_dir=Path(run_dir),
+            resume=options.get("resume"),
+            allow_change=tuple(options.get("allow_change", ())),
+            logger=names,
+            **self._intervals,
+            keep_last=options.get("keep_last", 3),
+            progress_bar=options.get("progress_bar", True),
+        )
+        return Run(args, self.algorithm)
+
+
+def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:
+    """A factory, or a list of factories, of environments that clip actions to their bounds."""
+    if isinstance(env, (str, EnvSpec)):
+        return partial(_make_clipped, find_spec(env) if isinstance(env, str) else env, env_kwargs)
+    if isinstance(env, Sequence):
+        return [partial(_make_clipped, factory) for factory in env]
+    return partial(_make_clipped, env)
+
+
+def _make_clipped(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.Env[Any, Any]:
+    if isinstance(env, EnvSpec):
+        made = gym.make(env, disable_env_checker=True, **(env_kwargs or {}))
+    else:
+        made = env()
+    return gym.wrappers.ClipAction(made)
+
+
+def _is_names(logger: Any) -> bool:
+    return isinstance(logger, str) or (
+        isinstance(logger, Sequence) and all(isinstance(name, str) for name in logger)
+    )

@@ -1,0 +1,52 @@
+"""Copying what changed of a large tensor: it is hashed in blocks, on several threads."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+import xxhash
+
+from .backends.base import byte_view, memory
+
+BLOCK_BYTES = 2 << 20
+_BLOCKS_AT_ONCE = 8
+
+
+def copy_blocks(source: torch.Tensor, copy: torch.Tensor, digests: list[str]) -> None:
+    """Make a copy equal to its source, block by block, and hash the blocks.
+
+    Args:
+        source: Contiguous, on the CPU; its bytes are cut into blocks of `BLOCK_BYTES`.
+        copy: A tensor like it.
+        digests: The xxh3-128 hashes of the blocks of ``copy`` as it is, in hexadecimal, or an empty
+            list; brought up to date. Blocks whose hash stays are not copied.
+    """
+    old, new = byte_view(copy), byte_view(source)
+    data = memory(new)
+    count = -(-len(data) // BLOCK_BYTES)
+    digests.extend([""] * (count - len(digests)))
+
+    def work(first: int) -> None:
+        for number in range(first, min(first + _BLOCKS_AT_ONCE, count)):
+            block = slice(number * BLOCK_BYTES, (number + 1) * BLOCK_BYTES)
+            digest = xxhash.xxh3_128_hexdigest(data[block])
+            if digest != digests[number]:
+                digests[number] = ""  # unknown, should the copy be interrupted
+                old[block].copy_(new[block])
+                digests[number] = digest
+
+    starts = range(0, count, _BLOCKS_AT_ONCE)
+    if len(starts) < 2:
+        work(0)
+        return
+    with ThreadPoolExecutor(_workers(), "checkpoint-hash") as pool:
+        for _ in pool.map(work, starts):
+            pass
+
+
+def _workers() -> int:
+    """Threads: memory is faster than one core."""
+    available = getattr(os, "sched_getaffinity", None)
+    return min(4, len(available(0)) if available else os.cpu_count() or 1)

@@ -1,0 +1,135 @@
+"""`hooktrainer describe`: which hooks a run has, or a script would have."""
+
+from __future__ import annotations
+
+import io
+import json as json_format
+import runpy
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, ScriptArgs, shown_as
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+Target = Annotated[str, Positional, shown_as("RUN|SCRIPT|NAME")]
+
+
+class _AboutToTrainError(BaseException):
+    """Leaves a script where it would begin to train."""
+
+
+def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) -> int:
+    """List the hooks of a run or of a training script.
+
+    By hook point, in the order in which they run, with their cadences and what they save. Of a run,
+    as it wrote them down when it began. A script, a recipe or an algorithm is run up to its call of
+    train(), with a temporary run directory; nothing is trained.
+
+    Example: hooktrainer describe ppo -- --env CartPole-v1 --total-frames 20000
+
+    Args:
+        target: directory of a run, a training script, or the name of a recipe or algorithm
+        args: after --, arguments of the script
+        json: print JSON: a list with one object per hook and point
+    """
+    table = _of_run(Path(target)) if Path(target).is_dir() else _of_script(target, args)
+    if json:
+        output.print_json(table)
+    else:
+        _print(table)
+    return 0
+
+
+def _of_run(path: Path) -> list[dict[str, Any]]:
+    from ..errors import ConfigError
+    from ..run_dir import RunDir
+
+    run = RunDir(path)
+    if not run.holds_run:
+        raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
+    try:
+        table = json_format.loads(run.hooks_file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{path} has no {run.hooks_file.name}; describe the script that began it."
+        ) from None
+    return list(table)
+
+
+def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
+    from ..errors import ConfigError
+    from . import algorithm
+    from .recipes import find
+    from .scripts import without_run_options
+
+    trainable = find(target)
+    words = without_run_options(args)
+    tables: list[list[dict[str, Any]]] = []
+    before = sys.argv, sys.path[:]
+    with _no_training(tables), redirect_stdout(sys.stderr):
+        try:
+            if trainable.script is None:
+                algorithm.main([trainable.name, *words])
+            else:
+                sys.argv = [str(trainable.script), *words]
+                sys.path.insert(0, str(trainable.script.parent))  # as if it were run by itself
+                runpy.run_path(str(trainable.script), run_name="__main__")
+        except _AboutToTrainError:
+            return tables[0]
+        finally:
+            sys.argv, sys.path[:] = before
+    raise ConfigError(f"{target} ended without a call of Trainer.train().")
+
+
+@contextmanager
+def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
+    """In the block, ``train()`` describes the trainer and leaves; runs go to a temporary place."""
+    from ..run_dir import RunDir
+    from ..trainer import Trainer
+
+    train, create = Trainer.train, RunDir.create
+
+    def describe_and_leave(trainer: Trainer) -> None:
+        tables.append(trainer.registry.table())
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):
+            trainer.shutdown()
+        raise _AboutToTrainError
+
+    with tempfile.TemporaryDirectory(prefix="hooktrainer-describe-") as place:
+
+        def create_aside(path: Any = None, **options: Any) -> RunDir:
+            return create(Path(place) / "run", **options)
+
+        replaced: Any = Trainer, RunDir  # for as long as the script runs
+        replaced[0].train, replaced[1].create = describe_and_leave, create_aside
+        try:
+            yield
+        finally:
+            replaced[0].train, replaced[1].create = train, create
+
+
+def _print(table: Sequence[dict[str, Any]]) -> None:
+    from ..hook_points import HOOK_POINTS
+
+    rows: list[Sequence[Any]] = []
+    for point in HOOK_POINTS:
+        place = f"{point} ({point.kind})"
+        cells = [_cells(entry) for entry in table if entry["point"] == point]
+        for number, row in enumerate(cells or [("-", "", "", "")]):
+            rows.append(("" if number else place, *row))
+    columns = ("hook point", "hook", "when", "priority", "saves")
+    output.print_table(columns, rows, right=["priority"])
+
+
+def _cells(entry: dict[str, Any]) -> tuple[str, ...]:
+    saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else ""
+    return entry["hook"], entry["when"], f"{entry['priority']:g}", saves

@@ -1,0 +1,95 @@
+"""Finding what can be trained by name: recipes, which are scripts, and algorithms."""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import ConfigError
+
+DIRECTORY: Final = Path("recipes")
+"""Where recipes are looked for."""
+
+ALGORITHM_MODULE: Final = "hooktrainer.cli.algorithm"
+"""What is run with ``-m`` to train with an algorithm."""
+
+
+@dataclass(frozen=True)
+class Trainable:
+    """Something that trains.
+
+    Attributes:
+        name: By which it is found.
+        script: The recipe's file; ``None`` for an algorithm.
+    """
+
+    name: str
+    script: Path | None = None
+
+    @property
+    def command(self) -> list[str]:
+        """The command line that trains with it, without further arguments."""
+        if self.script is not None:
+            return [sys.executable, str(self.script)]
+        return [sys.executable, "-m", ALGORITHM_MODULE, self.name]
+
+    @property
+    def summary(self) -> str:
+        """What it says about itself, in one line."""
+        if self.script is not None:
+            return _first_line(self.script)
+        from .. import algorithms
+
+        return (algorithms.get(self.name).__doc__ or "").split("\n", 1)[0]
+
+
+def recipes() -> list[Trainable]:
+    """The recipes in the directory where this is called."""
+    scripts = sorted(DIRECTORY.glob("*.py")) if DIRECTORY.is_dir() else []
+    return [Trainable(path.stem, path) for path in scripts if not path.stem.startswith("_")]
+
+
+def algorithms() -> list[Trainable]:
+    """The algorithms of this package."""
+    from .. import algorithms as package
+
+    return [Trainable(name) for name in package.names()]
+
+
+def find(name: str) -> Trainable:
+    """Return the script, the recipe or the algorithm that a word names; a recipe comes first.
+
+    Raises:
+        FileNotFoundError: If it is the path of a script that is not there.
+        ConfigError: If there is nothing of that name; it lists the nearest.
+    """
+    path = Path(name)
+    if path.suffix == ".py" or len(path.parts) > 1:
+        if path.is_file():
+            return Trainable(path.stem, path)
+        raise FileNotFoundError(f"there is no script {name}.")
+    here = {recipe.name: recipe for recipe in recipes()}
+    if name in here:
+        return here[name]
+    known = {algorithm.name: algorithm for algorithm in algorithms()}
+    if name.lower() in known:
+        return known[name.lower()]
+    near = difflib.get_close_matches(name.lower(), [*here, *known], n=3, cutoff=0.4)
+    near = near or [other for other in (*here, *known) if other.startswith(name.lower()[:3])]
+    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    there = f"Recipes in {DIRECTORY}/: {', '.join(here)}. " if here else ""
+    raise ConfigError(
+        f"there is nothing to train called {name!r}.{hint} {there}Algorithms: {', '.join(known)}."
+    )
+
+
+def _first_line(script: Path) -> str:
+    try:
+        text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
+    except (OSError, SyntaxError, ValueError):
+        return ""
+    return text.split("\n", 1)[0]

@@ -1,0 +1,230 @@
+"""`hooktrainer runs`: lists runs and compares them."""
+
+from __future__ import annotations
+
+import dataclasses
+import fnmatch
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+from tyro.conf import Positional, UseAppendAction
+
+from . import output
+from .arguments import Flag, Patterns, shown_as
+
+if TYPE_CHECKING:
+    from ..report import Group, RunSummary
+
+Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
+Metrics = Annotated[UseAppendAction[tuple[str, ...]], shown_as("NAME")]
+Conditions = Annotated[UseAppendAction[tuple[str, ...]], shown_as("OPTION=VALUE")]
+Page = Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
+Name = Annotated[str, shown_as("COLUMN")]
+
+_SORTS = ("started", "run", "experiment", "seed", "status", "frames", "time", "last", "best", "age")
+
+
+def runs(
+    places: Places = (Path("runs"),),
+    /,
+    *,
+    metric: Metrics = (),
+    minimize: Flag = False,
+    experiment: Patterns = (),
+    status: Patterns = (),
+    where: Conditions = (),
+    sort: Name = "started",
+    reverse: Flag = False,
+    curves: Flag = False,
+    html: Page = None,
+    json: Flag = False,
+) -> int:
+    """List runs, and compare them: a table, curves in the terminal, a page with charts.
+
+    A run whose process is gone though it never said that it ended is listed as died. Runs that
+    differ only by their seed are a group; curves and page show each group's mean and spread.
+
+    Example: hooktrainer runs out --where lr=0.001 --sort best --curves
+
+    Args:
+        places: runs, and directories with runs anywhere below; runs/ if none is given
+        metric: the metric to show; the first is in the table, the others are drawn too
+        minimize: less of the metric is better
+        experiment: only experiments like this, such as 'ppo*'; may be repeated
+        status: only runs that are running, finished, stopped, interrupted, failed or died
+        where: only runs with this value of an option; may be repeated
+        sort: started, run, experiment, seed, status, frames, time, last, best, age, or an option
+        reverse: the other way round
+        curves: draw the curves of the metrics in the terminal
+        html: write the comparison to this file, one page that needs nothing else
+        json: print JSON: a list with one object per run
+    """
+    from ..report import comparison_page, group_runs
+
+    metrics = list(metric) or ["eval/return"]
+    found = _summaries(places, metrics[0], minimize)
+    if not metric and found and all(run.last is None for run in found):
+        metrics = ["train/return"]  # nothing was evaluated
+        found = _summaries(places, metrics[0], minimize)
+    chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse)
+    if json:
+        output.print_json([_as_json(run) for run in chosen])
+    elif chosen:
+        _print_table(chosen, metrics[0])
+    else:
+        hidden = f" ({output.plural(len(found), 'run')} not shown)" if found else ""
+        print(f"no such run below {', '.join(map(str, places))}{hidden}.")
+    if not chosen:
+        return 0
+    if curves and not json:
+        for name in metrics:
+            _print_curves(group_runs(chosen), name)
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(comparison_page(group_runs(chosen), metrics), encoding="utf-8")
+        output.say(f"wrote {html}")
+    return 0
+
+
+def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
+    from ..report import summarize
+    from ..run_dir import find_runs
+
+    found = {}
+    for place in places:
+        if not place.is_dir():
+            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
+        found.update({run.path.resolve(): run for run in find_runs(place)})
+    return [summarize(run, metric, minimize=minimize) for run in found.values()]
+
+
+def _chosen(
+    runs: Sequence[RunSummary],
+    experiments: Sequence[str],
+    statuses: Sequence[str],
+    where: Sequence[str],
+) -> list[RunSummary]:
+    from ..errors import ConfigError
+    from ..run_dir import STATUSES
+
+    known = {*STATUSES, "died"}
+    if unknown := set(statuses) - known:
+        raise ConfigError(f"--status {unknown.pop()}: it is one of {', '.join(sorted(known))}.")
+    conditions = [condition.partition("=") for condition in where]
+    for name, equals, value in conditions:
+        if not equals:
+            raise ConfigError(f"--where {name}: write OPTION=VALUE, such as lr=0.001.")
+        if runs and not any(_option(run, name) is not None for run in runs):
+            raise ConfigError(f"--where {name}={value}: no run has an option {name}.")
+    return [
+        run
+        for run in runs
+        if (not experiments or any(fnmatch.fnmatch(run.experiment, e) for e in experiments))
+        and (not statuses or run.status in statuses)
+        and all(_same(_option(run, name), value) for name, _, value in conditions)
+    ]
+
+
+def _option(run: RunSummary, name: str) -> Any:
+    from ..loggers.hparams import flatten
+
+    return flatten(run.options).get(name.replace("-", "_"))
+
+
+def _same(value: Any, text: str) -> bool:
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        try:
+            return float(text) == value
+        except ValueError:
+            return False
+    return str(value).lower() == text.lower()
+
+
+def _sorted(runs: Sequence[RunSummary], column: str, reverse: bool) -> list[RunSummary]:
+    from ..errors import ConfigError
+
+    if column not in _SORTS and not any(_option(run, column) is not None for run in runs):
+        if not runs:
+            return []
+        raise ConfigError(f"--sort {column}: sort by {', '.join(_SORTS)}, or an option.")
+
+    def key(run: RunSummary) -> Any:
+        attribute = {"run": "path", "time": "seconds", "age": "updated"}.get(column, column)
+        value = getattr(run, attribute) if column in _SORTS else _option(run, column)
+        number = isinstance(value, (int, float))
+        return value is not None, number, value if number else 0, str(value)
+
+    ordered = sorted(runs, key=key, reverse=column == "age")
+    return ordered[::-1] if reverse else ordered
+
+
+def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
+    from ..report.curves import configuration, differing
+
+    configs = [configuration(run) for run in runs]
+    options = differing(configs)
+    now = time.time()
+    rows = [
+        (
+            run.path,
+            run.experiment,
+            "" if run.seed is None else run.seed,
+            _status(run),
+            f"{run.frames:,}",
+            output.duration(run.seconds),
+            "" if run.last is None else output.number(run.last),
+            "" if run.best is None else output.number(run.best),
+            "" if run.updated is None else output.duration(now - run.updated),
+            *("" if config.get(name) is None else config[name] for name in options),
+        )
+        for run, config in zip(runs, configs, strict=True)
+    ]
+    heads = ["run", "experiment", "seed", "status", "frames", "time", metric, "best", "age"]
+    output.print_table(
+        heads + options, rows, right=["seed", "frames", "time", metric, "best", "age", *options]
+    )
+
+
+def _status(run: RunSummary) -> object:
+    if run.status in ("failed", "died"):
+        return output.bad(run.status)
+    return output.good(run.status) if run.status in ("finished", "stopped") else run.status
+
+
+def _print_curves(groups: Sequence[Group], metric: str) -> None:
+    from rich.text import Text
+
+    from ..report.curves import band, read_curves
+    from ..report.page import spread
+    from ..report.terminal import COLORS, plot
+    from ..run_dir import RunDir
+
+    screen = output.console()
+    width = min(screen.width, 110)
+    lines: list[tuple[list[float], list[float]]] = []
+    keys = []
+    for group in groups:
+        curves = [read_curves(RunDir(run.path), [metric]).get(metric) for run in group.runs]
+        having = [curve for curve in curves if curve is not None and len(curve.values)]
+        if having:
+            mean = band(having)
+            if len(mean.frames):
+                seeds = f", {len(having)} runs" if len(having) > 1 else ""
+                last = spread([float(curve.values[-1]) for curve in having])
+                color = COLORS[len(lines) % len(COLORS)]
+                keys.append(Text(f"  ━━ {group.label}: {last}{seeds}", style=color))
+                lines.append((mean.frames.tolist(), mean.mean.tolist()))
+    screen.print(f"\n{metric} over environment frames", style="bold")
+    if not lines:
+        screen.print("no run has logged it.")
+        return
+    screen.print(plot(lines, width=width))
+    for text in keys:
+        screen.print(text)
+
+
+def _as_json(run: RunSummary) -> dict[str, Any]:
+    return dataclasses.asdict(run)

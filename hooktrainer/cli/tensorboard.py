@@ -1,0 +1,88 @@
+"""`hooktrainer tensorboard`: starts TensorBoard on the logs of a run."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import threading
+import warnings
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import shown_as
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+Place = Annotated[Path, Positional, shown_as("RUN")]
+Port = Annotated[int | None, shown_as("PORT")]
+Host = Annotated[str, shown_as("HOST")]
+
+
+def tensorboard(run: Place, /, *, port: Port = None, host: Host = "localhost") -> int:
+    """Start TensorBoard on a run, or on all runs of a directory, and print its address.
+
+    It serves until Ctrl-C, and shows what is logged meanwhile.
+
+    Args:
+        run: directory of a run, or of several
+        port: where to serve; by default 6006, or the next one that is free
+        host: who can look: localhost, or 0.0.0.0 for other machines too
+    """
+    from ..errors import ConfigError
+
+    logs = logs_of(run)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of its imports; nothing that a reader could change
+        from tensorboard import program
+        from tensorboard.util import tb_logging
+
+    tb_logging.get_logger().setLevel(logging.ERROR)
+    board = program.TensorBoard()
+    where = [f"--logdir={logs}", f"--host={host}"]
+    board.configure(argv=["tensorboard", *where, *([] if port is None else [f"--port={port}"])])
+    try:
+        url = board.launch()
+    except program.TensorBoardServerException as error:
+        raise ConfigError(str(getattr(error, "msg", error))) from None
+    print(url, flush=True)
+    output.say(f"TensorBoard shows {logs}. Ctrl-C ends it.")
+    _wait()
+    return 0
+
+
+def logs_of(place: Path) -> Path:
+    """Return the directory that TensorBoard is to read.
+
+    Raises:
+        FileNotFoundError: If nothing below the directory was logged for TensorBoard.
+    """
+    from ..run_dir import RunDir
+
+    if not place.is_dir():
+        raise FileNotFoundError(f"there is no run {place}.")
+    logs = RunDir(place).logs
+    chosen = logs if logs.is_dir() else place
+    if next(chosen.rglob("*tfevents*"), None) is None:
+        raise FileNotFoundError(
+            f"nothing in {place} was logged for TensorBoard; its logger is named tensorboard."
+        )
+    return chosen
+
+
+def _wait() -> None:
+    """Wait for SIGINT or SIGTERM."""
+    ended = threading.Event()
+
+    def end(number: int, frame: FrameType | None) -> None:
+        ended.set()
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        ended.wait()
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

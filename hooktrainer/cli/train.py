@@ -1,0 +1,65 @@
+"""`hooktrainer train`: trains by the name of a recipe or an algorithm."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, shown_as
+
+Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
+
+
+def train(words: Words = (), /, *, json: Flag = False) -> int:
+    """Train by the name of a recipe or an algorithm.
+
+    NAME is a recipe in recipes/, the path of a training script, or an algorithm. What follows it is
+    its own; its options are listed by: hooktrainer train NAME --help. Without a NAME, lists what
+    there is.
+
+    Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
+
+    The exit code is the script's.
+
+    Args:
+        words: a recipe in recipes/, a script or an algorithm, and its arguments
+        json: of the list: print JSON
+    """
+    from . import recipes
+
+    if words:
+        name, *args = words
+        command = [*recipes.find(name).command, *(args[1:] if args[:1] == ["--"] else args)]
+        sys.stdout.flush()
+        # The script takes the place of this process: signals, terminal and exit code are its own.
+        os.execv(command[0], command)
+    found = [("recipe", one) for one in recipes.recipes()]
+    found += [("algorithm", one) for one in recipes.algorithms()]
+    if json:
+        output.print_json(
+            [
+                {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
+                for kind, one in found
+            ]
+        )
+        return 0
+    output.print_table(
+        ("name", "what", "in short"), [(one.name, kind, one.summary) for kind, one in found]
+    )
+    print("hooktrainer train NAME --help lists the options of one.")
+    return 0
+
+
+def separate_arguments(words: list[str]) -> list[str]:
+    """Put a ``--`` before NAME, so that the options behind it are left to the recipe.
+
+    Args:
+        words: The command line.
+    """
+    if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-"):
+        return ["train", "--", *words[1:]]
+    return words

@@ -1,0 +1,220 @@
+"""`hooktrainer watch`: a live look at a run, read from its directory."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, shown_as
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+    from rich.table import Table
+
+    from ..report import MetricsTail, RunSummary
+    from ..run_dir import RunDir
+
+Place = Annotated[Path, Positional, shown_as("[RUN]")]
+Seconds = Annotated[float, shown_as("SECONDS")]
+
+_BAR = 40
+_FIRST = ("eval/return", "eval/return_std", "eval/length", "train/return", "train/length")
+
+
+def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds = 0.5) -> int:
+    """Watch a run while it trains: its progress, its metrics, and what its time goes to.
+
+    Reads the run's directory, so it costs the run nothing, and may be started and left at any time:
+    Ctrl-C ends the watching, not the run. Ends when the run does.
+
+    The exit code is 1 if the run has failed, or its process has died.
+
+    Args:
+        run: directory of the run, or of several: then the one begun last; by default runs/
+        once: print how it stands now, and leave
+        interval: seconds between two looks
+    """
+    from rich.console import Console
+    from rich.live import Live
+
+    from ..errors import ConfigError
+    from ..report import MetricsTail, summarize
+
+    if not interval > 0:
+        raise ConfigError(f"--interval {interval}: give a positive number of seconds.")
+    place = _newest(run)
+    screen = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    tail = MetricsTail(place.metrics)
+
+    def look() -> tuple[RunSummary, RenderableType]:
+        tail.update()
+        summary = summarize(place, metric=None)
+        return summary, frame(summary, tail, None if once else screen.height)
+
+    summary, picture = look()
+    if once or summary.status != "running":
+        screen.print(picture)
+        return _code(summary)
+    try:
+        with Live(picture, console=screen, refresh_per_second=8, transient=False) as live:
+            while summary.status == "running":
+                time.sleep(interval)
+                summary, picture = look()
+                live.update(picture)
+    except KeyboardInterrupt:
+        output.say(f"left; the run goes on. hooktrainer watch {place.path} comes back to it.")
+        return 0
+    return _code(summary)
+
+
+def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> RenderableType:
+    """Draw how a run stands.
+
+    Args:
+        summary: The run.
+        tail: Its metrics.
+        rows: Lines of the screen; by default as many as are needed.
+    """
+    from rich.console import Group
+    from rich.text import Text
+
+    head = Text()
+    head.append(summary.experiment or str(summary.path), style="bold")
+    head.append(f" · seed {summary.seed}" if summary.seed is not None else "")
+    head.append(" · ")
+    head.append(summary.status, style=_COLOR.get(summary.status, "bold red"))
+    head.append(f" · {summary.path}", style="dim")
+    parts: list[RenderableType] = [head, _progress(summary, tail)]
+    if note := _note(summary):
+        parts.append(note)
+    values = tail.latest or summary.metrics
+    times = {name[5:]: value for name, value in values.items() if name.startswith("time/")}
+    phases = _phases(times) if times.get("step") else None
+    room = None if rows is None else max(4, rows - 8 - (phases.row_count + 5 if phases else 0))
+    if any(not name.startswith("time/") for name in values):
+        parts += ["", _metrics(values, tail, room)]
+    if phases:
+        parts += ["", phases]
+    return Group(*parts)
+
+
+_COLOR = {
+    "running": "bold cyan",
+    "finished": "bold green",
+    "stopped": "bold green",
+    "interrupted": "bold yellow",
+}
+
+
+def _progress(summary: RunSummary, tail: MetricsTail) -> RenderableType:
+    from rich.text import Text
+
+    line = Text()
+    fps = tail.latest.get("time/fps", summary.metrics.get("time/fps"))
+    if summary.total_frames:
+        part = min(1.0, summary.frames / summary.total_frames)
+        full = round(part * _BAR)
+        line.append("━" * full, style=_COLOR.get(summary.status, "red").split()[-1])
+        line.append("━" * (_BAR - full), style="bright_black")
+        line.append(f" {part:.0%}  {summary.frames:,} of {summary.total_frames:,} frames")
+    else:
+        line.append(f"{summary.frames:,} frames")
+    line.append(f"  {summary.optim_steps:,} optimizer steps", style="dim")
+    line.append(f"\n{output.duration(summary.seconds)} trained")
+    if fps:
+        line.append(f" · {fps:,.0f} frames/s")
+        left = (summary.total_frames or 0) - summary.frames
+        if summary.status == "running" and left > 0:
+            line.append(f" · {output.duration(left / fps)} left")
+    return line
+
+
+def _note(summary: RunSummary) -> RenderableType | None:
+    from rich.text import Text
+
+    age = "" if summary.updated is None else output.duration(time.time() - summary.updated)
+    if summary.status == "died":
+        return Text(
+            f"Its process is gone; last heard of {age} ago. hooktrainer resume {summary.path} goes "
+            "on from its latest checkpoint.",
+            style="bold red",
+        )
+    if summary.reason:
+        return Text(summary.reason, style=_COLOR.get(summary.status, "bold red"))
+    silent = summary.updated is not None and time.time() - summary.updated > 30
+    if summary.status == "running" and silent:
+        return Text(f"Last heard of {age} ago.", style="yellow")
+    return None
+
+
+def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    from ..report.terminal import sparkline
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("metric")
+    table.add_column("now", justify="right")
+    table.add_column("least", justify="right", style="dim")
+    table.add_column("most", justify="right", style="dim")
+    table.add_column("over the run")
+    names = [name for name in values if not name.startswith("time/")]
+    names.sort(key=lambda n: (_FIRST.index(n) if n in _FIRST else len(_FIRST), n.split("/")[0]))
+    for name in names[:room]:
+        curve = [value for _, value in tail.curves.get(name, [])]
+        table.add_row(
+            Text(name),
+            output.number(values[name]),
+            output.number(min(curve)) if curve else "",
+            output.number(max(curve)) if curve else "",
+            Text(sparkline(curve), style="cyan"),
+        )
+    if room is not None and len(names) > room:
+        table.add_row(f"and {len(names) - room} more", style="dim")
+    return table
+
+
+def _phases(times: Mapping[str, float]) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    table.add_column("phase")
+    table.add_column("ms a batch", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("")
+    whole = times["step"]
+    names = [n for n in times if n not in ("step", "fps") and not n.startswith("hook/")]
+    names.sort(key=lambda name: -times[name])
+    names += sorted((n for n in times if n.startswith("hook/")), key=lambda n: -times[n])[:4]
+    for name in names:
+        part = times[name] / whole
+        bar = Text("█" * round(min(part, 1.0) * 24), style="cyan")
+        style = "dim" if name.startswith("hook/") else None
+        table.add_row(name, f"{1000 * times[name]:,.2f}", f"{part:.1%}", bar, style=style)
+    table.add_row("step", f"{1000 * whole:,.2f}", "100%", style="bold")
+    return table
+
+
+def _newest(place: Path) -> RunDir:
+    """The run in a directory, or below it the one begun last."""
+    from ..run_dir import RunDir, find_runs
+
+    if RunDir(place).run_file.exists():
+        return RunDir(place)
+    if not place.is_dir():
+        raise FileNotFoundError(f"there is no run {place}.")
+    if not (found := find_runs(place)):
+        raise FileNotFoundError(f"{place} holds no run: no run.json in it or below.")
+    return found[-1]
+
+
+def _code(summary: RunSummary) -> int:
+    return 1 if summary.status in ("failed", "died") else 0

@@ -1,0 +1,231 @@
+"""`Ranks`: the processes of one run, and how they talk to each other."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, Final, TypeVar
+
+import torch
+import torch.distributed as dist
+
+from .errors import RanksError
+from .parent import die_with_parent
+
+T = TypeVar("T")
+
+_PLACES: Final = (
+    "the start of the run",
+    "the start of a batch",
+    "the end of a batch",
+    "the end of a log window",
+    "a checkpoint",
+    "a resume",
+    "the end of the run",
+)
+_NUMBERS: Final = 6  # that a rank may say when ranks meet
+TIMEOUT: Final = 600.0
+"""Seconds after which a silent rank is given up. An evaluation on rank 0 must not take longer."""
+
+
+class Ranks:
+    """The processes that train together, each with a share of the environments.
+
+    Whatever ranks exchange begins with `meet`, where each says where it is. Ranks that have lost
+    step with each other notice there, and end with an error instead of waiting for ever. A rank
+    that has died is noticed at once, since its connections close; one that is stuck, after
+    ``timeout``.
+
+    Control messages use gloo. Gradients use NCCL where they are on a CUDA device.
+
+    Args:
+        rank: Index of this process, from 0.
+        world_size: Number of processes; with 1, nothing is exchanged and nothing is set up.
+        local_rank: Index of this process on its machine.
+        timeout: Seconds after which a silent rank is given up.
+        init_method: Where ranks find each other, as in ``torch.distributed.init_process_group``; by
+            default the environment variables that ``torchrun`` sets.
+
+    Raises:
+        RanksError: If the others do not turn up.
+    """
+
+    def __init__(
+        self,
+        rank: int = 0,
+        world_size: int = 1,
+        local_rank: int = 0,
+        *,
+        timeout: float = TIMEOUT,
+        init_method: str | None = None,
+    ) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.local_rank = local_rank
+        self.timeout = timeout
+        self._group: Any = None
+        if world_size > 1:
+            with self._together("the start of the run"):
+                dist.init_process_group(
+                    "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo",
+                    init_method=init_method,
+                    rank=rank,
+                    world_size=world_size,
+                    timeout=timedelta(seconds=timeout),
+                )
+                # A group of their own, so that a message is never taken for a gradient.
+                self._group = dist.new_group(backend="gloo", timeout=timedelta(seconds=timeout))
+
+    @classmethod
+    def join(cls, timeout: float = TIMEOUT) -> Ranks:
+        """The ranks that ``torchrun`` started; this process alone if it was not ``torchrun``.
+
+        A process that ``torchrun`` started ends when ``torchrun`` does, however that happens.
+        """
+        if not {"RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"} <= os.environ.keys():
+            return cls()
+        die_with_parent()
+        number = {key: int(os.environ.get(key, 0)) for key in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        return cls(number["RANK"], number["WORLD_SIZE"], number["LOCAL_RANK"], timeout=timeout)
+
+    # -- messages --------------------------------------------------------------------------------
+
+    def meet(self, place: str, numbers: Sequence[int] = ()) -> list[list[int]]:
+        """Meet the other ranks and exchange a few integers, in one small message.
+
+        Args:
+            place: Where this rank is; the same for all, or they have lost step.
+            numbers: At most six integers.
+
+        Returns:
+            What each rank said, by rank.
+
+        Raises:
+            RanksError: If another rank is elsewhere, gone or silent.
+        """
+        if self.world_size == 1:
+            return [list(numbers)]
+        table = torch.zeros(self.world_size, 1 + _NUMBERS, dtype=torch.int64)
+        row = [_PLACES.index(place), *numbers]
+        table[self.rank, : len(row)] = torch.tensor(row)
+        with self._together(place):
+            dist.all_reduce(table, group=self._group)
+        places = table[:, 0].tolist()
+        if any(other != places[0] for other in places):
+            where = "; ".join(f"rank {r} is at {_PLACES[p]}" for r, p in enumerate(places))
+            raise RanksError(
+                f"the ranks have lost step: {where}. Every rank must collect equally many batches, "
+                "and whatever ends or saves a run must ask the trainer for it."
+            )
+        return [row[: len(numbers)] for row in table[:, 1:].tolist()]
+
+    def broadcast(self, place: str, value: T, source: int = 0) -> T:
+        """Give all ranks what rank ``source`` has; it must pickle."""
+        if self.world_size == 1:
+            return value
+        self.meet(place)
+        box = [value if self.rank == source else None]
+        with self._together(place):
+            dist.broadcast_object_list(box, source, group=self._group)
+        return box[0]  # type: ignore[return-value]
+
+    def gather(self, place: str, value: T) -> list[T]:
+        """Return on rank 0 what each rank has, by rank; elsewhere an empty list."""
+        if self.world_size == 1:
+            return [value]
+        self.meet(place)
+        values: list[Any] | None = [None] * self.world_size if self.rank == 0 else None
+        with self._together(place):
+            dist.gather_object(value, values, group=self._group)
+        return values or []
+
+    def all_gather(self, place: str, value: T) -> list[T]:
+        """Return on every rank what each rank has, by rank."""
+        if self.world_size == 1:
+            return [value]
+        self.meet(place)
+        values: list[Any] = [None] * self.world_size
+        with self._together(place):
+            dist.all_gather_object(values, value, group=self._group)
+        return values
+
+    def scatter(self, place: str, values: Sequence[T] | None) -> T:
+        """Give each rank its element of a list that rank 0 has."""
+        if self.world_size == 1:
+            assert values is not None
+            return values[0]
+        self.meet(place)
+        box: list[Any] = [None]
+        with self._together(place):
+            dist.scatter_object_list(
+                box, list(values) if values is not None else None, group=self._group
+            )
+        return box[0]
+
+    def first(self, make: Callable[[], T]) -> T:
+        """Call ``make`` on rank 0 alone and return its result on all ranks.
+
+        Raises:
+            Exception: What ``make`` raises, on rank 0.
+            SystemExit: With code 2 on the other ranks if it raises; rank 0 says what happened.
+        """
+        if self.world_size == 1:
+            return make()
+        error: Exception | None = None
+        result: Any = None
+        if self.rank == 0:
+            try:
+                result = make()
+            except Exception as raised:
+                error = raised
+        failed, result = self.broadcast("the start of the run", (error is not None, result))
+        if error is not None:
+            raise error
+        if failed:
+            raise SystemExit(2)
+        return result
+
+    # -- tensors ---------------------------------------------------------------------------------
+
+    def broadcast_tensors(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Overwrite the tensors with those of rank 0."""
+        if self.world_size > 1:
+            with self._together("the start of the run"):
+                for tensor in tensors:
+                    whole = tensor.contiguous()
+                    dist.broadcast(whole, 0)
+                    if whole is not tensor:
+                        tensor.copy_(whole)
+
+    def average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace each tensor by its mean over the ranks; they are sent side by side."""
+        with self._together("the exchange of gradients"):
+            pending = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
+            for tensor, work in zip(tensors, pending, strict=True):
+                work.wait()
+                tensor.div_(self.world_size)
+
+    # -- the rest --------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Leave the other ranks; safe to call again."""
+        if self._group is not None:
+            self._group = None
+            dist.destroy_process_group()
+
+    @contextmanager
+    def _together(self, place: str) -> Iterator[None]:
+        try:
+            yield
+        except RanksError:
+            raise
+        except RuntimeError as error:
+            raise RanksError(
+                f"rank {self.rank}, at {place}: another rank has ended, or has not answered for "
+                f"{self.timeout:g} s. Its own message says why. ({error})"
+            ) from error
+
+    def __repr__(self) -> str:
+        return f"Ranks(rank={self.rank}, world_size={self.world_size})"

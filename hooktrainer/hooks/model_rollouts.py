@@ -1,0 +1,173 @@
+"""Learn a model of the environment, and train on what it imagines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from ..cadence import Every
+from ..checks import check_count
+from ..hook import TrainerHookBase
+from ..metrics import Latest
+from ..modules.dynamics import DynamicsEnsemble
+
+if TYPE_CHECKING:
+    from ..replay import ReplayBuffer
+    from ..trainer import Trainer
+
+Transition = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+class ModelRollouts(TrainerHookBase):
+    """Model-based policy optimization (Janner et al., 2019, arXiv:1906.08253).
+
+    Every so often the model is fitted to the transitions collected so far; then short rollouts of
+    the policy in the model, from observations that were collected, fill a buffer. Each sample for
+    the loss, which can be any off-policy one, is completed with transitions from there.
+
+    Args:
+        dynamics: The model.
+        actor: The policy, with ``act``.
+        replay_buffer: What was collected. Its samples are the real part of a training batch.
+        model_buffer: What is imagined, of the same keys: ``"observation"``, ``"action"`` and, under
+            ``"next"``, ``"observation"``, ``"reward"`` and ``"terminated"``. Its ``batch_size`` is
+            the imagined part of a training batch.
+        every: When to fit and imagine.
+        fit_steps: Optimizer steps of the model at each time.
+        fit_batch_size: Transitions each network is shown per step.
+        lr: Learning rate of the model.
+        num_rollouts: Rollouts at each time.
+        horizon: Steps of a rollout.
+        terminates: Maps an observation and the next ones, ``[batch, features]`` each, to whether
+            the episode ends there, ``[batch, 1]``; ``None`` if it never does.
+
+    Raises:
+        ConfigError: If a count is not positive.
+    """
+
+    def __init__(
+        self,
+        dynamics: DynamicsEnsemble,
+        actor: Any,
+        replay_buffer: ReplayBuffer,
+        model_buffer: ReplayBuffer,
+        every: Every,
+        *,
+        fit_steps: int = 200,
+        fit_batch_size: int = 256,
+        lr: float = 1e-3,
+        num_rollouts: int = 1_000,
+        horizon: int = 1,
+        terminates: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
+    ) -> None:
+        for name, count in (("fit_steps", fit_steps), ("num_rollouts", num_rollouts)):
+            check_count(name, count)
+        check_count("horizon", horizon)
+        self.dynamics = dynamics
+        self.actor = actor
+        self.replay_buffer = replay_buffer
+        self.model_buffer = model_buffer
+        self.every = every
+        self.fit_steps = fit_steps
+        self.fit_batch_size = fit_batch_size
+        self.num_rollouts = num_rollouts
+        self.horizon = horizon
+        self.terminates = terminates
+        self.optimizer = torch.optim.AdamW(dynamics.parameters(), lr=lr, fused=True)
+        self._trainer: Trainer | None = None
+
+    def observe(self, batch: TensorDictBase) -> None:
+        """Add what was collected to the statistics that the model normalizes by."""
+        self.dynamics.update(*_transition(batch))
+
+    def imagine(self) -> None:
+        """Fit the model, and fill the model's buffer with rollouts."""
+        loss = self._fit()
+        observation = self._sample(self.num_rollouts).get("observation")
+        for _ in range(self.horizon):
+            action = self.actor.act(observation)["action"]
+            following, reward = self.dynamics.sample(observation, action)
+            self.model_buffer.extend(self._as_batch(observation, action, following, reward))
+            observation = following
+        if self._trainer is not None:
+            self._trainer.log({"model/loss": loss, "model/frames": Latest(self.imagined)})
+
+    def mix(self, sub_batch: TensorDictBase) -> TensorDictBase:
+        """Complete a sample of what was collected, ``[batch]``, with imagined transitions."""
+        if not len(self.model_buffer):
+            return sub_batch
+        imagined = self.model_buffer.sample()
+        keys = imagined.exclude("index").keys(True, True)
+        return torch.cat([sub_batch.select(*keys), imagined.select(*keys)])
+
+    @property
+    def imagined(self) -> int:
+        """Transitions imagined so far."""
+        return self.model_buffer.write_count
+
+    def _fit(self) -> float:
+        size = (self.dynamics.num_models, self.fit_batch_size)
+        total = 0.0
+        for _ in range(self.fit_steps):
+            # Each network sees a sample of its own, which keeps them different.
+            sample = _transition(self._sample(size[0] * size[1]))
+            loss = self.dynamics.loss(*(entry.view(*size, -1) for entry in sample))
+            loss.backward()  # type: ignore[no-untyped-call]
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+            total += loss.item()
+        return total / self.fit_steps
+
+    def _sample(self, number: int) -> TensorDictBase:
+        return self.replay_buffer.sample(number)
+
+    def _as_batch(
+        self,
+        observation: torch.Tensor,
+        action: torch.Tensor,
+        following: torch.Tensor,
+        reward: torch.Tensor,
+    ) -> TensorDict:
+        if self.terminates is None:
+            terminated = torch.zeros(reward.shape, dtype=torch.bool)
+        else:
+            terminated = self.terminates(observation, following)
+        after = {"observation": following, "reward": reward, "terminated": terminated}
+        batch = {"observation": observation, "action": action, "next": after}
+        return TensorDict(batch, batch_size=observation.shape[:1])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the model, its optimizer and what it imagined."""
+        return {
+            "dynamics": self.dynamics.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "model_buffer": self.model_buffer.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.dynamics.load_state_dict(state_dict["dynamics"])
+        self.optimizer.load_state_dict(state_dict["optimizer"])
+        self.model_buffer.load_state_dict(state_dict["model_buffer"])
+
+    def register(self, trainer: Trainer, name: str = "model_rollouts") -> None:
+        """Register at ``batch_process``, ``pre_optim_steps`` and ``process_optim_batch``."""
+        self._trainer = trainer
+        trainer.register_module(name, self)
+        trainer.register_op("batch_process", self.observe)
+        trainer.register_op("pre_optim_steps", self.imagine, every=self.every)
+        trainer.register_op("process_optim_batch", self.mix, priority=-10)  # after the sampling
+
+
+def _transition(batch: TensorDictBase) -> Transition:
+    """Observation, action, next observation and reward of ``batch``."""
+    following = batch.get("next")
+    return (
+        batch.get("observation"),
+        batch.get("action"),
+        following.get("observation"),
+        following.get("reward"),
+    )

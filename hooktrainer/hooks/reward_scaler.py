@@ -1,0 +1,91 @@
+"""Scale rewards by the deviation of the discounted return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class RewardScaler(TrainerHookBase):
+    """Divides rewards by the running standard deviation of the discounted return, and clips them.
+
+    The usual scaling of PPO for continuous control (Engstrom et al., 2020, arXiv:2005.12729,
+    section 3), as in Gymnasium's ``NormalizeReward``. Register it before the advantages are
+    estimated. Episode returns that are logged stay as they are.
+
+    Args:
+        gamma: Discount factor of the return.
+        clip: Bound of a scaled reward.
+        eps: Added to the variance.
+
+    Raises:
+        ConfigError: If ``gamma`` is not in ``[0, 1]``.
+    """
+
+    def __init__(self, gamma: float = 0.99, clip: float = 10.0, eps: float = 1e-8) -> None:
+        if not 0.0 <= gamma <= 1.0:
+            raise ConfigError(f"RewardScaler(gamma={gamma!r}): pass a number from 0 to 1.")
+        self.gamma = gamma
+        self.clip = clip
+        self.eps = eps
+        self._returns = torch.zeros(0, dtype=torch.float64)
+        self._mean = 0.0
+        self._var = 1.0
+        self._count = 0.0
+
+    @torch.no_grad()
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch``, ``[num_envs, time]``, with scaled rewards; that given is unchanged."""
+        reward = batch.get(("next", "reward"))
+        self._update(reward.squeeze(-1).double(), batch.get(("next", "done")).squeeze(-1))
+        scaled = (reward / (self._var + self.eps) ** 0.5).clamp(-self.clip, self.clip)
+        return batch.copy().set(("next", "reward"), scaled)
+
+    def _update(self, reward: torch.Tensor, done: torch.Tensor) -> None:
+        # Restored, they lie on the CPU.
+        returns = self._returns.to(reward.device)
+        if not len(returns):
+            returns = torch.zeros_like(reward[:, 0])
+        seen = []
+        for r, over in zip(reward.unbind(1), done.unbind(1), strict=True):
+            returns = returns * self.gamma + r
+            seen.append(returns)
+            returns = torch.where(over, 0.0, returns)
+        self._returns = returns
+        # Chan, Golub and LeVeque, 1979, as in `hooktrainer.modules.RunningNorm`.
+        values = torch.stack(seen)
+        number, total = values.numel(), self._count + values.numel()
+        delta = float(values.mean()) - self._mean
+        squares = self._var * self._count + float(values.var(correction=0)) * number
+        self._var = (squares + delta**2 * self._count * number / total) / total
+        self._mean += delta * number / total
+        self._count = total
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the statistics and the running returns."""
+        return {
+            "returns": self._returns,
+            "mean": self._mean,
+            "var": self._var,
+            "count": self._count,
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the statistics and the running returns."""
+        self._returns = state_dict["returns"].clone()
+        self._mean = state_dict["mean"]
+        self._var = state_dict["var"]
+        self._count = state_dict["count"]
+
+    def register(self, trainer: Trainer, name: str = "reward_scaler") -> None:
+        """Register at ``batch_process``, before anything else that is not of higher priority."""
+        trainer.register_module(name, self)
+        trainer.register_op("batch_process", self, priority=10)

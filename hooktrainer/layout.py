@@ -1,0 +1,135 @@
+"""`Layout`: the parts of a recipe's run put where its options say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from .distributed import Ranks
+from .errors import ConfigError
+from .placement import Machine, Place, Placement, pin
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class Layout:
+    """Where the learner computes, and what collects and evaluates for it.
+
+    Args:
+        placement: Which part goes where, checked.
+        engine: ``"local"`` or ``"ray"``.
+        collectors: Place and number of the collecting processes.
+        ranks: The learners.
+        overlap: How many batches Ray collects ahead.
+    """
+
+    def __init__(
+        self,
+        placement: Placement,
+        engine: str,
+        collectors: Place,
+        ranks: Ranks,
+        overlap: int = 0,
+    ) -> None:
+        self.placement = placement
+        self.engine = engine
+        self.collectors = collectors
+        self._ranks = ranks
+        self._overlap = overlap
+        self._device = torch.device("cpu")
+
+    @classmethod
+    def of(cls, args: Any, ranks: Ranks) -> Layout:
+        """What a recipe's ``placement``, ``engine`` and ``collectors`` ask for.
+
+        Raises:
+            ConfigError: If that is not there, or the options contradict each other.
+        """
+        placement = Placement()
+        if args.placement is not None:
+            placement = Placement.parse(args.placement).check(Machine.here())
+        place = placement.get("collectors")
+        number = place.processes
+        if args.collectors is not None:
+            if args.collectors < 1:
+                raise ConfigError(f"--collectors {args.collectors}: give at least 1.")
+            if place.count is None and not place.numbers:
+                place, number = Place(place.kind, place.numbers, args.collectors), args.collectors
+            elif args.collectors != number:
+                raise ConfigError(
+                    f"--collectors {args.collectors} contradicts --placement "
+                    f"{args.placement!r}, which has {number}: leave one out."
+                )
+        learner = placement.get("learner")
+        evaluation = placement.get("eval")
+        apart = [
+            name
+            for name, part in (("collectors", place), ("eval", evaluation))
+            if part.kind == "node"
+            or (part.numbers and part.kind == "cpu")
+            or (name in placement.places and part.kind != learner.kind)
+        ]
+        if number > 1:
+            apart.append(f"{number} collectors")
+        if args.engine == "local" and apart:
+            raise ConfigError(
+                f"{apart[-1]} need processes of their own, which --engine local does not start: "
+                "use --engine ray."
+            )
+        engine = args.engine or ("ray" if apart else "local")
+        if engine == "ray" and ranks.world_size > 1:
+            raise ConfigError(
+                "--engine ray has one learner, so it cannot be used under torchrun: leave out one "
+                "of them."
+            )
+        counted = learner.kind == "gpu" or learner.count is not None
+        if counted and learner.processes != ranks.world_size:
+            raise ConfigError(
+                f"--placement {args.placement!r}: learner: {learner} is {learner.processes} "
+                f"processes and there are {ranks.world_size}; start them with torchrun "
+                f"--nproc-per-node {learner.processes}."
+            )
+        return cls(placement, engine, place, ranks, getattr(args, "overlap", 0))
+
+    def settle(self) -> torch.device:
+        """Put this process where the learner belongs, and return the device it computes on."""
+        learner, rank = self.placement.get("learner"), self._ranks.local_rank
+        if learner.kind == "gpu":
+            self._device = torch.device("cuda", learner.number(rank) or 0)
+            torch.cuda.set_device(self._device)
+        elif learner.numbers:
+            share = len(learner.numbers) >= self._ranks.world_size > 1
+            pin([learner.number(rank)] if share else learner.numbers)
+        if self._ranks.rank == 0 and (self.placement.places or self.engine != "local"):
+            print(self)
+        return self._device
+
+    def apply(self, trainer: Trainer) -> None:
+        """Put the collector and the evaluation of ``trainer`` where they belong.
+
+        Raises:
+            ConfigError: If the networks are not on the learner's device.
+        """
+        if self._device.type != "cpu" and isinstance(trainer.loss_module, torch.nn.Module):
+            devices = {str(p.device) for p in trainer.loss_module.parameters()}
+            if devices != {str(self._device)}:
+                raise ConfigError(
+                    f"the learner belongs on {self._device}, and this recipe's networks are on "
+                    f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
+                )
+        if self.engine == "ray":
+            from .ray import use_ray
+
+            use_ray(trainer, self.collectors, self.placement.get("eval"), overlap=self._overlap)
+
+    def __str__(self) -> str:
+        learner = self.placement.get("learner")
+        ranks = f" ({self._ranks.world_size} processes)" if self._ranks.world_size > 1 else ""
+        here = "in the learner's process"
+        number = self.collectors.processes
+        where = f"{number}@{Place(self.collectors.kind, self.collectors.numbers)} (Ray)"
+        collectors = where if self.engine == "ray" else here
+        evaluation = f"{self.placement.get('eval')} (Ray)" if self.engine == "ray" else here
+        return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"

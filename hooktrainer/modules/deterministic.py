@@ -1,0 +1,153 @@
+"""A deterministic policy over continuous actions, and Gaussian noise for it to explore with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+from torch import nn
+
+from ..errors import ConfigError
+from .box import Box
+from .exploration import is_deterministic
+from .inference import Inference
+
+
+class DeterministicPolicy(TensorDictModuleBase):
+    """One action for each observation, squashed into a box by tanh; the policy of DDPG and TD3.
+
+    Writes ``"action"`` ``[*batch, features]``, with gradient, as TorchRL's losses need it. To
+    explore, wrap it in `AdditiveGaussian`.
+
+    Args:
+        network: Maps the inputs, joined along their last dimension, to ``[*batch, features]``.
+        action_features: Size of the action's last dimension.
+        low: Least action, one number or one for each feature.
+        high: Greatest action, likewise.
+        in_keys: Entries the network reads.
+
+    Attributes:
+        box: The bounds of the action.
+
+    Raises:
+        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+
+    Examples:
+        >>> policy = DeterministicPolicy(mlp(3, 1), action_features=1, low=-2.0, high=2.0)
+        >>> policy.act(torch.zeros(5, 3))["action"].shape
+        torch.Size([5, 1])
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        action_features: int,
+        low: torch.Tensor | Sequence[float] | float = -1.0,
+        high: torch.Tensor | Sequence[float] | float = 1.0,
+        in_keys: Sequence[NestedKey] = ("observation",),
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.action_features = action_features
+        self.box = Box(action_features, low, high)
+        self.in_keys = list(in_keys)
+        self.out_keys = ["action"]
+        self._infer = Inference(network)
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``"action"``, with gradient, and return ``tensordict``."""
+        return tensordict.set(
+            "action", self.evaluate(*[tensordict.get(key) for key in self.in_keys])
+        )
+
+    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """The action ``[*batch, features]``, with gradient.
+
+        Args:
+            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+        """
+        return self.box(self.network(_join(inputs)))
+
+    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The action, without gradient, as fast as possible."""
+        return {"action": self.box(self._infer(_join(inputs)))}
+
+
+class AdditiveGaussian(TensorDictModuleBase):
+    """Adds Gaussian noise to the actions of a deterministic policy, and clips them to its box.
+
+    The noise is independent from step to step, of a deviation given in halves of the box: 0.1 means
+    a tenth of the way from its middle to its edge, in every feature. It may change linearly as
+    `step` counts frames; the count is part of the state dict. Random numbers come from torch's
+    global generator. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM`` switches the
+    noise off.
+
+    Args:
+        policy: The policy.
+        sigma_init: Deviation at first.
+        sigma_end: Deviation after ``annealing_num_steps`` frames; ``None``: it stays.
+        annealing_num_steps: Frames over which the deviation changes.
+
+    Raises:
+        ConfigError: If a deviation is negative, or ``annealing_num_steps`` is not positive.
+    """
+
+    def __init__(
+        self,
+        policy: DeterministicPolicy,
+        sigma_init: float = 0.1,
+        sigma_end: float | None = None,
+        annealing_num_steps: int = 1000,
+    ) -> None:
+        super().__init__()
+        if sigma_end is None:
+            sigma_end = sigma_init
+        if sigma_init < 0 or sigma_end < 0 or annealing_num_steps <= 0:
+            raise ConfigError(
+                f"AdditiveGaussian: sigma_init={sigma_init} and sigma_end={sigma_end} must not be "
+                f"negative, and annealing_num_steps={annealing_num_steps} must be positive."
+            )
+        self.policy = policy
+        self.sigma_init = sigma_init
+        self.sigma_end = sigma_end
+        self.annealing_num_steps = annealing_num_steps
+        self.in_keys = policy.in_keys
+        self.out_keys = ["action"]
+        self.frames = 0
+
+    @property
+    def sigma(self) -> float:
+        """The present deviation, in halves of the box."""
+        passed = min(self.frames / self.annealing_num_steps, 1.0)
+        return self.sigma_init + (self.sigma_end - self.sigma_init) * passed
+
+    def step(self, frames: int = 1) -> None:
+        """Count ``frames`` more frames; the deviation changes accordingly."""
+        self.frames += frames
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write ``"action"``, without gradient, and return ``tensordict``."""
+        inputs = [tensordict.get(key) for key in self.in_keys]
+        return tensordict.set("action", self.act(*inputs)["action"])
+
+    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The action ``[*batch, features]``, without gradient, as fast as possible."""
+        out = self.policy.act(*inputs)
+        if not is_deterministic():
+            action = out["action"]
+            out["action"] = self.policy.box.perturb(action, self.sigma * torch.randn_like(action))
+        return out
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Part of the state dict: the frames counted so far."""
+        return {"frames": self.frames}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Restore the frames counted so far."""
+        self.frames = state["frames"]
+
+
+def _join(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
+    return inputs[0] if len(inputs) == 1 else torch.cat(list(inputs), -1)

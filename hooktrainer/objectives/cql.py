@@ -1,0 +1,142 @@
+"""Conservative Q-learning (Kumar et al., 2020, arXiv:2006.04779)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..errors import ConfigError
+from .actor_critic import Entries
+from .common import next_key, this_key
+from .sac import SACLoss
+
+
+class CQLLoss(SACLoss):
+    """The SAC loss, with a penalty on values that no data support: CQL(H) of the paper.
+
+    The penalty, for each Q-function and state, is the logarithm of the sum of ``exp(value)`` over
+    the whole box of actions, less the value of the action in the data. The sum is estimated from
+    actions drawn uniformly from the box, from the policy in this state and from the policy in the
+    next one, each divided by the density it was drawn with.
+
+    Reads and returns what `SACLoss` does, and ``loss_cql``, which is minimized as well.
+
+    In three things it is the paper's and not ``torchrl.objectives.CQLLoss``: the sum is over all
+    sampled actions at once, not over three of them at a time; the uniform actions fill the policy's
+    box, not ``[-1, 1]``; and there is no ``loss_actor_bc``, which a trainer that minimizes every
+    loss would add to ``loss_actor``.
+
+    Args:
+        actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample`` and
+            ``box``.
+        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
+            one, of which copies with other weights are made.
+        num_qvalue_nets: Number of Q-functions made from one module.
+        min_q_weight: Weight of the penalty.
+        num_random: Actions drawn from each of the three sources.
+        temperature: Of the logarithm of the sum: ``temperature * log sum exp(value /
+            temperature)``.
+        deterministic_backup: Whether targets leave out the entropy of the policy.
+        gamma: Discount factor.
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        alpha_init: Initial weight of the entropy.
+        fixed_alpha: Whether that weight stays; then ``loss_alpha`` trains nothing.
+        target_entropy: Entropy that weight is adapted to; ``"auto"`` for minus the number of action
+            features.
+        delay_qvalue: Whether targets come from delayed copies, to be moved by `SoftUpdate`.
+        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        qvalue_network: nn.Module | Sequence[nn.Module],
+        *,
+        num_qvalue_nets: int = 2,
+        min_q_weight: float = 1.0,
+        num_random: int = 10,
+        temperature: float = 1.0,
+        deterministic_backup: bool = True,
+        gamma: float = 0.99,
+        loss_function: str = "smooth_l1",
+        alpha_init: float = 1.0,
+        fixed_alpha: bool = False,
+        target_entropy: float | str = "auto",
+        delay_qvalue: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(
+            actor_network,
+            qvalue_network,
+            num_qvalue_nets=num_qvalue_nets,
+            gamma=gamma,
+            loss_function=loss_function,
+            alpha_init=alpha_init,
+            fixed_alpha=fixed_alpha,
+            target_entropy=target_entropy,
+            delay_qvalue=delay_qvalue,
+            reduction=reduction,
+        )
+        if num_random < 1 or temperature <= 0 or min_q_weight < 0:
+            raise ConfigError(
+                f"CQLLoss: num_random={num_random} and temperature={temperature} must be positive, "
+                f"and min_q_weight={min_q_weight} must not be negative."
+            )
+        self.min_q_weight = min_q_weight
+        self.num_random = num_random
+        self.temperature = temperature
+        self.deterministic_backup = deterministic_backup
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses it returns."""
+        return ["loss_actor", "loss_qvalue", "loss_cql", "loss_alpha"]
+
+    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        alpha = self.log_alpha.detach().exp()
+        with torch.no_grad():
+            target = self._target(entries, self._next_value(entries, alpha))
+        values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
+        penalty = (self._soft_maximum(entries) - values).sum(0)
+        return {
+            "loss_qvalue": self._reduce(self._errors(values, target), entries),
+            "loss_cql": self._reduce(self.min_q_weight * penalty, entries),
+            **self._policy_losses(entries, alpha),
+            "td_error": (values.detach() - target).abs().amax(0),
+        }
+
+    def _next_value(self, entries: Entries, alpha: torch.Tensor) -> torch.Tensor:
+        return super()._next_value(
+            entries, torch.zeros_like(alpha) if self.deterministic_backup else alpha
+        )
+
+    def _soft_maximum(self, entries: Entries) -> torch.Tensor:
+        """The logarithm of the sum of ``exp(value)`` over the box, ``[networks, batch]``."""
+        actor, number = self.actor_network, self.num_random
+        states = {key: entries[key].repeat_interleave(number, 0) for key in self._states}
+        count = len(next(iter(states.values())))
+        sources = [(actor.box.sample(count), -actor.box.half_width.mul(2).log().sum())]
+        with torch.no_grad():
+            for at in (this_key, next_key):
+                inputs = self._actor_inputs(entries, at)
+                action, density = actor.rsample(*[x.repeat_interleave(number, 0) for x in inputs])
+                sources.append((action, density.reshape(-1)))
+        # One pass for all three sources: `states` three times, one behind another.
+        values = self._values(
+            self.qvalue_network,
+            {key: state.repeat(3, *[1] * (state.ndim - 1)) for key, state in states.items()},
+            torch.cat([action for action, _ in sources]),
+        )
+        densities = torch.cat([density.expand(count) for _, density in sources])
+        samples = (values / self.temperature - densities).view(len(values), 3, -1, number)
+        return self.temperature * samples.logsumexp((1, 3))
+
+    @property
+    def _states(self) -> list[Any]:
+        return [key for key in self.qvalue_network[0].in_keys if key != self.tensor_keys.action]

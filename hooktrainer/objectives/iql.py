@@ -1,0 +1,120 @@
+"""Implicit Q-learning (Kostrikov et al., 2021, arXiv:2110.06169)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey
+from torch import nn
+
+from ..errors import ConfigError
+from .actor_critic import ActorCriticLoss, Entries, ensemble
+from .common import as_tensordict, evaluate, next_key, this_key
+from .targets import target_copy
+
+_MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code
+
+
+class IQLLoss(ActorCriticLoss):
+    """The IQL loss, with the values and gradients of TorchRL's.
+
+    It never asks for the value of an action that is not in the data: a state's value is an
+    expectile of the values of the actions taken there, and the actor imitates those actions, the
+    more the better they are. Written for data sets, it works with a replay buffer too.
+
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_actor``,
+    ``loss_qvalue``, ``loss_value``, whose sum is minimized (each reaches its own parameters only),
+    and ``entropy``, minus the mean log-probability of the data. Writes ``"td_error"``, squared
+    errors ``[*batch]``.
+
+    Args:
+        actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its
+            ``log_prob_and_entropy`` or TorchRL's ``get_dist``.
+        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
+            one, of which copies with other weights are made.
+        value_network: A module that writes ``"state_value"``.
+        num_qvalue_nets: Number of Q-functions made from one module.
+        temperature: How much more the better actions are imitated, per unit of return; 0 imitates
+            all alike. The paper calls it the inverse temperature.
+        expectile: Which expectile is the value of a state, in (0, 1): 0.5 is the mean, towards 1
+            it becomes the best action's value.
+        gamma: Discount factor.
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    qvalue_network: Any
+    target_qvalue_network: Any
+    value_network: Any
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        qvalue_network: nn.Module | Sequence[nn.Module],
+        value_network: nn.Module,
+        *,
+        num_qvalue_nets: int = 2,
+        temperature: float = 1.0,
+        expectile: float = 0.5,
+        gamma: float = 0.99,
+        loss_function: str = "smooth_l1",
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(actor_network, gamma, loss_function, reduction, value="state_value")
+        if not 0 < expectile < 1 or temperature < 0:
+            raise ConfigError(
+                f"IQLLoss: expectile={expectile} must lie between 0 and 1, and "
+                f"temperature={temperature} must not be negative."
+            )
+        self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
+        self.target_qvalue_network = target_copy(self.qvalue_network)
+        self.value_network = value_network
+        self.temperature = temperature
+        self.expectile = expectile
+
+    @property
+    def _critics(self) -> Sequence[Any]:
+        return self.qvalue_network
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses it returns."""
+        return ["loss_actor", "loss_qvalue", "loss_value"]
+
+    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        action = entries[self.tensor_keys.action]
+        with torch.no_grad():
+            best = self._values(self.target_qvalue_network, entries, action).amin(0)
+            target = self._target(entries, self._state_value(entries, next_key))
+        state_value = self._state_value(entries)
+        advantage = best - state_value
+        weight = torch.where(advantage > 0, self.expectile, 1 - self.expectile)
+
+        imitation = (advantage.detach() * self.temperature).exp().clamp_max(_MOST_WEIGHT)
+        log_prob = self._log_prob(entries, action)
+
+        values = self._values(self.qvalue_network, entries, action)
+        return {
+            "loss_actor": self._reduce(-imitation * log_prob, entries),
+            "loss_qvalue": self._reduce(self._errors(values, target), entries),
+            "loss_value": self._reduce(weight * advantage.square(), entries),
+            "entropy": -log_prob.detach().mean(),
+            "td_error": (values.detach() - target).square().amax(0),
+        }
+
+    def _state_value(self, entries: Entries, at: Any = this_key) -> torch.Tensor:
+        inputs = [entries[at(key)] for key in self.value_network.in_keys]
+        return evaluate(self.value_network, inputs, self.tensor_keys.value).reshape(-1)
+
+    def _log_prob(self, entries: Entries, action: torch.Tensor) -> torch.Tensor:
+        actor, inputs = self.actor_network, self._actor_inputs(entries)
+        if hasattr(actor, "log_prob_and_entropy"):
+            return actor.log_prob_and_entropy(inputs, action)[0].reshape(-1)
+        states: list[NestedKey] = actor.in_keys
+        return actor.get_dist(as_tensordict(states, inputs)).log_prob(action).reshape(-1)

@@ -1,0 +1,141 @@
+"""Twin delayed deep deterministic policy gradient (Fujimoto et al., 2018, arXiv:1802.09477)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict, TensorDictBase
+from torch import nn
+
+from ..errors import ConfigError
+from .actor_critic import ActorCriticLoss, Entries, ensemble
+from .common import next_key
+from .targets import target_copy
+
+
+class TD3Loss(ActorCriticLoss):
+    """The TD3 loss, with the values and gradients of TorchRL's where actions lie in [-1, 1].
+
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_qvalue``
+    and, at every ``policy_delay``-th call, ``loss_actor``; also ``pred_value`` and
+    ``target_value``, means over the batch. Writes ``"td_error"``, squared errors ``[*batch]``.
+
+    As in the paper, and unlike in TorchRL, noise is measured in halves of the action's range, and
+    the actor is trained less often than the Q-functions. Move the targets as often as the actor::
+
+        updater = SoftUpdate(loss, tau=0.005)
+        trainer.register_op("post_optim", updater.step, every=Every(optim_steps=2))
+
+    Args:
+        actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and
+            ``box``.
+        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
+            one, of which copies with other weights are made.
+        num_qvalue_nets: Number of Q-functions made from one module.
+        policy_delay: Calls of which the last trains the actor.
+        policy_noise: Deviation of the noise on the target's action, in halves of the box.
+        noise_clip: Greatest noise on the target's action, in halves of the box.
+        gamma: Discount factor.
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        delay_actor: Whether the target's action comes from a delayed copy of the actor.
+        delay_qvalue: Whether targets come from delayed copies of the Q-functions.
+        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    qvalue_network: Any
+    target_actor_network: Any
+    target_qvalue_network: Any
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        qvalue_network: nn.Module | Sequence[nn.Module],
+        *,
+        num_qvalue_nets: int = 2,
+        policy_delay: int = 2,
+        policy_noise: float = 0.2,
+        noise_clip: float = 0.5,
+        gamma: float = 0.99,
+        loss_function: str = "smooth_l1",
+        delay_actor: bool = True,
+        delay_qvalue: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__(actor_network, gamma, loss_function, reduction)
+        if policy_delay < 1:
+            raise ConfigError(f"TD3Loss: policy_delay={policy_delay} must be at least 1.")
+        if policy_noise < 0 or noise_clip < 0:
+            raise ConfigError(
+                f"TD3Loss: policy_noise={policy_noise} and noise_clip={noise_clip} must not be "
+                "negative."
+            )
+        self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
+        self.target_actor_network = target_copy(actor_network) if delay_actor else None
+        self.target_qvalue_network = target_copy(self.qvalue_network) if delay_qvalue else None
+        self.policy_delay = policy_delay
+        self.policy_noise = policy_noise
+        self.noise_clip = noise_clip
+        self._calls = 0
+        self._trains_actor = True
+
+    @property
+    def _critics(self) -> Sequence[Any]:
+        return self.qvalue_network
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses it returns."""
+        return ["loss_actor", "loss_qvalue"]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Compute the losses of a batch, ``[*batch]``, and write its ``"td_error"``.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        self._calls += 1
+        self._trains_actor = self._calls % self.policy_delay == 0
+        return super().forward(tensordict)
+
+    def get_extra_state(self) -> dict[str, int]:
+        """Part of the state dict: how often it was called."""
+        return {"calls": self._calls}
+
+    def set_extra_state(self, state: dict[str, int]) -> None:
+        """Restore how often it was called."""
+        self._calls = state["calls"]
+
+    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        out = {}
+        if self._trains_actor:
+            action = self.actor_network.evaluate(*self._actor_inputs(entries))
+            gain = self._values(self.qvalue_network[:1], entries, action, frozen=True)[0]
+            out["loss_actor"] = self._reduce(-gain, entries)
+        with torch.no_grad():
+            target = self._target(entries, self._next_value(entries))
+        values = self._values(self.qvalue_network, entries, entries[self.tensor_keys.action])
+        now = values.detach()
+        return {
+            **out,
+            "loss_qvalue": self._reduce(self._errors(values, target), entries),
+            "pred_value": now.mean(),
+            "target_value": target.mean(),
+            "td_error": (now - target).square().amax(0),
+        }
+
+    def _next_value(self, entries: Entries) -> torch.Tensor:
+        """The lesser value of the next states under noise, ``[batch]``."""
+        actor, networks = self.target_actor_network, self.target_qvalue_network
+        actor = self.actor_network if actor is None else actor
+        networks = self.qvalue_network if networks is None else networks
+        noise = torch.randn_like(entries[self.tensor_keys.action]) * self.policy_noise
+        noise = noise.clamp(-self.noise_clip, self.noise_clip)
+        action = actor.evaluate(*self._actor_inputs(entries, next_key))
+        action = actor.box.perturb(action, noise)
+        return self._values(networks, entries, action, next_key).amin(0)

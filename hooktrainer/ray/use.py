@@ -1,0 +1,47 @@
+"""Putting the collector and the evaluation of a trainer onto a Ray cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ..hooks.evaluate import Evaluate
+from ..placement import Place
+from .cluster import Cluster
+from .collector import RayCollector
+from .evaluate import RayEvaluate
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+def use_ray(
+    trainer: Trainer, collectors: Place, evaluation: Place, *, overlap: int = 0
+) -> RayCollector:
+    """Have a trainer collect and evaluate in processes of a Ray cluster.
+
+    Call it when all hooks are registered and before a state is loaded.
+
+    Args:
+        trainer: The trainer; its collector and its `Evaluate` hooks are replaced.
+        collectors: Where the collecting processes run, and how many they are.
+        evaluation: Where the evaluating process runs.
+        overlap: See `RayCollector`.
+
+    Returns:
+        The collector.
+    """
+    evaluations = {
+        name: hook for name, hook in trainer.registry.modules.items() if type(hook) is Evaluate
+    }
+    cluster = Cluster(collectors.processes + len(evaluations))
+    cluster.retain()
+    try:
+        collector = RayCollector(trainer.collector, collectors, cluster, overlap=overlap)
+        trainer.collector = collector
+        for name, hook in evaluations.items():
+            trainer.remove_hook(name)
+            RayEvaluate(hook, evaluation, cluster).register(trainer, name)
+    finally:
+        cluster.release()
+    trainer.register_op("pre_steps_log", collector.metrics)
+    return collector

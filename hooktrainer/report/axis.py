@@ -1,0 +1,37 @@
+"""Round numbers along an axis."""
+
+from __future__ import annotations
+
+import math
+
+
+def ticks(low: float, high: float, most: int) -> tuple[list[tuple[float, str]], float, float]:
+    """Choose where an axis is marked.
+
+    Args:
+        low: The least value shown.
+        high: The greatest.
+        most: About how many marks to make, at least 2.
+
+    Returns:
+        The marks, as values and labels, from below ``low`` to above ``high``; the first; the last.
+    """
+    if not high > low:
+        low, high = low - (abs(low) or 1.0) / 2, high + (abs(high) or 1.0) / 2
+    rough = (high - low) / max(1, most - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(m * power for m in (1, 2, 2.5, 5, 10) if m * power >= rough * (1 - 1e-9))
+    first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
+    marks = [(i * step, label(i * step, step)) for i in range(first, last + 1)]
+    return marks, first * step, last * step
+
+
+def label(value: float, step: float) -> str:
+    """A number on an axis whose marks are ``step`` apart, such as ``2.5k`` or ``0.01``."""
+    for size, unit in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size and (step >= size / 100):
+            return f"{value / size:.10g}{unit}"
+    if value == 0:
+        return "0"
+    decimals = max(0, -math.floor(math.log10(step) + 1e-9) + (step * 4 % 1 != 0 and step < 1))
+    return f"{value:.{decimals}f}" if step >= 1e-4 else f"{value:.3g}"

@@ -1,0 +1,75 @@
+"""A chart of one metric of several groups of runs, as SVG inside HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from html import escape
+
+import numpy as np
+
+from .axis import ticks
+from .curves import Band, Curve
+
+_WIDTH, _HEIGHT = 760, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
+_MOST_POINTS = 400
+COLORS = 8
+"""Colours there are; the page's style gives each a class, ``c0`` and so on."""
+
+
+def chart(groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]], bands: Sequence[Band]) -> str:
+    """Draw the mean and the spread of groups of curves, and the curves themselves, thinly.
+
+    Args:
+        groups: The label of each group, and the name and the curve of each of its runs, of at
+            least one point.
+        bands: The mean and spread of each group.
+    """
+    curves = [curve for _, members in groups for _, curve in members]
+    shown = [curve.values for curve in curves]
+    shown += [edge for band in bands for edge in (band.mean - band.std, band.mean + band.std)]
+    x_low = min(float(curve.frames[0]) for curve in curves)
+    x_high = max(float(curve.frames[-1]) for curve in curves)
+    values = np.concatenate([edge for edge in shown if len(edge)])
+    y_ticks, y_low, y_high = ticks(float(values.min()), float(values.max()), 6)
+    x_low, x_high = (x_low, x_high) if x_high > x_low else (x_low - 1, x_high + 1)
+
+    def x_of(x: float) -> float:
+        return _LEFT + (x - x_low) / (x_high - x_low) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y_of(y: float) -> float:
+        return _TOP + (y_high - y) / (y_high - y_low) * (_HEIGHT - _TOP - _BOTTOM)
+
+    def points(xs: np.ndarray, ys: np.ndarray) -> str:
+        chosen = np.unique(np.linspace(0, len(xs) - 1, min(len(xs), _MOST_POINTS)).round())
+        return " ".join(f"{x_of(xs[int(i)]):.1f},{y_of(ys[int(i)]):.1f}" for i in chosen)
+
+    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
+    for value, name in y_ticks:
+        y = y_of(value)
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{name}</text>')
+    for value, name in ticks(x_low, x_high, 8)[0]:
+        if x_low <= value <= x_high:
+            parts.append(
+                f'<text x="{x_of(value):.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{name}</text>'
+            )
+    for number, ((_, members), band) in enumerate(zip(groups, bands, strict=True)):
+        color = f"c{number % COLORS}"
+        if band.count > 1 and len(band.frames) > 1:
+            upper = points(band.frames, band.mean + band.std)
+            lower = points(band.frames[::-1], (band.mean - band.std)[::-1])
+            parts.append(f'<polygon class="band {color}" points="{upper} {lower}"/>')
+        for name, curve in members if band.count > 1 else ():
+            title = f"<title>{escape(name)}</title>"
+            drawn = points(curve.frames, curve.values)
+            parts.append(f'<polyline class="run {color}" points="{drawn}">{title}</polyline>')
+    for number, ((label, _), band) in enumerate(zip(groups, bands, strict=True)):
+        title, color = f"<title>{escape(label)}</title>", f"c{number % COLORS}"
+        if len(band.frames) > 1:
+            drawn = points(band.frames, band.mean)
+            parts.append(f'<polyline class="mean {color}" points="{drawn}">{title}</polyline>')
+        elif len(band.frames):
+            place = f'cx="{x_of(band.frames[0]):.1f}" cy="{y_of(band.mean[0]):.1f}"'
+            parts.append(f'<circle class="point {color}" {place} r="4">{title}</circle>')
+    return "".join([*parts, "</svg>"])

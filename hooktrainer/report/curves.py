@@ -1,0 +1,175 @@
+"""The curves of runs, and the mean and spread of those that differ only by their seed."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..loggers.csv import read_csv
+from ..loggers.hparams import flatten
+from ..run_dir import RunDir
+
+if TYPE_CHECKING:
+    from .summary import RunSummary
+
+_NOT_WHAT_IS_RUN = {
+    "seed",
+    "run_dir",
+    "resume",
+    "allow_change",
+    "logger",
+    "progress_bar",
+    "keep_last",
+    "log_interval",
+    "save_interval",
+    "snapshots",
+}
+"""Options that two runs of one configuration may differ in."""
+
+_GRID = 400
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A metric of a run.
+
+    Attributes:
+        frames: Where it was written, rising, ``int64 [n]``.
+        values: Finite, ``float64 [n]``.
+    """
+
+    frames: NDArray[np.int64]
+    values: NDArray[np.float64]
+
+    @classmethod
+    def of(cls, pairs: Iterable[tuple[int, float]]) -> Curve:
+        """Make a curve of ``(frames, value)`` pairs; what is not finite is left out."""
+        kept = dict(pair for pair in pairs if math.isfinite(pair[1]))
+        frames = np.array(sorted(kept), np.int64)
+        return cls(frames, np.array([kept[int(frame)] for frame in frames], np.float64))
+
+    def best(self, *, minimize: bool = False) -> tuple[int, float] | None:
+        """The frames and the value of its highest (or lowest) point; ``None`` if it has none."""
+        if not len(self.values):
+            return None
+        index = int(self.values.argmin() if minimize else self.values.argmax())
+        return int(self.frames[index]), float(self.values[index])
+
+
+@dataclass(frozen=True)
+class Band:
+    """Mean and spread of several curves, over the frames that all of them have reached.
+
+    Attributes:
+        frames: Rising, ``float64 [n]``.
+        mean: Over the curves, ``float64 [n]``.
+        std: Sample standard deviation over the curves, zero for a single one, ``float64 [n]``.
+        count: Number of curves.
+    """
+
+    frames: NDArray[np.float64]
+    mean: NDArray[np.float64]
+    std: NDArray[np.float64]
+    count: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of one experiment whose options differ in nothing but the seed.
+
+    Attributes:
+        label: What tells the group from the others.
+        runs: Its runs.
+    """
+
+    label: str
+    runs: Sequence[RunSummary]
+
+    def finals(self) -> list[float]:
+        """The last value of the metric, of every run that has one."""
+        return [run.last for run in self.runs if run.last is not None]
+
+
+def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Curve]:
+    """Read metrics of a run from its `metrics.csv`, or else from its TensorBoard files.
+
+    Args:
+        run: The run.
+        names: Only these; by default all.
+
+    Returns:
+        Metric name to curve, for those that are there.
+    """
+    wanted = None if names is None else set(names)
+    try:
+        series: Mapping[str, Sequence[tuple[int, float]]] = read_csv(run.metrics, wanted)
+    except FileNotFoundError:
+        if not run.logs.is_dir():
+            return {}
+        from ..loggers.tensorboard import read_scalars
+
+        series = read_scalars(run.logs)
+    return {n: Curve.of(s) for n, s in series.items() if wanted is None or n in wanted}
+
+
+def band(curves: Sequence[Curve]) -> Band:
+    """Mean and spread of curves, which are joined linearly between their points.
+
+    Args:
+        curves: Each of at least one point.
+    """
+    low = max(int(curve.frames[0]) for curve in curves)
+    high = min(int(curve.frames[-1]) for curve in curves)
+    grid = np.unique(np.concatenate([curve.frames for curve in curves])).astype(np.float64)
+    grid = grid[(grid >= low) & (grid <= high)]
+    if len(grid) > _GRID:
+        grid = np.linspace(low, high, _GRID)
+    stack = np.stack([np.interp(grid, curve.frames, curve.values) for curve in curves])
+    std = stack.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
+    return Band(grid, stack.mean(axis=0), std, len(curves))
+
+
+def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
+    """Put runs together that differ only by their seed.
+
+    Returns:
+        The groups, in order of their first run; each is labelled by its experiment and by the
+        options that not all groups share.
+    """
+    members: dict[tuple[Any, ...], list[RunSummary]] = {}
+    options: dict[tuple[Any, ...], Mapping[str, Any]] = {}
+    for run in runs:
+        config = configuration(run)
+        key = (run.experiment, *sorted((name, repr(value)) for name, value in config.items()))
+        members.setdefault(key, []).append(run)
+        options[key] = config
+    varying = differing(list(options.values()))
+    groups = []
+    for key, group in members.items():
+        told = [f"{n}={_short(options[key][n])}" for n in varying if n in options[key]]
+        label = " ".join([group[0].experiment, *told]).strip()
+        groups.append(Group(label or str(group[0].path), group))
+    return groups
+
+
+def configuration(run: RunSummary) -> dict[str, Any]:
+    """The options of a run that say what is run, nested ones joined by dots."""
+    flat = flatten(run.options)
+    return {name: value for name, value in flat.items() if name not in _NOT_WHAT_IS_RUN}
+
+
+def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The options that not all configurations have, or have the same value of."""
+    names = dict.fromkeys(name for config in configs for name in config)
+    return [
+        name for name in names if len({repr(c[name]) if name in c else None for c in configs}) > 1
+    ]
+
+
+def _short(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)

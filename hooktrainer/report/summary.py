@@ -1,0 +1,168 @@
+"""How a run stands, from its directory, and whether the process that trains it is still there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ..run_dir import RunDir
+from .curves import Curve, read_curves
+
+_FRESH_SECONDS = 10.0
+"""A run writes `run.json` about once a second; one that did so lately is alive."""
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run stands.
+
+    Attributes:
+        path: Its directory.
+        experiment: What is run; empty if it does not say.
+        seed: Its seed.
+        status: As in `run.json`, or ``died`` if it says ``running`` and its process is gone, or
+            ``unknown`` if the directory has no readable `run.json`.
+        reason: Why it ended, if it did not just reach its last frame.
+        frames: Environment frames collected.
+        total_frames: Frames after which it ends.
+        optim_steps: Optimizer steps made.
+        seconds: Training time.
+        started: When it began, in seconds since 1970.
+        updated: When `run.json` was written last.
+        metric: Name of the metric that the next three are about.
+        last: Its last value.
+        best: Its best value.
+        best_frames: Frames at that value.
+        options: The content of `config.yaml`.
+        metrics: The last value of every metric.
+    """
+
+    path: Path
+    experiment: str
+    seed: int | None
+    status: str
+    reason: str | None
+    frames: int
+    total_frames: int | None
+    optim_steps: int
+    seconds: float
+    started: float | None
+    updated: float | None
+    metric: str | None
+    last: float | None
+    best: float | None
+    best_frames: int | None
+    options: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+def summarize(
+    run: RunDir, metric: str | None = "eval/return", *, minimize: bool = False
+) -> RunSummary:
+    """Say how a run stands.
+
+    Args:
+        run: The run.
+        metric: The metric to report; ``None`` for none, so that no metrics file is read.
+        minimize: Whether less of it is better.
+    """
+    state: dict[str, Any] = {}
+    with suppress(ValueError, OSError):  # damaged, or not a run's
+        state = run.read()
+    options = run.read_config()
+    status = str(state.get("status", "unknown"))
+    if status == "running" and is_alive(run, state) is False:
+        status = "died"
+    metrics = {name: float(value) for name, value in state.get("metrics", {}).items()}
+    curve = Curve.of([])
+    if metric is not None:
+        curve = read_curves(run, [metric]).get(metric, curve)
+    best = curve.best(minimize=minimize)
+    total = state.get("total_frames", options.get("total_frames"))
+    return RunSummary(
+        path=run.path,
+        experiment=str(state.get("experiment") or ""),
+        seed=state.get("seed", options.get("seed")),
+        status=status,
+        reason=state.get("reason"),
+        frames=int(state.get("frames", 0)),
+        total_frames=None if total is None else int(total),
+        optim_steps=int(state.get("optim_steps", 0)),
+        seconds=float(state.get("seconds", 0.0)),
+        started=_seconds(state.get("started")),
+        updated=_seconds(state.get("updated")),
+        metric=metric,
+        last=float(curve.values[-1]) if len(curve.values) else metrics.get(metric or ""),
+        best=None if best is None else best[1],
+        best_frames=None if best is None else best[0],
+        options=options,
+        metrics=metrics,
+    )
+
+
+def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
+    """Whether the process that trains a run is still there.
+
+    Args:
+        run: The run.
+        state: The content of its `run.json`, whose status is ``running``.
+
+    Returns:
+        ``None`` if that cannot be known, as for a run on another machine.
+    """
+    if state.get("host", socket.gethostname()) != socket.gethostname():
+        return None
+    pid = state.get("pid")
+    if pid is not None and not _exists(int(pid)):
+        return False
+    updated = _seconds(state.get("updated"))
+    if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
+        return True
+    # The number may be another process's by now; a lock is let go of when its holder ends.
+    locked = _locked(run.checkpoints / ".lock")
+    return locked if locked is not None or pid is None else True
+
+
+def _locked(path: Path) -> bool | None:
+    """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        host = json.loads(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
+        if host != socket.gethostname():
+            return None
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError, AttributeError):  # no locks here, or not a lock file of ours
+        return None
+    finally:
+        os.close(fd)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
+
+
+def _seconds(stamp: Any) -> float | None:
+    with suppress(TypeError, ValueError):
+        return datetime.fromisoformat(stamp).timestamp()
+    return None

@@ -1,0 +1,131 @@
+"""PPO lands on the moon, in some minutes on one CPU core.
+
+    pip install "hooktrainer[box2d]"
+    python recipes/ppo_lunarlander.py --seed 1
+
+Everything a run leaves behind lies in its directory: config.yaml, run.json, metrics.csv, the
+TensorBoard files and the checkpoints. The method is Proximal Policy Optimization (Schulman et al.,
+2017, arXiv:1707.06347).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from hooktrainer import (
+    Evaluate,
+    Every,
+    LogEpisodes,
+    LRSchedulerHook,
+    MiniBatches,
+    Trainer,
+    ValueEstimatorHook,
+    VectorCollector,
+)
+from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
+from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.optim import FlatAdam
+from hooktrainer.recipe import Run, RunArgs, launch
+
+
+@dataclass
+class Args(RunArgs):
+    """Options of the run."""
+
+    log_interval: int = 20_000
+    """frames in a log window"""
+    save_interval: int = 50_000
+    """frames between two checkpoints"""
+
+    total_frames: int = 1_000_000
+    """frames after which the run ends"""
+    num_envs: int = 16
+    """environments stepped side by side"""
+    steps_per_batch: int = 256
+    """steps of each environment in a batch"""
+    num_epochs: int = 4
+    """passes over a batch"""
+    mini_batch_size: int = 256
+    """frames per optimizer step"""
+
+    lr: float = 1e-3
+    """learning rate at the beginning; it falls to zero at total_frames"""
+    gamma: float = 0.999
+    """discount factor"""
+    lmbda: float = 0.98
+    """lambda of generalized advantage estimation"""
+    clip_epsilon: float = 0.2
+    """how far the probability ratio may leave 1"""
+    entropy_coeff: float = 0.01
+    """weight of the entropy bonus"""
+    critic_coeff: float = 0.5
+    """weight of the value loss"""
+    max_grad_norm: float = 0.5
+    """bound of the gradient's norm"""
+
+    compile: bool = False
+    """whether to compile the loss: slower for seconds, faster for a long run"""
+
+    eval_interval: int = 50_000
+    """frames between two evaluations"""
+    eval_episodes: int = 20
+    """episodes per evaluation, played by the deterministic policy"""
+
+
+def main(args: Args) -> None:
+    torch.set_num_threads(1)  # networks this small only lose time to several
+    torch.manual_seed(args.seed)
+    run = Run(args, "ppo_lunarlander")
+
+    actor = CategoricalPolicy(orthogonal_init(mlp(8, 4), output_gain=0.01))
+    critic = ValueNetwork(orthogonal_init(mlp(8, 1)))
+    loss_module = ClipPPOLoss(
+        actor,
+        critic,
+        clip_epsilon=args.clip_epsilon,
+        entropy_coeff=args.entropy_coeff,
+        critic_coeff=args.critic_coeff,
+        loss_critic_type="l2",
+        normalize_advantage=True,
+        diagnostics=4,  # entropy, clip fraction and so on at every fourth step
+    )
+    if args.compile:
+        loss_module.compile()
+    optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
+    frames_per_batch = args.num_envs * args.steps_per_batch
+    num_batches = -(-args.total_frames // frames_per_batch)
+
+    trainer = Trainer(
+        collector=VectorCollector(
+            "LunarLander-v3", actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
+        ),
+        total_frames=args.total_frames,
+        num_epochs=args.num_epochs,
+        optim_steps_per_batch=None,  # as many as there are mini-batches
+        loss_module=loss_module,
+        optimizer=optimizer,
+        clip_norm=args.max_grad_norm,
+        **run.trainer_options,
+    )
+    LogEpisodes().register(trainer)
+    ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic)).register(
+        trainer
+    )
+    keys = ["observation", "action", "action_log_prob", "advantage", "value_target"]
+    MiniBatches(args.mini_batch_size, keys).register(trainer)
+    LRSchedulerHook(
+        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
+    ).register(trainer)
+    Evaluate(
+        "LunarLander-v3",
+        actor,
+        every=Every(frames=args.eval_interval),
+        episodes=args.eval_episodes,
+    ).register(trainer)
+    run.train(trainer)
+
+
+if __name__ == "__main__":
+    launch(main)

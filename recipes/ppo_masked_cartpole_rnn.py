@@ -1,0 +1,186 @@
+"""PPO with a recurrent policy balances a pole whose velocities are hidden.
+
+    python recipes/ppo_masked_cartpole_rnn.py --seed 1
+    python recipes/ppo_masked_cartpole_rnn.py --memoryless    # what a policy without memory reaches
+
+The observation holds the positions of cart and pole, not their velocities, so a policy has to
+remember. TorchRL's GRU does that: while collecting it goes one step at a time, and the collector
+carries its hidden state; while optimizing it goes over whole sequences, beginning anew where an
+episode begins. The method is Proximal Policy Optimization (Schulman et al., 2017,
+arXiv:1707.06347); the task is from Wierstra et al., 2007, Solving Deep Memory POMDPs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import gymnasium as gym
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
+from torch import nn
+from torchrl.modules import GRUModule, ProbabilisticActor, ValueOperator, set_recurrent_mode
+
+from hooktrainer import (
+    Evaluate,
+    Every,
+    LogEpisodes,
+    LRSchedulerHook,
+    MiniBatches,
+    RewardScaler,
+    Trainer,
+    ValueEstimatorHook,
+    VectorCollector,
+)
+from hooktrainer.modules import mlp, orthogonal_init
+from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.optim import FlatAdam
+from hooktrainer.recipe import Run, RunArgs, launch
+
+
+@dataclass
+class Args(RunArgs):
+    """Options of the run."""
+
+    total_frames: int = 500_000
+    """frames after which the run ends, solved or not"""
+    num_envs: int = 16
+    """environments stepped side by side"""
+    steps_per_batch: int = 64
+    """steps of each environment in a batch"""
+    num_epochs: int = 8
+    """passes over a batch"""
+    envs_per_mini_batch: int = 4
+    """environments whose steps make up a mini-batch"""
+
+    memoryless: bool = False
+    """whether to leave out the GRU, to see what it is good for"""
+    hidden_size: int = 64
+    """size of the GRU's hidden state"""
+    lr: float = 2e-3
+    """learning rate at the beginning; it falls to zero at total_frames"""
+    gamma: float = 0.99
+    """discount factor"""
+    lmbda: float = 0.95
+    """lambda of generalized advantage estimation"""
+    clip_epsilon: float = 0.2
+    """how far the probability ratio may leave 1"""
+    max_grad_norm: float = 0.5
+    """bound of the gradient's norm"""
+
+    eval_interval: int = 20_000
+    """frames between two evaluations"""
+    eval_episodes: int = 50
+    """episodes per evaluation, played by the deterministic policy"""
+    stop_at: float = 475.0
+    """mean evaluation return at which the task is solved and the run stops"""
+
+
+class Positions(gym.ObservationWrapper):
+    """CartPole without its velocities: where the cart is, and at which angle the pole."""
+
+    def __init__(self) -> None:
+        super().__init__(gym.make("CartPole-v1"))
+        space = self.env.observation_space
+        self.observation_space = gym.spaces.Box(space.low[[0, 2]], space.high[[0, 2]])
+
+    def observation(self, observation: np.ndarray) -> np.ndarray:
+        return observation[[0, 2]]
+
+
+def make_features(args: Args) -> TensorDictModuleBase:
+    """What the policy and the critic both look at, ``"features"``."""
+    if args.memoryless:
+        network = nn.Sequential(nn.Linear(2, args.hidden_size), nn.Tanh())
+        return TensorDictModule(network, ["observation"], ["features"])
+    return GRUModule(
+        input_size=2, hidden_size=args.hidden_size, in_key="observation", out_key="features"
+    )
+
+
+class OverSequences(nn.Module):
+    """A loss under which recurrent modules go over sequences ``[num_envs, time]``."""
+
+    def __init__(self, loss_module: nn.Module) -> None:
+        super().__init__()
+        self.loss_module = loss_module
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        with set_recurrent_mode(True):
+            return self.loss_module(tensordict)
+
+
+def main(args: Args) -> None:
+    torch.set_num_threads(1)  # networks this small only lose time to several
+    torch.manual_seed(args.seed)
+    run = Run(args, "ppo_masked_cartpole_rnn")
+
+    features = make_features(args)
+    logits = orthogonal_init(mlp(args.hidden_size, 2, (64,)), output_gain=0.01)
+    value = orthogonal_init(mlp(args.hidden_size, 1, (64,)))
+    critic = TensorDictSequential(features, ValueOperator(value, in_keys=["features"]))
+    actor = ProbabilisticActor(
+        TensorDictSequential(features, TensorDictModule(logits, ["features"], ["logits"])),
+        in_keys=["logits"],
+        distribution_class=torch.distributions.Categorical,
+        return_log_prob=True,
+        log_prob_key="action_log_prob",
+    )
+    loss_module = ClipPPOLoss(
+        actor,
+        critic,
+        clip_epsilon=args.clip_epsilon,
+        entropy_coeff=0.0,
+        critic_coeff=0.5,
+        loss_critic_type="l2",
+        normalize_advantage=True,
+        diagnostics=4,
+    )
+    optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
+    frames_per_batch = args.num_envs * args.steps_per_batch
+    num_batches = -(-args.total_frames // frames_per_batch)
+
+    @torch.no_grad()
+    def estimate_values(batch: TensorDictBase) -> None:
+        """Write the values of all observations and, one step on from them, of the next ones."""
+        for data in (batch, batch["next"]):
+            steps = data.select(*critic.in_keys, strict=False).reshape(-1)
+            if data is not batch:  # no next observation is an episode's first
+                steps["is_init"] = torch.zeros(*steps.shape, 1, dtype=torch.bool)
+            data["state_value"] = critic(steps)["state_value"].reshape(*batch.shape, 1)
+
+    trainer = Trainer(
+        collector=VectorCollector(
+            Positions, actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
+        ),
+        total_frames=args.total_frames,
+        num_epochs=args.num_epochs,
+        optim_steps_per_batch=None,  # as many as there are mini-batches
+        loss_module=OverSequences(loss_module),
+        optimizer=optimizer,
+        clip_norm=args.max_grad_norm,
+        **run.trainer_options,
+    )
+    LogEpisodes().register(trainer)
+    RewardScaler(args.gamma).register(trainer)  # else the critic's loss rules the shared features
+    trainer.register_op("batch_process", estimate_values)
+    ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=None)).register(
+        trainer
+    )
+    MiniBatches(args.envs_per_mini_batch, loss_module.in_keys, sequences=True).register(trainer)
+    LRSchedulerHook(
+        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
+    ).register(trainer)
+    Evaluate(
+        Positions,
+        actor,
+        every=Every(frames=args.eval_interval),
+        episodes=args.eval_episodes,
+        stop_at=args.stop_at,
+    ).register(trainer)
+    run.train(trainer)
+
+
+if __name__ == "__main__":
+    launch(main)

@@ -1,0 +1,259 @@
+"""Every algorithm builds a trainer, trains, can be taken apart, saves and resumes."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import gymnasium as gym
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+
+from hooktrainer import Trainer, TrainerHookBase, algorithms
+from hooktrainer.datasets import Dataset
+from hooktrainer.errors import ConfigError
+
+CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
+SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}
+REPLAY = {"init_random_frames": 64, "batch_size": 16, "buffer_size": 1000}
+ALGORITHMS = {
+    "a2c": (CARTPOLE, {}),
+    "cql": (PENDULUM, {"batch_size": 16, "num_random": 2}),
+    "ddpg": (PENDULUM, REPLAY),
+    "dqn": (CARTPOLE, REPLAY),
+    "iql": (PENDULUM, {"batch_size": 16}),
+    "mbpo": (PENDULUM, {**REPLAY, "optim_steps_per_batch": 2, "fit_steps": 2, "num_rollouts": 50}),
+    "ppo": (CARTPOLE, {"num_envs": 4, "steps_per_batch": 16, "mini_batch_size": 32}),
+    "reinforce": (CARTPOLE, {"num_envs": 4, "steps_per_batch": 16}),
+    "sac": (PENDULUM, REPLAY),
+    "td3": (PENDULUM, REPLAY),
+}
+OFFLINE = ("iql", "cql")
+
+
+def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
+    torch.manual_seed(0)
+    following = {
+        "observation": torch.randn(number, observations),
+        "reward": torch.randn(number, 1),
+        "terminated": torch.zeros(number, 1, dtype=torch.bool),
+        "truncated": torch.arange(number).remainder(100).eq(99).unsqueeze(-1),
+    }
+    content = {
+        "observation": torch.randn(number, observations),
+        "action": torch.rand(number, 1) * 4 - 2,
+        "next": TensorDict(following, batch_size=[number]),
+    }
+    return Dataset(TensorDict(content, batch_size=[number]), [-300.0, -500.0], PENDULUM)
+
+
+def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
+    env, arguments = ALGORITHMS[name]
+    data = {"dataset": make_dataset()} if name in OFFLINE else {}
+    arguments = {**SMALL, "total_frames": total_frames, **arguments, **data, **options}
+    return algorithms.get(name)(env, **arguments)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_it_trains(name, logger):
+    trainer = make(name, logger=logger)
+    before = [p.clone() for p in trainer.loss_module.parameters()]
+    trainer.train()
+    assert trainer.collected_frames >= 200
+    assert trainer.optim_count > 0
+    after = trainer.loss_module.parameters()
+    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert "eval/return" in trainer.metrics.reported
+    if name in OFFLINE:
+        assert trainer.metrics.reported["data/return"] == -400.0
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_its_hooks_can_be_listed_removed_and_extended(name):
+    calls = []
+
+    class Mine(TrainerHookBase):
+        def __call__(self) -> None:
+            calls.append(1)
+
+        def register(self, trainer: Trainer, name: str = "mine") -> None:
+            trainer.register_module(name, self)
+            trainer.register_op("post_steps", self)
+
+    trainer = make(name, hooks=[Mine()])
+    assert "evaluate" in trainer.describe()
+    assert "mine" in trainer.describe()
+    trainer.remove_hook("evaluate")
+    assert "evaluate" not in trainer.describe()
+    trainer.train()
+    assert calls
+    assert "eval/return" not in trainer.metrics.reported
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_a_run_goes_on_where_it_stopped(name, tmp_path):
+    saved = {"log_interval": 50, "save_interval": 50, "logger": "csv"}
+    if name in ("a2c", "ppo", "reinforce"):
+        saved["anneal_lr"] = False  # or it depends on the length of the run
+    whole = make(name, 400, run_dir=tmp_path / "whole", **saved)
+    whole.train()
+    make(name, 200, run_dir=tmp_path / "run", **saved).train()
+    resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **saved)
+    assert 200 <= resumed.collected_frames < 400
+    resumed.train()
+    expected = whole.loss_module.state_dict()
+    for key, value in resumed.loss_module.state_dict().items():
+        assert value == expected[key] if not torch.is_tensor(value) else value.equal(expected[key])
+    run = json.loads((tmp_path / "run/run.json").read_text())
+    assert run["status"] == "finished"
+    assert "eval/return" in run["metrics"]
+    assert (tmp_path / "run/config.yaml").read_text().count(f"algorithm: {name}") == 1
+
+
+def test_other_hyperparameters_are_refused_on_resume_unless_allowed(tmp_path):
+    make("sac", run_dir=tmp_path / "run").train()
+    with pytest.raises(ConfigError, match=r"lr: 0.001 before, 0.01 now"):
+        make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01)
+    allowed = make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01, allow_change=["lr"])
+    allowed.shutdown()
+
+
+def test_without_a_directory_nothing_is_written(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    make("sac").train()
+    assert list(tmp_path.iterdir()) == []
+    for option in ({"logger": "csv"}, {"resume": "latest"}):
+        with pytest.raises(ConfigError, match="needs a run_dir"):
+            make("sac", **option)
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "iql", "cql"])
+def test_continuous_algorithms_refuse_discrete_actions(name):
+    data = {"dataset": make_dataset()} if name in OFFLINE else {}
+    with pytest.raises(ConfigError, match=rf"{name} is for continuous.*CartPole.*dqn, ppo"):
+        algorithms.get(name)(CARTPOLE, total_frames=100, **data)
+
+
+def test_dqn_refuses_continuous_actions():
+    with pytest.raises(ConfigError, match=r"dqn is for discrete.*Pendulum-v1.*sac"):
+        algorithms.dqn(PENDULUM, total_frames=100)
+
+
+def test_unbounded_actions_are_refused():
+    class Unbounded(gym.Env):
+        observation_space = spaces.Box(-1, 1, (3,))
+        action_space = spaces.Box(-torch.inf, torch.inf, (1,))
+
+    with pytest.raises(ConfigError, match="bounded"):
+        algorithms.sac(Unbounded, total_frames=100)
+
+
+def test_an_environment_that_is_built_already_is_refused():
+    for env in (gym.make(PENDULUM), gym.make_vec(PENDULUM, 2)):
+        with pytest.raises(ConfigError, match=r"sac: env=.* is built already"):
+            algorithms.sac(env, total_frames=100)
+        env.close()
+
+
+def test_observations_that_are_no_vector_are_refused():
+    with pytest.raises(ConfigError, match=r"ppo.*FrozenLake-v1.*Discrete\(16\)"):
+        algorithms.ppo("FrozenLake-v1", total_frames=100)
+
+
+def test_an_unknown_name_brings_the_near_ones():
+    with pytest.raises(ConfigError, match="Did you mean sac"):
+        algorithms.get("sca")
+    with pytest.raises(ConfigError, match="Pendulum-v1"):
+        algorithms.sac("Pendulm-v1", total_frames=100)
+    with pytest.raises(TypeError, match=r"sac\(\) has no option 'lrr'. Did you mean lr"):
+        algorithms.sac(PENDULUM, total_frames=100, lrr=1.0)
+    with pytest.raises(ConfigError, match="Did you mean 'evaluate'"):
+        make("sac").remove_hook("evalute")
+    assert algorithms.get("SAC") is algorithms.sac
+    assert set(algorithms.names()) == {name for name in algorithms.__all__ if name.islower()} - {
+        "get",
+        "names",
+    }
+
+
+def test_a_data_set_of_another_environment_is_refused():
+    with pytest.raises(ConfigError, match=r"observations of shape \[5\].*Pendulum-v1 of \[3\]"):
+        algorithms.iql(PENDULUM, dataset=make_dataset(observations=5))
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch):
+    def make_env(*args: object, **kwargs: object) -> None:
+        raise gym.error.DependencyNotInstalled(
+            'MuJoCo is not installed, run `pip install "gymnasium[mujoco]"`'
+        )
+
+    monkeypatch.setattr(gym, "make", make_env)
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'hooktrainer\[mujoco\]'"):
+        algorithms.sac("HalfCheetah-v5", total_frames=100)
+
+
+def test_an_environment_may_be_a_factory_or_a_specification(tmp_path):
+    for env in (lambda: gym.make(PENDULUM), gym.spec(PENDULUM)):
+        trainer = algorithms.sac(env, total_frames=64, **SMALL, **REPLAY)
+        trainer.train()
+        assert trainer.collected_frames >= 64
+
+
+def test_continuous_actions_and_prioritized_replay():
+    algorithms.ppo(PENDULUM, total_frames=1024, **SMALL).train()
+    trainer = algorithms.dqn(CARTPOLE, total_frames=256, prioritized=True, **SMALL, **REPLAY)
+    trainer.train()
+    assert "update_priority" in trainer.describe()
+
+
+def test_unbounded_policies_are_clipped_by_the_environment():
+    taken = []
+
+    class Recorded(gym.Wrapper):
+        def step(self, action):
+            taken.append(float(action[0]))
+            return super().step(action)
+
+    def make_env():
+        return Recorded(gym.make(PENDULUM))
+
+    small = {**SMALL, "num_envs": 2, "steps_per_batch": 200}
+    for env in (make_env, [make_env] * 2):
+        algorithms.reinforce(env, total_frames=400, **small).train()
+    assert max(taken) == 2.0
+    assert min(taken) == -2.0
+
+
+def test_loggers_of_ones_own_come_beside_those_of_the_run(tmp_path, make_logger):
+    mine = [make_logger(), make_logger()]
+    make("sac", run_dir=tmp_path / "run", logger=mine).train()
+    assert all(logger.rows and logger.closed == 1 for logger in mine)
+    assert (tmp_path / "run/metrics.csv").stat().st_size
+
+
+def test_the_same_seed_gives_the_same_run():
+    runs = []
+    for seed in (0, 0, 1):
+        runs.append(make("td3", seed=seed))
+        runs[-1].train()
+    weights = [next(t.loss_module.parameters()) for t in runs]
+    assert torch.equal(weights[0], weights[1])
+    assert not torch.equal(weights[0], weights[2])
+
+
+def test_nothing_warns_while_it_is_imported_and_asked_for():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert isinstance(algorithms.names(), list)
+
+
+@pytest.mark.learning
+def test_ppo_learns_cartpole_in_seconds():
+    trainer = algorithms.ppo(
+        CARTPOLE, total_frames=60_000, seed=0, stop_at=300.0, progress_bar=False
+    )
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] >= 300.0
+    assert trainer.collected_frames < 60_000

@@ -1,0 +1,122 @@
+"""`make_trainer`, alone and with everything else the builders build."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torchrl.modules import EGreedyModule
+
+from hooktrainer import ConfigError, builders
+from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
+from hooktrainer.testing import FakeCollector, ScriptedLoss
+from tests.builders.test_builders import config, value_net
+
+
+def hooks_of(trainer) -> set[str]:
+    return set(trainer.registry.modules)
+
+
+def dqn(cfg, **options):
+    """A whole program."""
+    torch.manual_seed(0)
+    q_network = QNetwork(mlp(4, 2))
+    policy = EpsilonGreedy(q_network)
+    loss, updater = builders.make_dqn_loss(q_network, cfg)
+    return builders.make_trainer(
+        builders.make_collector_offpolicy("CartPole-v1", policy, cfg),
+        loss,
+        target_net_updater=updater,
+        policy_exploration=policy,
+        replay_buffer=builders.make_replay_buffer("cpu", cfg),
+        cfg=cfg,
+        progress_bar=False,
+        **options,
+    )
+
+
+def test_a_program_trains_saves_and_goes_on_exactly(tmp_path):
+    cfg = config(prb=True, num_workers=2, normalize_rewards_online=True, clip_grad_norm=True)
+    straight = dqn(cfg, seed=3)
+    straight.train()
+    assert straight.collected_frames == 200
+    assert straight.optim_count == 20
+
+    first = dqn(config(**vars(cfg) | {"total_frames": 100}), seed=3)
+    # The cosine is that of the whole run.
+    first.registry.modules["lr_scheduler"].scheduler.T_max = 20
+    first.train()
+    first.shutdown()
+    state = first.state_dict()
+    second = dqn(cfg, seed=4)
+    second.load_state_dict(state)
+    second.train()
+    for a, b in zip(
+        straight.loss_module.parameters(), second.loss_module.parameters(), strict=True
+    ):
+        assert a.equal(b)
+
+
+def test_with_torchrls_parts():
+    cfg = config(total_frames=60)
+    stats = {"loc": torch.zeros(4), "scale": torch.ones(4)}
+    make_env = builders.parallel_env_constructor(cfg, stats=stats)
+    actor = value_net()
+    explore = EGreedyModule(make_env().action_spec)
+    from tensordict.nn import TensorDictSequential
+
+    policy = TensorDictSequential(actor, explore)
+    loss, updater = builders.make_dqn_loss(actor, cfg)
+    recorder = builders.transformed_env_constructor(cfg, stats=stats)()
+    trainer = builders.make_trainer(
+        builders.make_collector_offpolicy(make_env, policy, cfg),
+        loss,
+        recorder=recorder,
+        target_net_updater=updater,
+        policy_exploration=policy,
+        replay_buffer=builders.make_replay_buffer("cpu", cfg),
+        cfg=cfg,
+        progress_bar=False,
+    )
+    trainer.train()
+    logged = trainer.metrics.reported
+    assert {"r_evaluation", "r_evaluation_exploration", "loss/loss", "train/lr"} <= logged.keys()
+
+
+def test_the_hooks_follow_the_configuration():
+    def build(**fields):
+        cfg = config(**fields)
+        return builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=cfg, progress_bar=False)
+
+    plain = build(lr_scheduler="")
+    assert "batch_subsampler" in hooks_of(plain)
+    assert "lr_scheduler" not in hooks_of(plain)
+    assert hooks_of(build(normalize_rewards_online=True)) >= {"reward_normalizer", "lr_scheduler"}
+    assert "select_keys" in hooks_of(build(selected_keys=["observation"]))
+
+
+def test_frames_are_counted_with_the_frame_skip():
+    trainer = builders.make_trainer(
+        FakeCollector(), ScriptedLoss(), cfg=config(frame_skip=4, total_frames=20)
+    )
+    assert (trainer.total_frames, trainer.frame_skip) == (80, 4)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("adam", "Adam"), ("sgd", "SGD"), ("adamax", "Adamax")])
+def test_optimizers(name, kind):
+    cfg = config(optimizer=name, lr=0.5, weight_decay=0.25)
+    trainer = builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=cfg)
+    (group,) = trainer.optimizer.param_groups
+    assert type(trainer.optimizer).__name__ == kind
+    assert (group["lr"], group["weight_decay"]) == (0.5, 0.25)
+
+
+def test_an_unknown_optimizer_or_schedule_is_refused():
+    for fields in ({"optimizer": "adamm"}, {"lr_scheduler": "cosin"}):
+        with pytest.raises(ConfigError, match="is not one of"):
+            builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=config(**fields))
+
+
+def test_without_a_configuration_the_defaults_are_used_and_that_is_said():
+    with pytest.warns(UserWarning, match="without cfg"):
+        trainer = builders.make_trainer(FakeCollector(), ScriptedLoss())
+    assert trainer.optim_steps_per_batch == 500

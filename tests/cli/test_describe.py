@@ -1,0 +1,99 @@
+"""`hooktrainer describe`: the hooks of runs and scripts."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from hooktrainer import RunDir, RunRecorder, Trainer
+from hooktrainer.hook_points import HOOK_POINTS
+from hooktrainer.testing import make_trainer
+
+SCRIPT = """
+import sys
+from hooktrainer import Every, RunDir, RunRecorder
+from hooktrainer.testing import make_trainer
+
+print("hello", *sys.argv[1:])
+trainer = make_trainer()
+run = RunDir.create("runs/never")
+RunRecorder(run).register(trainer)
+trainer.register_op("post_steps", lambda: None, every=Every(frames=50))
+trainer.train()
+print("not reached")
+"""
+
+
+@pytest.fixture
+def script(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "train.py"
+    path.write_text(SCRIPT)
+    return path
+
+
+def test_a_run_has_written_down_its_hooks(call, tmp_path):
+    run = RunDir.create(tmp_path / "run")
+    trainer = make_trainer()
+    RunRecorder(run, report=False).register(trainer)
+    table = trainer.registry.table()
+    trainer.train()
+    assert json.loads(call("describe", run.path, "--json").out) == table
+    out = call("describe", run.path).out
+    for point in HOOK_POINTS:
+        assert f"{point} ({point.kind})" in out
+    for text in ("nan_guard", "Every(seconds=1.0)", "optimizer: state, param_groups"):
+        assert text in out
+
+
+def test_a_script_is_described_without_training(call, script):
+    done = call("describe", script, "--json", "--", "--lr", "1")
+    assert done.code == 0
+    rows = {row["hook"]: row for row in json.loads(done.out)}
+    assert rows["<lambda>"]["when"] == "Every(frames=50)"
+    assert rows["<lambda>"]["point"] == "post_steps"
+    assert rows["optimizer"]["saves"] == ["state", "param_groups"]
+    assert "hello --lr 1" in done.err
+    assert "not reached" not in done.err
+    assert [path.name for path in script.parent.iterdir()] == ["train.py"]  # nothing is left
+
+
+def test_the_trainer_trains_again_afterwards(call, script):
+    call("describe", script)
+    trainer = make_trainer()
+    assert isinstance(trainer, Trainer)
+    trainer.train()
+    assert trainer.collected_frames == 50
+    assert sys.argv[0] != str(script)
+
+
+def test_an_algorithm_is_described(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    words = ["--env", "Pendulum-v1", "--total-frames", "100"]
+    rows = json.loads(call("describe", "td3", "--json", "--", *words).out)
+    names = {row["hook"] for row in rows}
+    assert {"replay_buffer.extend", "replay_buffer.sample", "evaluate"} <= names
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [("print(1)", "ended without a call of Trainer.train()"), (None, "there is no script")],
+)
+def test_a_script_that_does_not_train_is_said(call, tmp_path, code, message):
+    path = tmp_path / "script.py"
+    if code is not None:
+        path.write_text(code)
+    done = call("describe", path)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+
+
+def test_a_directory_without_a_run_is_said(call, tmp_path):
+    done = call("describe", tmp_path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    (tmp_path / "run.json").write_text("{}")
+    done = call("describe", tmp_path)
+    assert done.code == 2
+    assert "describe the script that began it" in done.err

@@ -1,0 +1,169 @@
+"""What every recipe does with ``--resume``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import Latest, Trainer
+from hooktrainer.checkpoint import list_checkpoints
+from hooktrainer.errors import CheckpointError, ConfigError
+from hooktrainer.recipe import Run, RunArgs
+from hooktrainer.run_dir import RunDir
+from hooktrainer.testing import FakeCollector
+
+
+@dataclass
+class Args(RunArgs):
+    """Options of a run that takes milliseconds."""
+
+    total_frames: int = 60
+    lr: float = 0.1
+    save_interval: int = 20
+    log_interval: int = 20
+    keep_last: int = 99
+    progress_bar: bool = False
+
+
+class Loss(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Linear(4, 1)
+
+    def forward(self, batch):
+        return TensorDict({"loss": self.net(batch["observation"]).square().mean()}, [])
+
+
+def train(path: Path | None, resume: str | None = None, **options) -> Trainer:
+    """Train as a recipe does; ``eval/return`` is best at 20 frames."""
+    args = Args(run_dir=path, resume=resume, **options)
+    torch.manual_seed(args.seed)
+    run = Run(args, "toy")
+    loss = Loss()
+    trainer = Trainer(
+        collector=FakeCollector(),
+        total_frames=args.total_frames,
+        optim_steps_per_batch=1,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=args.lr),
+        **run.trainer_options,
+    )
+    trainer.register_op(
+        "post_steps_log",
+        lambda batch: {"eval/return": Latest(-abs(trainer.collected_frames - 20))},
+    )
+    run.train(trainer)
+    return trainer
+
+
+def weights(trainer: Trainer) -> list[float]:
+    return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()]).tolist()
+
+
+def frames(path: Path) -> list[int]:
+    listing = list_checkpoints(path / "checkpoints")
+    return [checkpoint.manifest.frames for checkpoint in listing.checkpoints]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    train(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_a_finished_run_does_nothing(run, capsys):
+    before, rows = frames(run), (run / "metrics.csv").read_bytes()
+    capsys.readouterr()
+    assert train(run, "latest").collected_frames == 60
+    out = capsys.readouterr().out
+    assert "nothing left to do, the run is finished" in out
+    assert "larger --total-frames" in out
+    assert (frames(run), (run / "metrics.csv").read_bytes()) == (before, rows)
+
+
+def test_a_raised_total_is_the_run_that_was_longer_from_the_beginning(run, tmp_path):
+    longer = train(run, "latest", total_frames=120)
+    whole = train(tmp_path / "whole", total_frames=120)
+    assert weights(longer) == weights(whole)
+    assert frames(run) == [20, 40, 60, 80, 100, 120]
+
+
+@pytest.mark.parametrize(("spec", "begins"), [("best", 20), ("20", 20), ("40", 40)])
+def test_best_and_frames(run, tmp_path, spec, begins, capsys):
+    resumed = train(run, spec)
+    assert f"resumed from {run / 'checkpoints'}/step_{begins:012d}\n" in capsys.readouterr().out
+    assert weights(resumed) == weights(train(tmp_path / "whole"))
+
+
+def test_a_checkpoint_by_path_and_a_run_by_frames_need_no_run_dir(run, capsys):
+    for spec in (f"{run}@40", str(run / "checkpoints" / "step_000000000040")):
+        capsys.readouterr()
+        train(None, spec)
+        assert "step_000000000040\n" in capsys.readouterr().out
+
+
+def test_a_changed_option_is_refused_with_both_values_until_it_is_allowed(run):
+    with pytest.raises(ConfigError, match=r"lr: 0\.1 before, 0\.5 now") as caught:
+        train(run, "latest", lr=0.5)
+    assert "--allow-change lr" in str(caught.value)
+    assert RunDir(run).read()["status"] == "finished"  # nothing was touched
+    train(run, "latest", lr=0.5, allow_change=("lr",), total_frames=80)
+    assert frames(run)[-1] == 80
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("latest", "holds no run"),
+        ("best", "holds no run"),
+        ("40", "holds no run"),
+        ("nowhere@40", "no run nowhere"),
+        ("nowhere/step_000000000040", "no checkpoint nowhere"),
+    ],
+)
+def test_what_is_not_there_is_found_out_before_anything_is_made(tmp_path, spec, message):
+    place = None if "nowhere" in spec else tmp_path / "new"
+    with pytest.raises(CheckpointError, match=message):
+        train(place, spec)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_frames_without_a_checkpoint_list_those_there_are(run):
+    with pytest.raises(CheckpointError, match="those at frames 20, 40, 60"):
+        train(run, "30")
+
+
+def test_another_run_dir_than_that_of_the_checkpoint_is_refused(run, tmp_path):
+    with pytest.raises(ConfigError, match="leave out --run-dir"):
+        train(tmp_path / "other", f"{run}@40")
+    assert not (tmp_path / "other").exists()
+
+
+def test_a_damaged_latest_is_set_aside_and_the_one_before_taken(run, tmp_path, capsys, caplog):
+    file = run / "checkpoints" / "step_000000000060" / "state.json"
+    file.write_bytes(file.read_bytes()[:-1])
+    resumed = train(run, "latest")
+    assert "step_000000000040\n" in capsys.readouterr().out
+    assert "state.json has" in caplog.text
+    assert "step_000000000040 is taken instead" in caplog.text
+    assert weights(resumed) == weights(train(tmp_path / "whole"))
+    assert len(list((run / "checkpoints").glob("damaged-*"))) == 1
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_anew(tmp_path):
+    RunDir.create(tmp_path / "run")
+    (tmp_path / "run" / "metrics.csv").write_text("step,name,value\n10,old,1\n")
+    train(tmp_path / "run", "latest")
+    assert frames(tmp_path / "run") == [20, 40, 60]
+    assert "old" not in (tmp_path / "run" / "metrics.csv").read_text()
+
+
+def test_an_unknown_back_end_is_refused_before_anything_is_made(tmp_path, monkeypatch):
+    monkeypatch.setenv("CKPT_BACKEND", "orbax")
+    with pytest.raises(CheckpointError, match=r"'orbax'.*native, torch, torchsnapshot"):
+        train(tmp_path / "run")
+    assert list(tmp_path.iterdir()) == []

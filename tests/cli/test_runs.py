@@ -1,0 +1,173 @@
+"""`hooktrainer runs`: the list of runs, and their comparison."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from finished_runs import orphan, write_run
+
+from hooktrainer.run_dir import RunDir
+
+
+def listed(call, *words):
+    done = call("runs", *words, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+@pytest.fixture
+def six(tmp_path):
+    """Two learning rates with three seeds each; those of 0.1 reach twice the return."""
+    for lr in (0.1, 0.2):
+        for seed in range(3):
+            returns = [(seed + 1) * value / lr for value in (1.0, 2.0)]
+            write_run(tmp_path / f"lr{lr}_{seed}", returns, seed=seed, options={"lr": lr})
+    return tmp_path
+
+
+def test_a_run_is_listed_with_how_it_stands(call, tmp_path):
+    run = write_run(tmp_path / "a", (10.0, 30.0, 20.0), seed=3, options={"lr": 0.1})
+    (entry,) = listed(call, run.path)
+    wanted = {
+        "path": str(run.path),
+        "experiment": "toy",
+        "seed": 3,
+        "status": "finished",
+        "frames": 300,
+        "total_frames": 1000,
+        "optim_steps": 7,
+        "seconds": 2.5,
+        "metric": "eval/return",
+        "last": 20.0,
+        "best": 30.0,
+        "best_frames": 200,
+    }
+    assert {key: entry[key] for key in wanted} == wanted
+    assert entry["options"]["lr"] == 0.1
+    table = call("runs", run.path).out
+    for text in ("toy", "finished", "300", "2.5 s", "eval/return", "30"):
+        assert text in table
+
+
+def test_a_directory_of_runs_lists_all_below_it(call, six):
+    assert len(listed(call, six)) == 6
+    assert len(listed(call, six, six / "lr0.1_0")) == 6  # each once
+    (six / "lr0.1_0" / "checkpoints" / "run.json").parent.mkdir()
+    (six / "lr0.1_0" / "checkpoints" / "run.json").write_text("{}")  # not a run's
+    assert len(listed(call, six)) == 6
+
+
+def test_less_may_be_better(call, tmp_path):
+    write_run(tmp_path / "a", (10.0, 30.0, 20.0))
+    (entry,) = listed(call, tmp_path, "--minimize")
+    assert (entry["best"], entry["best_frames"]) == (10.0, 100)
+
+
+def test_filters_choose(call, six):
+    write_run(six / "other", experiment="other", status="failed")
+    assert len(listed(call, six, "--experiment", "t*")) == 6
+    assert [e["experiment"] for e in listed(call, six, "--status", "failed")] == ["other"]
+    assert len(listed(call, six, "--where", "lr=0.2")) == 3
+    assert len(listed(call, six, "--where", "lr=0.2", "--where", "seed=1")) == 1
+    assert listed(call, six, "--where", "lr=7") == []
+
+
+def test_sorting(call, six):
+    best = [entry["best"] for entry in listed(call, six, "--sort", "best")]
+    assert best == sorted(best)
+    best = [entry["best"] for entry in listed(call, six, "--sort", "best", "--reverse")]
+    assert best == sorted(best, reverse=True)
+    assert [e["options"]["lr"] for e in listed(call, six, "--sort", "lr")] == [0.1] * 3 + [0.2] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--sort", "colour"], "--sort colour: sort by started"),
+        (["--status", "done"], "--status done: it is one of died"),
+        (["--where", "lr"], "write OPTION=VALUE"),
+        (["--where", "colour=red"], "no run has an option colour"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(call, six, words, message):
+    done = call("runs", six, *words)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert message in done.err
+
+
+def test_no_runs_are_no_mistake_but_no_directory_is(call, tmp_path):
+    assert call("runs", tmp_path).out == f"no such run below {tmp_path}.\n"
+    assert listed(call, tmp_path) == []
+    done = call("runs", tmp_path / "nope")
+    assert (done.code, done.err.count("\n")) == (2, 1)
+
+
+def test_what_differs_between_runs_is_in_the_table(call, six):
+    head = call("runs", six).out.splitlines()[1]
+    assert "lr" in head
+    assert "total_frames" not in head
+
+
+def test_a_run_whose_process_is_gone_has_died(call, tmp_path):
+    orphan(write_run(tmp_path / "a"))
+    (entry,) = listed(call, tmp_path)
+    assert entry["status"] == "died"
+
+
+def test_damaged_and_foreign_files_do_not_hide_other_runs(call, tmp_path):
+    write_run(tmp_path / "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("{")
+    write_run(tmp_path / "nan", (1.0, float("nan")))
+    entries = listed(call, tmp_path)
+    assert [entry["last"] for entry in entries] == [20.0, 1.0]
+
+
+def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
+    run = write_run(tmp_path / "a", ())
+    run.metrics.write_text("step,name,value\n100,train/return,4.0\n")
+    assert listed(call, tmp_path)[0]["metric"] == "train/return"
+    assert listed(call, tmp_path, "--metric", "eval/return")[0]["last"] is None
+
+
+def test_curves_are_drawn_in_the_terminal(call, six):
+    out = call("runs", six, "--curves").out
+    assert "eval/return over environment frames" in out
+    assert re.search("[\u2801-\u28ff]", out)
+    # seeds 0, 1, 2 end at 20, 40, 60 and 10, 20, 30
+    assert "toy lr=0.1: 40 ± 20, 3 runs" in out
+    assert "toy lr=0.2: 20 ± 10, 3 runs" in out
+
+
+def test_the_page_needs_nothing_but_itself(call, six):
+    page = six / "compare" / "page.html"
+    done = call("runs", six, "-o", page, "--metric", "eval/return", "--metric", "time/fps")
+    assert done.code == 0
+    text = page.read_text()
+    assert not re.search(r'(src|href)="?https?:', text)
+    assert "http" not in text
+    assert text.count("<svg") == 2
+    assert text.count('<polyline class="mean') == 2
+    assert text.count('<polyline class="run') == 12  # of time/fps there is one point each
+    assert "40 ± 20" in text
+    assert len(text) < 50_000
+
+
+def test_names_are_escaped_in_the_page(call, tmp_path):
+    write_run(tmp_path / "a", experiment="<b>&")
+    call("runs", tmp_path, "-o", tmp_path / "page.html")
+    text = (tmp_path / "page.html").read_text()
+    assert "&lt;b&gt;&amp;" in text
+    assert "<b>" not in text
+
+
+def test_runs_are_read_without_a_csv_file(call, tmp_path):
+    from hooktrainer import get_logger
+
+    run = RunDir.create(tmp_path / "a", experiment="toy", seed=0)
+    logger = get_logger("tensorboard", run, "toy")
+    logger.log_scalar("eval/return", 3.0, step=100)
+    logger.close()
+    assert listed(call, tmp_path)[0]["last"] == 3.0

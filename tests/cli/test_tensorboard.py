@@ -1,0 +1,59 @@
+"""`hooktrainer tensorboard`: what it serves, and that it does."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from hooktrainer import RunDir, get_logger
+from hooktrainer.cli.tensorboard import logs_of
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.create(tmp_path / "runs" / "a")
+    logger = get_logger("tensorboard", run, "toy")
+    logger.log_scalar("eval/return", 3.0, step=100)
+    logger.close()
+    return run
+
+
+def test_a_run_or_a_directory_of_runs_is_served(run):
+    assert logs_of(run.path) == run.logs
+    assert logs_of(run.path.parent) == run.path.parent
+
+
+def test_no_logs_are_said_in_one_line(call, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = call("tensorboard", tmp_path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert "nothing in" in done.err
+    assert call("tensorboard", tmp_path / "nope").code == 2
+
+
+def test_it_prints_its_address_and_serves_until_it_is_told_to_end(run):
+    server = subprocess.Popen(
+        [sys.executable, "-m", "hooktrainer.cli", "tensorboard", str(run.path), "--port", "0"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert server.stdout is not None
+    with server, server.stdout:
+        try:
+            url = server.stdout.readline().strip()
+            assert url.startswith("http://localhost:")
+            with urllib.request.urlopen(f"{url}data/environment", timeout=30) as answer:
+                assert str(run.logs) in answer.read().decode()
+        finally:
+            server.send_signal(signal.SIGINT)
+        assert server.wait(30) == 0

@@ -1,0 +1,174 @@
+"""`hooktrainer train`: recipes and algorithms by their names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hooktrainer import algorithms
+from hooktrainer.cli import algorithm, recipes
+from hooktrainer.run_dir import find_runs
+
+ROOT = Path(__file__).parents[2]
+
+SMALL = ["--env", "CartPole-v1", "--total-frames", "200", "--num-envs", "2"]
+SMALL += ["--steps-per-batch", "50", "--mini-batch-size", "50", "--num-epochs", "1"]
+SMALL += ["--num-cells", "8", "--eval-episodes", "1", "--no-progress-bar"]
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The command that `train` would turn into."""
+    commands = []
+
+    def execute(path: str, command: list[str]) -> None:
+        commands.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr(os, "execv", execute)
+    return commands
+
+
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "recipes").mkdir()
+    (tmp_path / "recipes" / "walk.py").write_text('"""Walks.\n\nSlowly.\n"""\n')
+    return tmp_path
+
+
+def test_a_recipe_is_found_by_its_name_and_gets_every_word_behind_it(call, place, started):
+    call("train", "walk", "--json", "--lr", "1", "-h", "--", "x")
+    script = str(Path("recipes") / "walk.py")
+    assert started == [[sys.executable, script, "--json", "--lr", "1", "-h", "--", "x"]]
+
+
+@pytest.mark.parametrize("words", [["--", "walk", "--lr", "1"], ["walk", "--", "--lr", "1"]])
+def test_two_dashes_may_stand_before_the_arguments(call, place, started, words):
+    call("train", *words)
+    assert started[0][2:] == ["--lr", "1"]
+
+
+def test_an_algorithm_is_found_by_its_name(call, place, started):
+    call("train", "SAC", "--env", "Pendulum-v1")
+    module = ["-m", "hooktrainer.cli.algorithm", "sac"]
+    assert started == [[sys.executable, *module, "--env", "Pendulum-v1"]]
+
+
+def test_a_recipe_comes_before_an_algorithm_of_its_name(call, place, started):
+    (place / "recipes" / "ppo.py").touch()
+    call("train", "ppo")
+    assert started[0][1].endswith("ppo.py")
+
+
+def test_a_script_is_found_by_its_path(call, place, started):
+    call("train", "./recipes/walk.py")
+    assert started[0][1] == str(Path("recipes/walk.py"))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("wlak", "Did you mean walk?"),
+        ("ppo2", "Did you mean ppo"),
+        ("xyz", "Recipes in recipes/: walk. Algorithms: a2c"),
+        ("nope/walk.py", "there is no script nope/walk.py."),
+    ],
+)
+def test_an_unknown_name_lists_the_nearest(call, place, name, message):
+    done = call("train", name)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert message in done.err
+
+
+def test_without_a_name_all_are_listed(call, place):
+    out = call("train").out
+    assert "Walks." in out
+    entries = json.loads(call("train", "--json").out)
+    assert entries[0] == {
+        "name": "walk",
+        "kind": "recipe",
+        "script": str(Path("recipes/walk.py")),
+        "summary": "Walks.",
+    }
+    assert [e["name"] for e in entries if e["kind"] == "algorithm"] == algorithms.names()
+    assert all(entry["summary"].endswith(".") for entry in entries)
+
+
+def test_a_broken_recipe_is_listed_all_the_same(place):
+    (place / "recipes" / "broken.py").write_text("def (:\n")
+    assert [recipe.summary for recipe in recipes.recipes()] == ["", "Walks."]
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_every_algorithm_explains_its_options(name, capsys):
+    with pytest.raises(SystemExit) as ended:
+        algorithm.parse(algorithms.get(name), ["--help"])
+    assert ended.value.code == 0
+    help_text = capsys.readouterr().out
+    for option in ("--env", "--total-frames", "--gamma", "--run-dir", "--resume", "--stop-at"):
+        assert option in help_text
+    assert "(required)" in help_text
+
+
+def test_only_options_that_were_given_reach_the_function():
+    words = ["--env", "X", "--total-frames", "5", "--env-kwargs", '{"g": 9.5}']
+    words += ["--no-progress-bar", "--logger", "csv", "--logger", "wandb", "--num-cells", "3", "4"]
+    arguments = algorithm.parse(algorithms.ppo, words)
+    assert arguments["env"] == "X"
+    assert list(arguments["num_cells"]) == [3, 4]
+    assert arguments["env_kwargs"] == {"g": 9.5}
+    assert arguments["logger"] == ("csv", "wandb")
+    assert arguments["progress_bar"] is False
+    assert "stop_at" not in arguments
+    assert "seed" not in arguments
+
+
+def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    algorithm.main(["ppo", *SMALL, "--seed", "3"])
+    (run,) = find_runs("runs", "ppo")
+    assert run.path.parent == Path("runs/ppo")
+    assert run.path.name.endswith("_seed3")
+    assert (run.read()["status"], run.read()["frames"]) == ("finished", 200)
+    assert {row["hook"] for row in json.loads(run.hooks_file.read_text())} >= {"evaluate"}
+    longer = ["300" if word == "200" else word for word in SMALL]
+    algorithm.main(["ppo", *longer, "--seed", "3", "--resume", "latest"])
+    assert [other.path for other in find_runs("runs", "ppo")] == [run.path]
+    assert run.read()["frames"] == 300
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["sac", "--env", "CartPole-v1", "--total-frames", "9"], "sac is for continuous actions"),
+        (["ppo", "--env", "Kartpole-v1", "--total-frames", "9"], "Kartpole"),
+        (["ppo", *SMALL, "--resume", "latest"], "there is no run of ppo below runs/"),
+        (["ppo", "--env", "CartPole-v1", "--total-frames", "9", "--env-kwargs", "x"], "not JSON"),
+        (["ppo", "--total-frames", "9"], "--env"),
+    ],
+)
+def test_mistakes_exit_with_2_and_no_traceback(tmp_path, monkeypatch, capsys, words, message):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ended:
+        algorithm.main(words)
+    assert ended.value.code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "runs").exists() or not find_runs("runs")
+
+
+def test_the_command_becomes_the_recipe(place):
+    (place / "recipes" / "walk.py").write_text("import sys; print(sys.argv[1:]); sys.exit(7)")
+    done = subprocess.run(
+        [sys.executable, "-m", "hooktrainer.cli", "train", "walk", "--help"],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (7, "['--help']\n")

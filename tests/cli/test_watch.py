@@ -1,0 +1,106 @@
+"""`hooktrainer watch`: how a run stands, and until when it is watched."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from finished_runs import orphan, write_run
+
+
+def test_once_shows_progress_metrics_and_phases(call, tmp_path):
+    run = write_run(tmp_path / "a", (10.0, 30.0, 20.0), status="running")
+    done = call("watch", run.path, "--once")
+    assert done.code == 0
+    for text in (
+        "toy · seed 0 · running",
+        "30%  300 of 1,000 frames",
+        "1,000 frames/s · 0.7 s left",
+        "eval/return",
+        "▁█▅",  # 10, 30, 20
+        "optimize",
+        "60.0%",
+        "100.00",  # milliseconds of a batch
+    ):
+        assert text in done.out
+
+
+def test_a_run_that_has_ended_is_shown_once(call, tmp_path):
+    run = write_run(tmp_path / "a", status="stopped", reason="solved")
+    done = call("watch", run.path)
+    assert done.code == 0
+    assert "stopped" in done.out
+    assert "solved" in done.out
+    assert "left" not in done.out
+
+
+@pytest.mark.parametrize("status", ["failed", "died"])
+def test_a_run_that_went_wrong_exits_with_1(call, tmp_path, status):
+    run = write_run(tmp_path / "a", status="failed", reason="ValueError: no")
+    if status == "died":
+        orphan(run)
+    done = call("watch", run.path)
+    assert done.code == 1
+    wanted = "ValueError: no" if status == "failed" else "Its process is gone"
+    assert wanted in done.out
+
+
+def test_watching_ends_with_the_run(call, tmp_path):
+    run = write_run(tmp_path / "a", status="running")
+
+    def end() -> None:
+        time.sleep(0.1)
+        with run.metrics.open("a") as file:
+            file.write("400,eval/return,77.5\n")
+        run.update(status="finished", frames=400)
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    done = call("watch", run.path, "--interval", 0.02)
+    thread.join()
+    assert done.code == 0
+    assert "77.5" in done.out
+    assert "finished" in done.out
+
+
+def test_ctrl_c_leaves_the_run_alone(call, tmp_path, monkeypatch):
+    from hooktrainer.cli import watch
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    run = write_run(tmp_path / "a", status="running")
+    monkeypatch.setattr(watch.time, "sleep", interrupt)
+    done = call("watch", run.path)
+    assert done.code == 0
+    assert "the run goes on" in done.err
+    assert run.read()["status"] == "running"
+
+
+def test_of_several_runs_the_last_one_begun_is_watched(call, tmp_path):
+    write_run(tmp_path / "old", started="2020-01-01T00:00:00+00:00", experiment="old")
+    write_run(tmp_path / "new", experiment="new")
+    assert "new · seed 0" in call("watch", tmp_path, "--once").out
+
+
+def test_a_run_that_has_logged_nothing_yet_can_be_watched(call, tmp_path):
+    run = write_run(tmp_path / "a", (), status="running")
+    run.metrics.unlink()
+    run.update(frames=0)
+    assert call("watch", run.path, "--once").code == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["nope"], "there is no run"),
+        (["."], "holds no run"),
+        ([".", "--interval", "0"], "give a positive number"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(call, tmp_path, monkeypatch, words, message):
+    monkeypatch.chdir(tmp_path)
+    done = call("watch", *words)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1)
+    assert message in done.err

@@ -1,0 +1,122 @@
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, Every, ModelRollouts, ReplayBufferTrainer
+from hooktrainer.modules import DynamicsEnsemble, TanhGaussianPolicy, mlp
+from hooktrainer.replay import ReplayBuffer
+from hooktrainer.testing import make_trainer
+
+KEYS = ["observation", "action", *(("next", k) for k in ("observation", "reward", "terminated"))]
+
+
+def transitions(number: int) -> TensorDict:
+    observation, action = torch.randn(number, 2), torch.rand(number, 1) * 2 - 1
+    following = {
+        "observation": observation + action,
+        "reward": -observation[:, :1].abs(),
+        "terminated": torch.zeros(number, 1, dtype=torch.bool),
+    }
+    data = {"observation": observation, "action": action, "next": following}
+    return TensorDict(data, batch_size=[number])
+
+
+def make_hook(**options) -> ModelRollouts:
+    torch.manual_seed(0)
+    real = ReplayBuffer(500, batch_size=4, keys=KEYS)
+    imagined = ReplayBuffer(60, batch_size=12, keys=KEYS)
+    settings = {"fit_steps": 3, "fit_batch_size": 16, "num_rollouts": 10, "horizon": 2} | options
+    return ModelRollouts(
+        DynamicsEnsemble(2, 1, num_models=2, num_cells=(8,)),
+        TanhGaussianPolicy(mlp(2, 2, (8,)), action_features=1),
+        real,
+        imagined,
+        every=Every(batches=2),
+        **settings,
+    )
+
+
+class Collector:
+    """Batches of made-up transitions."""
+
+    def __iter__(self):
+        for _ in range(6):
+            yield transitions(10)
+
+
+def train(hook: ModelRollouts, steps=None):
+    trainer = make_trainer(collector=Collector(), total_frames=60)
+    ReplayBufferTrainer(hook.replay_buffer).register(trainer)
+    hook.register(trainer)
+    if steps is not None:
+        trainer.register_op("post_loss", lambda batch: steps.append(batch))
+    trainer.train()
+    return trainer
+
+
+def test_rollouts_come_at_the_cadence_and_complete_the_samples():
+    hook, steps = make_hook(), []
+    trainer = train(hook, steps)
+    # Batches 2, 4 and 6 imagine 10 rollouts of 2 steps each; each batch makes 2 optimizer steps.
+    assert hook.imagined == 60
+    assert [len(step) for step in steps] == [4] * 2 + [16] * 10
+    assert trainer.metrics.latest("model/frames") == 60
+    assert hook.dynamics.inputs.count == 60
+
+
+def test_a_rollout_follows_the_policy_in_the_model():
+    hook = make_hook(num_rollouts=5, horizon=3)
+    hook.replay_buffer.extend(transitions(50))
+    hook.imagine()
+    first, second, third = (
+        {key: hook.model_buffer._storage[start : start + 5].get(key) for key in KEYS}
+        for start in (0, 5, 10)
+    )
+    assert second["observation"].equal(first["next", "observation"])
+    assert third["observation"].equal(second["next", "observation"])
+    starts = hook.replay_buffer._storage[:50]["observation"].tolist()
+    assert all(row in starts for row in first["observation"].tolist())
+    assert first["action"].abs().max() <= 1.0
+
+
+def test_termination_is_what_the_function_says():
+    hook = make_hook(terminates=lambda observation, following: following[:, :1] > 0)
+    hook.replay_buffer.extend(transitions(50))
+    hook.imagine()
+    sample = hook.model_buffer.sample(40)
+    after = sample["next"]
+    assert after["terminated"].equal(after["observation"][:, :1] > 0)
+
+
+def test_fitting_lowers_the_loss():
+    hook = make_hook(fit_steps=100)
+    data = transitions(200)
+    hook.observe(data)
+    hook.replay_buffer.extend(data)
+    first = hook._fit()
+    assert hook._fit() < first
+
+
+def test_state_is_restored_exactly():
+    hook = make_hook()
+    train(hook)
+    state = copy.deepcopy(hook.state_dict())
+    other = make_hook()
+    other.replay_buffer.load_state_dict(hook.replay_buffer.state_dict())
+    other.load_state_dict(state)
+    for each in (hook, other):
+        torch.manual_seed(5)
+        each.imagine()
+    for a, b in zip(hook.dynamics.parameters(), other.dynamics.parameters(), strict=True):
+        assert a.equal(b)
+    assert hook.model_buffer.sample(1)["observation"].shape == (1, 2)
+    assert (hook.model_buffer._storage == other.model_buffer._storage).all()
+
+
+def test_a_count_that_is_not_positive_is_refused():
+    with pytest.raises(ConfigError, match="horizon=0"):
+        make_hook(horizon=0)

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, RewardScaler
+from hooktrainer.testing import check_hook
+
+
+def batch(rewards, done=None):
+    rewards = torch.tensor(rewards).unsqueeze(-1)
+    ends = torch.zeros_like(rewards, dtype=torch.bool)
+    if done is not None:
+        ends = torch.tensor(done).unsqueeze(-1)
+    following = {"reward": rewards, "done": ends}
+    return TensorDict({"next": following}, batch_size=rewards.shape[:2])
+
+
+def scaled(hook, *arguments):
+    return hook(batch(*arguments))["next", "reward"].squeeze(-1)
+
+
+def test_rewards_are_divided_by_the_deviation_of_the_discounted_return():
+    hook = RewardScaler(gamma=0.5, eps=0.0)
+    # returns: 1, 2 + 0.5 = 2.5, 4 + 1.25 = 5.25
+    expected = torch.tensor([[1.0, 2.0, 4.0]]) / np.std([1.0, 2.5, 5.25])
+    torch.testing.assert_close(scaled(hook, [[1.0, 2.0, 4.0]]), expected)
+
+
+def test_returns_go_on_over_batches_and_start_anew_with_an_episode():
+    hook = RewardScaler(gamma=0.5, eps=0.0)
+    scaled(hook, [[1.0, 2.0]], [[False, True]])  # 1, 2.5, then a new episode
+    result = scaled(hook, [[3.0, 1.0]])  # 3, 2.5
+    deviation = np.std([1.0, 2.5, 3.0, 2.5])
+    torch.testing.assert_close(result, torch.tensor([[3.0, 1.0]]) / deviation)
+
+
+def test_environments_have_their_own_returns():
+    hook = RewardScaler(gamma=1.0, eps=0.0)
+    result = scaled(hook, [[1.0, 1.0], [2.0, 2.0]])  # 1, 2 and 2, 4
+    expected = torch.tensor([[1.0, 1.0], [2.0, 2.0]]) / np.std([1.0, 2.0, 2.0, 4.0])
+    torch.testing.assert_close(result, expected)
+
+
+def test_it_agrees_with_gymnasiums_wrapper_in_the_long_run():
+    hook = RewardScaler(gamma=0.99)
+    rewards = torch.randn(1, 2_000, generator=torch.Generator().manual_seed(0)) * 7
+    for piece in rewards.split(100, 1):
+        last = scaled(hook, piece.tolist())
+    returns, running = [], 0.0
+    for reward in rewards[0].tolist():
+        running = 0.99 * running + reward
+        returns.append(running)
+    torch.testing.assert_close(last, (rewards[:, -100:] / np.std(returns)).clamp(-10, 10))
+
+
+def test_the_batch_that_was_given_is_unchanged_and_outliers_are_clipped():
+    hook = RewardScaler(gamma=0.0, clip=2.0, eps=0.0)
+    given = batch([[0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 100.0]])
+    result = hook(given)
+    assert given["next", "reward"].max() == 100.0
+    assert result["next", "reward"].max() == 2.0
+
+
+def test_state_is_restored():
+    first, second = RewardScaler(), RewardScaler()
+    scaled(first, [[1.0, 5.0, 2.0]])
+    second.load_state_dict(first.state_dict())
+    assert scaled(first, [[4.0, 1.0]]).equal(scaled(second, [[4.0, 1.0]]))
+
+
+def test_a_discount_out_of_range_is_refused():
+    with pytest.raises(ConfigError, match=r"gamma=1\.5"):
+        RewardScaler(gamma=1.5)
+
+
+def test_it_keeps_the_contract():
+    check_hook(RewardScaler())

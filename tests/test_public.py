@@ -1,0 +1,45 @@
+"""The package's names are there, and cost nothing until one of them is used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+import hooktrainer
+from hooktrainer import public
+
+
+def test_every_name_is_there_and_completed_by_tab():
+    assert hooktrainer.__all__ == public.__all__
+    for name in hooktrainer.__all__:
+        assert getattr(hooktrainer, name) is getattr(public, name)
+    assert {*hooktrainer.__all__, "__version__"} <= set(dir(hooktrainer))
+
+
+def test_a_star_import_gives_all_of_them():
+    names: dict[str, object] = {}
+    exec("from hooktrainer import *", names)
+    assert set(hooktrainer.__all__) <= set(names)
+
+
+def test_modules_are_imported_when_they_are_asked_for():
+    assert hooktrainer.testing.make_trainer
+    assert hooktrainer.hooks.Evaluate is hooktrainer.Evaluate
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'hooktrainer' has no attribute 'Trianer'"):
+        hooktrainer.Trianer  # noqa: B018
+    with pytest.raises(ImportError, match="cannot import name 'Trianer'"):
+        exec("from hooktrainer import Trianer")
+
+
+def test_the_package_alone_does_not_import_torch():
+    code = (
+        "import sys, hooktrainer, hooktrainer.cli; "
+        "assert 'torch' not in sys.modules; "
+        "from hooktrainer import Every; assert 'torch' in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
