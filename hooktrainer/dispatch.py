@@ -110,6 +110,7 @@ class Dispatcher:
         self.calls: tuple[Callable[..., Any], ...] = ()
         self._timed: tuple[Callable[..., Any], ...] = ()
         self._sampled: tuple[Callable[..., Any], ...] = ()
+        self._none_ends = point.none_ends
         self._passes = 0
         self._sample = _SAMPLE if point.per_step else 1
         self._progress = progress
@@ -174,7 +175,7 @@ class TransformDispatcher(Dispatcher):
 
     def __call__(self, value: Any, *args: Any) -> Any:
         """Return the last hook's result; ``None`` if a hook ended the inner loop."""
-        none_ends = self.point.none_ends
+        none_ends = self._none_ends
         calls = self._next_calls()
         call = None
         try:

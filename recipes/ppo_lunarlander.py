@@ -47,10 +47,10 @@ class Args(RunArgs):
     """steps of each environment in a batch"""
     num_epochs: int = 4
     """passes over a batch"""
-    mini_batch_size: int = 256
+    mini_batch_size: int = 64
     """frames per optimizer step"""
 
-    lr: float = 1e-3
+    lr: float = 3e-4
     """learning rate at the beginning; it falls to zero at total_frames"""
     gamma: float = 0.999
     """discount factor"""

@@ -58,12 +58,15 @@ class OptimizerHook(TrainerHookBase):
                 "loss keys, or None for all of them."
             )
         self.optimizer = optimizer
+        # FlatAdam knows a quicker way.
+        self._clip_itself = getattr(optimizer, "clip_grad_norm_", None)
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._metrics: Metrics | None = None
         self._norm_key = "grad_norm"
+        self._metric = "train/grad_norm"
         self._retain_graph = False
 
     def __call__(
@@ -114,7 +117,8 @@ class OptimizerHook(TrainerHookBase):
             process(self.optimizer)
         norm = self._clip(clip_grad_norm, clip_norm)
         if norm is not None:
-            if hasattr(norm, "full_tensor"):  # of parameters shared out among processes
+            # Of parameters that are shared out among processes it is, too.
+            if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
                 norm = norm.full_tensor()
             self._check_and_log(norm, losses)
         self.optimizer.step()
@@ -127,9 +131,9 @@ class OptimizerHook(TrainerHookBase):
         if self._metrics is None:
             losses.set(self._norm_key, norm)
         elif number is not None:
-            self._metrics.add(f"train/{self._norm_key}", number)
+            self._metrics.add(self._metric, number)
         else:
-            self._metrics.log({f"train/{self._norm_key}": norm})
+            self._metrics.log({self._metric: norm})
         if self.error_if_nonfinite and not math.isfinite(number or 0.0):
             self._refuse(norm)
 
@@ -165,8 +169,9 @@ class OptimizerHook(TrainerHookBase):
     def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
         parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
-            own = getattr(self.optimizer, "clip_grad_norm_", None)  # FlatAdam knows a quicker way
-            return own(clip_norm) if own else nn.utils.clip_grad_norm_(parameters, clip_norm)
+            if self._clip_itself is not None:
+                return self._clip_itself(clip_norm)
+            return nn.utils.clip_grad_norm_(parameters, clip_norm)
         norm = None
         if self.grad_norm:
             norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
@@ -204,6 +209,7 @@ class OptimizerHook(TrainerHookBase):
         self._metrics = trainer.metrics
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
+            self._metric = f"train/{self._norm_key}"
         trainer.register_module(name, self)
         if self.loss_components is None:
             trainer.register_op("optimizer", self)

@@ -8,13 +8,11 @@ import signal
 import subprocess
 import sys
 import threading
-import uuid
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 
-_MARK = "HOOKTRAINER_RAY_CLUSTER"
 _LEAST_STORE = 80 * 2**20
 _MOST_STORE = 2 * 2**30
 
@@ -60,7 +58,6 @@ class Cluster:
     def _start(self, processes: int, object_store_memory: int | None) -> None:
         options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
         is_new = "RAY_ADDRESS" not in os.environ
-        mark = uuid.uuid4().hex
         if is_new:
             memory = object_store_memory or _store_bytes()
             options |= {
@@ -69,7 +66,6 @@ class Cluster:
                 "include_dashboard": False,
                 "object_store_memory": memory,
             }
-            os.environ[_MARK] = mark
         main = threading.current_thread() is threading.main_thread()
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT) if main}
         try:
@@ -77,11 +73,11 @@ class Cluster:
         finally:
             for number, handler in handlers.items():  # Ray's would end the run without a checkpoint
                 signal.signal(number, handler)
-            os.environ.pop(_MARK, None)
-        if is_new and Path("/proc/self/environ").exists():
+        if is_new and Path("/proc/self/fd").exists():
             # A kill leaves some of Ray's processes behind, and them only something else can end.
+            session = self._ray.get_runtime_context().get_session_name()
             self._reaper = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("reaper.py")), _MARK, mark],
+                [sys.executable, str(Path(__file__).with_name("reaper.py")), session],
                 stdin=subprocess.PIPE,
                 start_new_session=True,
             )

@@ -1,8 +1,8 @@
 """Ends what is left of a Ray cluster when the process that began it is gone.
 
-Run as a program, with a variable's name and value. It waits until its standard input closes, which
-the death of the process at the other end brings about, and then kills every process that has the
-variable in its environment.
+Run as a program, with the name of the cluster's session. It waits until its standard input closes,
+which the death of the process at the other end brings about, and then kills what has files of the
+session open. Their environment does not tell: Ray's processes overwrite it with their titles.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ import sys
 import time
 from pathlib import Path
 
-_ROUNDS = 6
+_ROUNDS = 8
 _PAUSE = 0.5
 
 
-def marked(mark: bytes) -> list[int]:
-    """Ids of the processes with ``mark`` in their environment, but this one."""
+def processes_of(session: str) -> list[int]:
+    """Ids of the processes of Ray's that have files of a session open."""
     found = []
     for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+        if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                if mark in (entry / "environ").read_bytes().split(b"\0"):
+                if b"ray" in (entry / "cmdline").read_bytes() and any(
+                    session in os.readlink(file) for file in (entry / "fd").iterdir()
+                ):
                     found.append(int(entry.name))
     return found
 
@@ -33,10 +35,10 @@ def main() -> None:
     """Wait, then kill."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    mark = f"{sys.argv[1]}={sys.argv[2]}".encode()
+    session, spared = sys.argv[1], {os.getpid(), os.getppid()}
     sys.stdin.buffer.read()
     for _ in range(_ROUNDS):
-        left = marked(mark)
+        left = set(processes_of(session)) - spared
         if not left:
             return
         for process in left:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
+import re
 import signal
 import subprocess
 import sys
 import time
-import uuid
 from pathlib import Path
 
 import gymnasium as gym
@@ -29,7 +30,7 @@ from hooktrainer.testing import CallRecorder
 ray = pytest.importorskip("ray")
 
 from hooktrainer.ray import Cluster, RayCollector, RayWorkerError, use_ray  # noqa: E402
-from hooktrainer.ray.reaper import marked  # noqa: E402
+from hooktrainer.ray.reaper import processes_of  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 
@@ -41,7 +42,6 @@ def machines():
 
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
-    patch.setenv("HOOKTRAINER_TEST", mark := uuid.uuid4().hex)
     local = LocalCluster(
         initialize_head=True,
         head_node_args={
@@ -56,10 +56,11 @@ def machines():
     for number, handler in handlers.items():
         signal.signal(number, handler)
     yield local, nodes
+    session = ray.get_runtime_context().get_session_name()
     ray.shutdown()
     local.shutdown()
     patch.undo()
-    for process in marked(f"HOOKTRAINER_TEST={mark}".encode()):  # of the machine that was killed
+    for process in {*processes_of(session)} - {os.getpid()}:  # of the machine that was killed
         os.kill(process, signal.SIGKILL)
 
 
@@ -316,10 +317,11 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(tmp_path):
     ) as driver:
         try:
             wait_for(lambda: len(committed(run)) > 1, 90)
-            mark = mark_of_children(driver.pid)
+            session = session_of(driver.pid)
+            assert len(processes_of(session)) > 4
         finally:
             driver.kill()
-    wait_for(lambda: not marked(mark), 10)
+    wait_for(lambda: not processes_of(session), 10)
     frames = committed(run)[-1] + 2048
     command += ["--resume", "latest", "--total-frames", str(frames)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
@@ -329,17 +331,15 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(tmp_path):
     assert "shared out anew" not in done.stdout
 
 
-def mark_of_children(pid: int) -> bytes:
+def session_of(driver: int) -> str:
+    """The name of the session of the cluster that a process has begun."""
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
-            try:
+            with contextlib.suppress(OSError):
                 parent = int((entry / "stat").read_text().rsplit(")", 1)[1].split()[1])
-                variables = (entry / "environ").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            for variable in variables:
-                if parent == pid and variable.startswith(b"HOOKTRAINER_RAY_CLUSTER="):
-                    return variable
+                name = re.search(rb"session_[-_0-9]+", (entry / "cmdline").read_bytes())
+                if parent == driver and name is not None:
+                    return name[0].decode()
     raise AssertionError("no process of the cluster was found")
 
 
