@@ -134,7 +134,7 @@ class OptimizerHook(TrainerHookBase):
             self._metrics.add(self._metric, number)
         else:
             self._metrics.log({self._metric: norm})
-        if self.error_if_nonfinite and not math.isfinite(number or 0.0):
+        if number is not None and self.error_if_nonfinite and not math.isfinite(number):
             self._refuse(norm)
 
     def _refuse(self, norm: torch.Tensor) -> NoReturn:
@@ -167,10 +167,10 @@ class OptimizerHook(TrainerHookBase):
         return total
 
     def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
+        if clip_norm is not None and clip_grad_norm and self._clip_itself is not None:
+            return self._clip_itself(clip_norm)
         parameters = parameters_of(self.optimizer)
         if clip_norm is not None and clip_grad_norm:
-            if self._clip_itself is not None:
-                return self._clip_itself(clip_norm)
             return nn.utils.clip_grad_norm_(parameters, clip_norm)
         norm = None
         if self.grad_norm:
