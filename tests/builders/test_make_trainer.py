@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
+from builder_configs import config, value_net
 from torchrl.modules import EGreedyModule
 
 from hooktrainer import ConfigError, builders
 from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.testing import FakeCollector, ScriptedLoss
-from tests.builders.test_builders import config, value_net
 
 
 def hooks_of(trainer) -> set[str]:
