@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import tyro
 from measure import Meter, Run
-from ours import Tick, make_logger
+from ours import LOG_INTERVAL, Tick, make_logger
 from torch import nn
 
 from hooktrainer import (
@@ -57,7 +57,7 @@ def main(args: Args) -> None:
         optim_steps_per_batch=args.frames_per_batch,
         loss_module=loss_module,
         logger=make_logger(args),
-        log_interval=100,
+        log_interval=LOG_INTERVAL,
         progress_bar=False,
         seed=args.seed,
     )

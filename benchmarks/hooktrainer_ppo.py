@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import tyro
 from measure import Meter, Run
-from ours import Tick, make_logger, recipe
+from ours import LOG_INTERVAL, Tick, make_logger, recipe
 
 from hooktrainer import (
     LogEpisodes,
@@ -94,7 +94,7 @@ def main(args: Args) -> None:
         optimizer=optimizer,
         clip_norm=use["max_grad_norm"],
         logger=make_logger(args),
-        log_interval=frames_per_batch,
+        log_interval=LOG_INTERVAL,
         progress_bar=False,
         seed=args.seed,
     )

@@ -12,6 +12,10 @@ from tensordict import TensorDictBase
 
 from hooktrainer import Trainer, TrainerHookBase, get_logger
 from hooktrainer.loggers import Logger
+from hooktrainer.recipe import RunArgs
+
+LOG_INTERVAL = RunArgs.log_interval
+"""Frames in a log window: as in every recipe."""
 
 
 class Tick(TrainerHookBase):
