@@ -87,13 +87,17 @@ def benchmark(result: dict[str, Any]) -> str:
 
 def short() -> str:
     """The targets that are not met."""
-    lines = [
-        f"- {result['title'].partition(':')[0]}: {target['row']}, against {target['against']}: "
-        f"{target['measured']:.2f} x of {target['target']:g} x"
-        for result in results()
-        for target in result["targets"]
-        if target["met"] is False and target.get("against")
-    ]
+    lines = []
+    for result in results():
+        title = result["title"].partition(":")[0]
+        for target in result["targets"]:
+            if target["met"] is False:
+                times = " x" if target.get("against") else ""
+                against = f", against {target['against']}" if target.get("against") else ""
+                lines.append(
+                    f"- {title}: {target['row']}{against}: {target['measured']:.2f}{times}, to reach "
+                    f"{target['target']:g}{times}"
+                )
     return "\n".join(lines) or "Nothing: every target is met."
 
 
