@@ -95,8 +95,8 @@ def short() -> str:
                 times = " x" if target.get("against") else ""
                 against = f", against {target['against']}" if target.get("against") else ""
                 lines.append(
-                    f"- {title}: {target['row']}{against}: {target['measured']:.2f}{times}, to reach "
-                    f"{target['target']:g}{times}"
+                    f"- {title}: {target['row']}{against}: {target['measured']:.2f}{times}, "
+                    f"to reach {target['target']:g}{times}"
                 )
     return "\n".join(lines) or "Nothing: every target is met."
 
