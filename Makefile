@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test test-faults lint docs bench bench-checkpoint clean
+.PHONY: help setup train test test-faults lint docs bench bench-checkpoint bench-pipeline clean
 
 help:  ## show this list
 	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
@@ -39,6 +39,9 @@ bench: .bench-venv/.ready  ## measure hooktrainer and its peers side by side; AR
 
 bench-checkpoint: .bench-venv/.ready  ## measure checkpoints beside the disk's own limit and other libraries
 	.bench-venv/bin/python benchmarks/checkpoint.py $(ARGS)
+
+bench-pipeline: $(VENV)/.dev  ## measure what stages and collecting ahead gain
+	$(VENV)/bin/python benchmarks/pipeline.py $(ARGS)
 
 clean:  ## remove what make made; runs and measured results stay
 	rm -rf $(VENV) .bench-venv site build dist .mypy_cache .pytest_cache .ruff_cache

@@ -11,14 +11,16 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from hooktrainer.cli.main import CKPT, COMMANDS
+from hooktrainer.cli.main import CKPT, COMMANDS, POLICIES
 
 MARK = "<!-- cli: commands -->"
 
 
 def commands() -> str:
     """A section for each command of `hooktrainer`: what its docstring says, as Markdown."""
-    named = {**COMMANDS, **{f"ckpt {name}": command for name, command in CKPT.items()}}
+    named = dict(COMMANDS)
+    for group, group_commands in (("policies", POLICIES), ("ckpt", CKPT)):
+        named |= {f"{group} {name}": command for name, command in group_commands.items()}
     return "\n\n".join(_command(name, command) for name, command in named.items())
 
 

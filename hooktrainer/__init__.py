@@ -16,8 +16,16 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
+# Names that must not wait for the trainer: who plays a policy does not train.
+_AT_HOME = dict.fromkeys(
+    ("LoadedPolicy", "SavedPolicy", "find_policy", "list_policies", "load_policy", "play_episodes"),
+    ".policies",
+)
+
 
 def __getattr__(name: str) -> Any:
+    if name in _AT_HOME:
+        return getattr(import_module(_AT_HOME[name], __name__), name)
     if name == "__all__" or not name.startswith("_"):
         try:  # modules first: they ask for one another while the names are being imported
             return import_module(f".{name}", __name__)

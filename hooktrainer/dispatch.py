@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,9 +20,11 @@ from .errors import HookReturnError, add_note
 from .hook_points import HookPoint, Kind
 from .metrics import Metrics
 from .progress import Progress
-from .timing import HOOK_PREFIX, TimedCall, Timing
+from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
 
-_SAMPLE = 64  # of a per-step point's passes, the first so many are timed, then one in so many
+# Of a per-step point's passes the first so many are timed, then one in so many. A prime, so that
+# what a hook does every 8th or 64th step is met as often as it happens.
+_SAMPLE = 61
 
 
 class Entry:
@@ -62,6 +65,11 @@ class Entry:
         self.name = self.own_name
         self.serial = serial
 
+    @property
+    def phase(self) -> str:
+        """The phase that the op's time is a part of."""
+        return "optimize" if self.point.per_step else phase_of(self.owner)
+
     def call(self, progress: Progress) -> Callable[..., Any]:
         """What the loop calls: the op, behind its cadence if it has one."""
         if self.every is not None:
@@ -69,6 +77,12 @@ class Entry:
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004
         return bound if inspect.ismethod(bound) else self.op
+
+
+def phase_of(owner: Any) -> str:
+    """The serial phase that a hook declares with its attribute ``phase``; else ``"hooks"``."""
+    phase = getattr(owner, "phase", None)
+    return phase if isinstance(phase, str) else "hooks"
 
 
 class _Gate:
@@ -108,11 +122,12 @@ class Dispatcher:
         self.point = point
         self.entries: list[Entry] = []
         self.calls: tuple[Callable[..., Any], ...] = ()
-        self._timed: tuple[Callable[..., Any], ...] = ()
-        self._sampled: tuple[Callable[..., Any], ...] = ()
+        self._timed: tuple[TimedCall | PhasedCall, ...] = ()
         self._none_ends = point.none_ends
         self._passes = 0
         self._sample = _SAMPLE if point.per_step else 1
+        self._timed_until: float = self._sample
+        self._added_up = 0  # passes whose times were added up, or that were timed
         self._progress = progress
         self._log = metrics.log
         self._timing = timing
@@ -131,26 +146,41 @@ class Dispatcher:
 
     def compile(self) -> None:
         """Make the tuples that are called from the entries."""
+        self.add_up()
         self.calls = tuple(entry.call(self._progress) for entry in self.entries)
-        self._timed = self._with_clock(weight=1)
-        self._sampled = self._with_clock(weight=self._sample)
+        self._timed = tuple(map(self._with_clock, self.calls, self.entries))
+        self._timed_until = max(self._timed_until, self._passes + self._sample)
 
-    def _with_clock(self, weight: int) -> tuple[TimedCall, ...]:
-        return tuple(
-            TimedCall(call, self._timing, f"{HOOK_PREFIX}{entry.name}", weight)
-            for call, entry in zip(self.calls, self.entries, strict=True)
-        )
+    def time_every_pass(self, on: bool) -> None:
+        """Time every pass of a per-step point, as while a trace is recorded, or a sample again."""
+        self._timed_until = math.inf if on else self._passes
+
+    def add_up(self) -> None:
+        """Add up the time of a per-step point's hooks since the last call."""
+        untimed = self._passes - self._added_up
+        for timed in self._timed:
+            if isinstance(timed, TimedCall):
+                timed.add_up(untimed)
+        self._added_up = self._passes
+
+    def _with_clock(self, call: Callable[..., Any], entry: Entry) -> TimedCall | PhasedCall:
+        name = f"{HOOK_PREFIX}{entry.name}"
+        self._timing.hooks[name] = entry.phase
+        if self.point.per_step:
+            return TimedCall(call, self._timing, name)
+        return PhasedCall(call, self._timing, name, entry.phase)
 
     def _next_calls(self) -> tuple[Callable[..., Any], ...]:
         passes = self._passes
         self._passes = passes + 1
-        if passes < self._sample:
+        if passes < self._timed_until or not passes % self._sample:
+            self._added_up += 1
             return self._timed
-        return self.calls if passes % self._sample else self._sampled
+        return self.calls
 
     def _name_of(self, call: Any) -> str:
-        for entry, *calls in zip(self.entries, self.calls, self._timed, self._sampled, strict=True):
-            if any(call is known for known in calls):
+        for entry, plain, timed in zip(self.entries, self.calls, self._timed, strict=True):
+            if call is plain or call is timed:
                 return entry.name
         call = getattr(call, "call", call)  # the hook took itself out
         return str(getattr(call, "__qualname__", call))

@@ -33,9 +33,15 @@ class TrainerHookBase:
     Attributes:
         rank_zero_only: Whether the hook is of use on one process only when several train together,
             as one that evaluates, renders or writes files is.
+        phase: Phase that the hook's time outside the inner loop is a part of, such as
+            ``"evaluate"``; by default ``"hooks"``.
+        is_saved: Whether the hook is a part of checkpoints, so that a run can only be resumed with
+            the same hook. One that merely watches need not be.
     """
 
     rank_zero_only = False
+    phase: str | None = None
+    is_saved = True
 
     def register(self, trainer: Trainer, name: str) -> None:
         """Put the hook at its points of ``trainer`` and name it for checkpoints.

@@ -22,7 +22,9 @@ class Layout:
         engine: ``"local"`` or ``"ray"``.
         collectors: Place and number of the collecting processes.
         ranks: The learners.
-        overlap: How many batches Ray collects ahead.
+        overlap: How many batches are collected ahead; ``None`` if nobody said.
+        workers: Number of processes that step the environments of a collector.
+        stages: Number of stages in which they do.
     """
 
     def __init__(
@@ -31,18 +33,22 @@ class Layout:
         engine: str,
         collectors: Place,
         ranks: Ranks,
-        overlap: int = 0,
+        overlap: int | None = None,
+        workers: int = 0,
+        stages: int = 1,
     ) -> None:
         self.placement = placement
         self.engine = engine
         self.collectors = collectors
         self._ranks = ranks
         self._overlap = overlap
+        self._workers = workers
+        self._stages = stages
         self._device = torch.device("cpu")
 
     @classmethod
     def of(cls, args: Any, ranks: Ranks) -> Layout:
-        """What a recipe's ``placement``, ``engine`` and ``collectors`` ask for.
+        """What a recipe's options ask for.
 
         Raises:
             ConfigError: If that is not there, or the options contradict each other.
@@ -91,7 +97,17 @@ class Layout:
                 f"processes and there are {ranks.world_size}; start them with torchrun "
                 f"--nproc-per-node {learner.processes}."
             )
-        return cls(placement, engine, place, ranks, getattr(args, "overlap", 0))
+        if args.overlap is not None and args.overlap < 0:
+            raise ConfigError(f"--overlap {args.overlap}: give 0 or more.")
+        return cls(
+            placement,
+            engine,
+            place,
+            ranks,
+            overlap=args.overlap,
+            workers=args.workers,
+            stages=args.stages,
+        )
 
     def settle(self) -> torch.device:
         """Put this process where the learner belongs, and return the device it computes on."""
@@ -102,7 +118,8 @@ class Layout:
         elif learner.numbers:
             share = len(learner.numbers) >= self._ranks.world_size > 1
             pin([learner.number(rank)] if share else learner.numbers)
-        if self._ranks.rank == 0 and (self.placement.places or self.engine != "local"):
+        is_usual = self.engine == "local" and not (self.placement.places or self._overlap)
+        if self._ranks.rank == 0 and not is_usual:
             print(self)
         return self._device
 
@@ -119,10 +136,29 @@ class Layout:
                     f"the learner belongs on {self._device}, and this recipe's networks are on "
                     f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
                 )
+        if self._workers or self._stages != 1:
+            self._use_workers(trainer.collector)
         if self.engine == "ray":
             from .ray import use_ray
 
-            use_ray(trainer, self.collectors, self.placement.get("eval"), overlap=self._overlap)
+            evaluation, overlap = self.placement.get("eval"), self._overlap or 0
+            use_ray(trainer, self.collectors, evaluation, overlap=overlap)
+        elif self._overlap is not None:
+            from .collectors.overlap import OverlappedCollector
+
+            trainer.collector = OverlappedCollector(trainer.collector, self._overlap)
+            trainer.collector.register(trainer)
+
+    def _use_workers(self, collector: Any) -> None:
+        options = f"--workers {self._workers} --stages {self._stages}"
+        if not self._workers:
+            raise ConfigError(f"{options}: stages need processes beside this one; add --workers 2.")
+        if not callable(getattr(collector, "use_workers", None)):
+            raise ConfigError(
+                f"{options}: {type(collector).__name__} has no environments to step in processes; "
+                "leave these out."
+            )
+        collector.use_workers(self._workers, self._stages)
 
     def __str__(self) -> str:
         learner = self.placement.get("learner")
@@ -131,5 +167,9 @@ class Layout:
         number = self.collectors.processes
         where = f"{number}@{Place(self.collectors.kind, self.collectors.numbers)} (Ray)"
         collectors = where if self.engine == "ray" else here
+        if self._overlap and self.engine == "local":
+            collectors = "in a process beside the learner's"
+        if self._overlap:
+            collectors += f", {self._overlap} batch{'es' * (self._overlap > 1)} ahead"
         evaluation = f"{self.placement.get('eval')} (Ray)" if self.engine == "ray" else here
         return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"

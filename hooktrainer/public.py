@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from .cadence import Every
-from .collectors import VectorCollector
+from .collectors import OverlappedCollector, VectorCollector
 from .errors import CheckpointError, ConfigError, HookError, NonFiniteError, StateMismatchError
 from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS, HookPoint
@@ -23,6 +23,8 @@ from .hooks import (
     NanGuard,
     ObservationNormalizer,
     OptimizerHook,
+    PolicySnapshot,
+    Profiler,
     ReplayBufferTrainer,
     RewardNormalizer,
     RewardScaler,
@@ -30,6 +32,7 @@ from .hooks import (
     SaveOnBest,
     SelectKeys,
     TargetNetUpdaterHook,
+    Tracer,
     UpdateWeights,
     UTDRHook,
     ValueEstimatorHook,
@@ -38,6 +41,14 @@ from .hooks import (
 from .loggers import generate_exp_name, get_logger
 from .metrics import Latest, Samples
 from .plugins import available_hooks
+from .policies import (
+    LoadedPolicy,
+    SavedPolicy,
+    find_policy,
+    list_policies,
+    load_policy,
+    play_episodes,
+)
 from .run_dir import RunDir
 from .trainer import Trainer
 
@@ -55,6 +66,7 @@ __all__ = [
     "HookPoint",
     "LRSchedulerHook",
     "Latest",
+    "LoadedPolicy",
     "LogEpisodes",
     "LogScalar",
     "LogTiming",
@@ -65,6 +77,9 @@ __all__ = [
     "NonFiniteError",
     "ObservationNormalizer",
     "OptimizerHook",
+    "OverlappedCollector",
+    "PolicySnapshot",
+    "Profiler",
     "ReplayBufferTrainer",
     "RewardNormalizer",
     "RewardScaler",
@@ -72,9 +87,11 @@ __all__ = [
     "RunRecorder",
     "Samples",
     "SaveOnBest",
+    "SavedPolicy",
     "SelectKeys",
     "StateMismatchError",
     "TargetNetUpdaterHook",
+    "Tracer",
     "Trainer",
     "TrainerHookBase",
     "UTDRHook",
@@ -82,7 +99,11 @@ __all__ = [
     "ValueEstimatorHook",
     "VectorCollector",
     "available_hooks",
+    "find_policy",
     "generate_exp_name",
     "get_logger",
+    "list_policies",
+    "load_policy",
     "mask_batch",
+    "play_episodes",
 ]

@@ -41,7 +41,10 @@ from .distributed import (
     shard_parameters,
 )
 from .errors import CheckpointError, ConfigError, StateMismatchError
+from .hooks.policy_snapshot import PolicySnapshot
+from .hooks.profiler import Profiler
 from .hooks.run_recorder import RunRecorder
+from .hooks.tracer import Tracer
 from .layout import Layout
 from .loggers import get_logger
 from .loggers.hparams import to_plain, to_yaml
@@ -53,7 +56,7 @@ Network = TypeVar("Network", bound=nn.Module)
 # Options that say where and how long to run, not what: they may change when a run is resumed.
 _FREE = {
     *("run_dir", "resume", "allow_change", "logger", "progress_bar", "total_frames", "keep_last"),
-    *("placement", "engine", "collectors"),
+    *("placement", "engine", "collectors", "workers", "stages", "trace", "profile", "snapshots"),
 }
 
 
@@ -85,6 +88,18 @@ class RunArgs:
     """what collects and evaluates: this process, or Ray's; by default what the placement needs"""
     collectors: int | None = None
     """how many processes collect, with --engine ray; by default 1"""
+    snapshots: int = 0
+    """how many policies to save over the run, to play and to look at; at least 2, or 0 for none"""
+    workers: int = 0
+    """how many processes step the environments of a collector; 0 for its own"""
+    stages: int = 1
+    """with --workers, parts of the environments that step while the policy acts for the others"""
+    overlap: int | None = None
+    """batches collected ahead, in a process beside the learner's; by default, and with 0, none"""
+    trace: int = 0
+    """record the first batches, so many, as trace.json, for chrome://tracing and Perfetto"""
+    profile: int = 0
+    """profile so many batches with torch.profiler, after two to warm up"""
 
 
 class Run:
@@ -178,6 +193,7 @@ class Run:
         leads = self._ranks.rank == 0
         if leads:
             RunRecorder(self.dir, self.args).register(trainer)
+            self._instrument(trainer)
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
@@ -196,6 +212,15 @@ class Run:
                 )
             elif trainer.collected_frames >= trainer.total_frames:
                 print("nothing left to do, the run is finished; a larger --total-frames goes on.")
+
+    def _instrument(self, trainer: Trainer) -> None:
+        """Record what ``--snapshots``, ``--trace`` and ``--profile`` ask for."""
+        if self.args.snapshots:
+            PolicySnapshot.of(trainer, self.dir, snapshots=self.args.snapshots).register(trainer)
+        if self.args.trace:
+            Tracer(self.dir.trace, self.args.trace).register(trainer)
+        if self.args.profile:
+            Profiler(self.dir.profile, active=self.args.profile).register(trainer)
 
 
 def launch(main: Callable[[Any], None]) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from .cadence import Every
-from .dispatch import DISPATCHERS, Dispatcher, Entry
+from .dispatch import DISPATCHERS, Dispatcher, Entry, phase_of
 from .errors import (
     ConfigError,
     DuplicateNameError,
@@ -136,17 +136,18 @@ class Registry:
         """Name to object for everything a checkpoint holds, each object once.
 
         These are the registered modules, and the owners of registered ops that have a
-        ``state_dict`` without having been registered as modules.
+        ``state_dict`` without having been registered as modules. Hooks whose ``is_saved`` is false
+        are left out.
 
         Args:
             exclude: Objects that are saved elsewhere.
         """
         once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
-        found = {n: self.modules[n] for n in reversed(once.values()) if has_state(self.modules[n])}
+        found = {n: self.modules[n] for n in reversed(once.values()) if _is_saved(self.modules[n])}
         seen = {id(m) for m in exclude} | once.keys()
         for entry in sorted(self.entries(), key=lambda e: e.serial):
             owner = entry.owner
-            if id(owner) not in seen and has_state(owner) and not inspect.isclass(owner):
+            if id(owner) not in seen and _is_saved(owner) and not inspect.isclass(owner):
                 seen.add(id(owner))
                 found[_unused(snake_case(type(owner).__name__), found | self.modules)] = owner
         return found
@@ -160,13 +161,25 @@ class Registry:
         """Call a method of the run, such as ``on_train_start``, of every hook that has it."""
         for hook in self.hooks():
             call = getattr(hook, method, None)
-            if callable(call):
-                try:
+            if not callable(call):
+                continue
+            try:
+                with self._timing.phase(phase_of(hook)):
                     call(*args)
-                except Exception as error:
-                    name = next((n for n, m in self.modules.items() if m is hook), None)
-                    add_note(error, f"in {method} of hook {name or type(hook).__name__!r}")
-                    raise
+            except Exception as error:
+                name = next((n for n, m in self.modules.items() if m is hook), None)
+                add_note(error, f"in {method} of hook {name or type(hook).__name__!r}")
+                raise
+
+    def add_up_times(self) -> None:
+        """Add up the time of the inner loop's hooks; that of all others is at any time."""
+        for dispatcher in self.points.values():
+            dispatcher.add_up()
+
+    def time_every_pass(self, on: bool) -> None:
+        """Time every pass of the points of the inner loop, or a sample of them again."""
+        for dispatcher in self.points.values():
+            dispatcher.time_every_pass(on)
 
     def cadences(self) -> dict[str, Every]:
         """Unique key to cadence, for every op that has one."""
@@ -230,6 +243,11 @@ def has_state(thing: Any) -> bool:
     return callable(getattr(thing, "state_dict", None)) and callable(
         getattr(thing, "load_state_dict", None)
     )
+
+
+def _is_saved(thing: Any) -> bool:
+    """Whether checkpoints hold ``thing``."""
+    return has_state(thing) and getattr(thing, "is_saved", True) is not False
 
 
 def snake_case(name: str) -> str:

@@ -43,6 +43,8 @@ class RunDir:
       metrics.csv      every metric, as rows step,name,value
       tensorboard/     event files
       checkpoints/     one directory a checkpoint
+      policies/        one directory a saved policy, if asked for
+      trace.json       what happened when, if asked for; profile/ what torch.profiler saw
     ```
 
     The constructor only names the directory; `create` makes it. Wherever a path is expected, a
@@ -140,6 +142,16 @@ class RunDir:
     def hooks_file(self) -> Path:
         """The hooks of the run, by point, in run order."""
         return self.path / "hooks.json"
+
+    @property
+    def trace(self) -> Path:
+        """The Chrome trace of the first batches."""
+        return self.path / "trace.json"
+
+    @property
+    def profile(self) -> Path:
+        """Directory of what torch.profiler saw."""
+        return self.path / "profile"
 
     def write_config(self, config: Any) -> None:
         """Write `config.yaml`.

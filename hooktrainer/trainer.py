@@ -7,7 +7,6 @@ import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from .checkpoint import CheckpointManager
 from .checkpoint.single_file import decode, read_plain
 from .closing import call_all, close_methods
 from .control import Control
+from .device_clock import time_device
 from .errors import ConfigError, HookError, SkipOptimStep
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
@@ -138,7 +138,6 @@ class Trainer:
         self._saver = Saver(save_trainer_file, checkpoints, save_cadences)
         self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
         self._bar: ProgressBar | None = None
-        self._boundary = 0.0
         self._resume = Resume()
         self._closed = False
 
@@ -177,7 +176,8 @@ class Trainer:
                     batch = point["batch_process"](batch)
                     point["pre_steps_log"](batch)
                     if self.collected_frames >= init_random_frames:
-                        self.optim_steps(batch)
+                        with self.timing.phase("optimize"):
+                            self.optim_steps(batch)
                     point["post_steps"]()
                     point["post_steps_log"](batch)
                     if not self._end_batch():
@@ -196,15 +196,11 @@ class Trainer:
         process_optim_batch, post_loss = point["process_optim_batch"], point["post_loss"]
         optimizer, post_optim = point["optimizer"], point["post_optim"]
         post_optim_log = point["post_optim_log"]
-        loss_module, clip_grad_norm, clip_norm = (
-            self.loss_module,
-            self.clip_grad_norm,
-            self.clip_norm,
-        )
+        loss_module = self.timing.traced("optimize/loss", self.loss_module)
+        clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm
         steps = self.optim_steps_per_batch
 
         point["pre_optim_steps"]()
-        started = perf_counter()
         for epoch in range(self.num_epochs):
             self.epoch = epoch
             for j in itertools.count() if steps is None else range(steps):
@@ -229,7 +225,6 @@ class Trainer:
                     metrics.log_losses(losses)
                 except SkipOptimStep:
                     progress.optim_steps = made
-        self.timing.add("optimize", perf_counter() - started)
 
     # -- hooks -----------------------------------------------------------------------------------
 
@@ -383,10 +378,12 @@ class Trainer:
         if self._saver.due(self.progress) or force_save:
             self._save(self.state_dict)
 
-    def _save(self, state: Callable[[], dict[str, Any]]) -> None:
+    def _save(self, state: Callable[[], dict[str, Any]], *, wait: bool = False) -> None:
         if self._saver.active:
             with self.timing.phase("checkpoint"):
                 self._saver.save(state(), self.progress, self.metrics.all_latest())
+                if wait:
+                    self._saver.wait()
 
     def _save_aside(self) -> None:
         self._saver.save_aside(self.state_dict())
@@ -442,12 +439,16 @@ class Trainer:
 
     def _start(self) -> None:
         self._check_ready()
+        self.timing.start_lap()
+        time_device(self.timing, self.loss_module)
+        if isinstance(getattr(self.collector, "timing", None), Timing):
+            self.collector.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
         self._resume.rewind_loggers()
         self.registry.call_all("on_train_start", self)
         self._resume.set_rng_state()  # last, since building and starting may draw numbers
-        self._boundary = perf_counter()
+        self.timing.lap("start")
         self.timing.start_window(self.progress.frames, self.progress.batches)
 
     def _batches(self) -> Iterator[TensorDictBase]:
@@ -469,14 +470,12 @@ class Trainer:
         """Log, show and save what is due; whether there is another batch to come."""
         # By the clock as it stood when the batch began, which several processes agree on.
         log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
-        now = perf_counter()
-        self.timing.add("step", now - self._boundary)
-        self.progress.seconds += now - self._boundary
-        self._boundary = now
+        self.progress.seconds += self.timing.lap()
         if self.control.take_log_request() or log_due:
             self._write_window()
         if self._bar is not None:
-            self._bar.update()
+            with self.timing.phase("log"):
+                self._bar.update()
         requested = self.control.take_save_request()
         going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
         if going_on and (requested or save_due):
@@ -484,14 +483,17 @@ class Trainer:
         self._saver.check()
         return going_on
 
-    def _write_window(self) -> None:
+    def _write_window(self, *, flush: bool = False) -> None:
         with self.timing.phase("log"):
+            self.registry.add_up_times()
             times = self.timing.close_window(self.progress.frames, self.progress.batches)
             if times:
                 self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
             window = self.metrics.close_window()
             for logger in self.loggers:
                 logger.log_scalars(window, self.collected_frames)
+                if flush:
+                    logger.flush()
 
     def _finish(self) -> None:
         """End the hooks, write the last window and save.
@@ -503,16 +505,14 @@ class Trainer:
         complete = self.control.signal is None or self.collected_frames >= self.total_frames
         before = open_window_state(self) if complete else {}
         if not complete:
-            self._save(self.state_dict)
-            self._saver.wait()
+            self._save(self.state_dict, wait=True)
         self.control.end()
         self.registry.call_all("on_train_end", self)
-        self._write_window()
-        for logger in self.loggers:
-            logger.flush()
+        self.timing.lap("end")
+        self._write_window(flush=True)
         if complete:
-            self._save(lambda: with_open_window(self.state_dict(), before))
-            self._saver.wait()
+            self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
+        self.timing.lap("end")
 
     def _fail(self, error: BaseException) -> None:
         """Save aside, tell the hooks, close everything; failures of that become notes."""

@@ -1,6 +1,7 @@
 """PPO solves CartPole, in seconds on one CPU core.
 
     python recipes/ppo_cartpole.py --seed 1
+    python recipes/ppo_cartpole.py --overlap 1                   # collects while it learns
     torchrun --nproc-per-node 2 recipes/ppo_cartpole.py          # two learners
     python recipes/ppo_cartpole.py --engine ray --collectors 2   # two collectors, with Ray
 

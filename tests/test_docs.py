@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
-from hooktrainer.cli.main import CKPT, COMMANDS
+from hooktrainer.cli.main import CKPT, COMMANDS, POLICIES
 from hooktrainer.hook_points import HOOK_POINTS
 from hooktrainer.registry import TORCHRL_STAGES
 
@@ -124,8 +124,10 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         words = shlex.split(re.split(r"[>|&]", rest)[0], comments=True)
         if not words or words[0].startswith("-"):
             continue
-        name, *words = words[1:] if words[0] == "ckpt" else words
-        command = (CKPT if "ckpt" in rest.split()[:1] else COMMANDS).get(name)
+        groups = {"ckpt": CKPT, "policies": POLICIES}
+        commands = groups.get(words[0], COMMANDS)
+        name, *words = words[1:] if words[0] in groups else words
+        command = commands.get(name)
         assert command is not None, f"{page.name}: hooktrainer {name}"
         if name == "train":  # the rest is the recipe's
             continue
@@ -138,7 +140,8 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
 def test_the_page_of_the_command_line_has_every_command() -> None:
     made = runpy.run_path(str(ROOT / "docs/generate_cli.py"))
     page = made["on_page_markdown"]((ROOT / "docs/cli.md").read_text())
-    for name in (*COMMANDS, *(f"ckpt {name}" for name in CKPT)):
+    grouped = [*(f"ckpt {name}" for name in CKPT), *(f"policies {name}" for name in POLICIES)]
+    for name in (*COMMANDS, *grouped):
         assert f"### `hooktrainer {name}`\n" in page
 
 

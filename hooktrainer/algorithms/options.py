@@ -28,6 +28,8 @@ class Options(TypedDict, total=False):
         save_interval: Frames between two checkpoints. Default: 10 000, offline 1 000
             optimizer steps' worth.
         keep_last: How many of the latest checkpoints to keep, beside the best one. Default: 3.
+        snapshots: How many policies to save over the run, as `PolicySnapshot` does; needs a
+            ``run_dir`` and evaluations. Default: 0, none.
         eval_interval: Frames between two evaluations. Default: 5 000, offline 500
             optimizer steps' worth.
         eval_episodes: Episodes per evaluation, played by the deterministic policy; 0 for no
@@ -50,6 +52,7 @@ class Options(TypedDict, total=False):
     log_interval: int
     save_interval: int
     keep_last: int
+    snapshots: int
     eval_interval: int
     eval_episodes: int
     stop_at: float | None

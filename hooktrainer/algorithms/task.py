@@ -199,8 +199,8 @@ class Task:
             ((logger,) if isinstance(logger, str) else tuple(logger)) if _is_names(logger) else ()
         )
         if run_dir is None:
-            for name in ("resume", "logger"):
-                if options.get(name) and (name == "resume" or names):
+            for name in ("resume", "logger", "snapshots"):
+                if options.get(name) and (name != "logger" or names):
                     raise ConfigError(
                         f"{self.algorithm}({name}={options.get(name)!r}) needs a run_dir."
                     )
@@ -223,6 +223,7 @@ class Task:
             logger=names,
             **self._intervals,
             keep_last=options.get("keep_last", 3),
+            snapshots=options.get("snapshots", 0),
             progress_bar=options.get("progress_bar", True),
         )
         return Run(args, self.algorithm)

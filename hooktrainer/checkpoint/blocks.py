@@ -1,8 +1,9 @@
-"""Copying what changed of a large tensor: it is hashed in blocks, on several threads."""
+"""Finding and copying what changed of a large tensor: its blocks are hashed, on several threads."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import torch
@@ -37,7 +38,24 @@ def copy_blocks(source: torch.Tensor, copy: torch.Tensor, digests: list[str]) ->
                 old[block].copy_(new[block])
                 digests[number] = digest
 
-    starts = range(0, count, _BLOCKS_AT_ONCE)
+    _on_threads(work, range(0, count, _BLOCKS_AT_ONCE))
+
+
+def hash_blocks(data: memoryview, block_bytes: int) -> list[str]:
+    """The xxh3-128 hashes of the blocks of some bytes, in hexadecimal."""
+    count = -(-len(data) // block_bytes)
+    digests = [""] * count
+
+    def work(first: int) -> None:
+        for number in range(first, min(first + _BLOCKS_AT_ONCE, count)):
+            block = data[number * block_bytes : (number + 1) * block_bytes]
+            digests[number] = xxhash.xxh3_128_hexdigest(block)
+
+    _on_threads(work, range(0, count, _BLOCKS_AT_ONCE))
+    return digests
+
+
+def _on_threads(work: Callable[[int], None], starts: Sequence[int]) -> None:
     if len(starts) < 2:
         work(0)
         return

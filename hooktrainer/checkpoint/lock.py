@@ -56,6 +56,10 @@ class RunLock:
 
     def release(self) -> None:
         """Let go of the lock; more than once is fine."""
+        if self._fd is not None:
+            with suppress(OSError):
+                # Closing is not enough while a child just forked still has a copy.
+                fcntl.flock(self._fd, fcntl.LOCK_UN)
         self._close()
 
     def _close(self) -> None:

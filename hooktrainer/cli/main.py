@@ -13,9 +13,12 @@ from typing import Final
 from tyro.extras import SubcommandApp
 
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, StateMismatchError
-from . import ckpt, ckpt_change
+from . import ckpt, ckpt_change, policies
 from .completion import completion
 from .describe import describe
+from .gallery import gallery
+from .play import play
+from .render import render
 from .resume import resume
 from .runs import runs
 from .tensorboard import tensorboard
@@ -35,12 +38,23 @@ CKPT: Final[Mapping[str, Command]] = {
 }
 """The commands of `hooktrainer ckpt`."""
 
+POLICIES: Final[Mapping[str, Command]] = {
+    "list": policies.list_,
+    "show": policies.show,
+    "evaluate": policies.evaluate,
+    "prune": policies.prune,
+}
+"""The commands of `hooktrainer policies`."""
+
 COMMANDS: Final[Mapping[str, Command]] = {
     "train": train,
     "watch": watch,
     "runs": runs,
     "describe": describe,
     "tensorboard": tensorboard,
+    "play": play,
+    "gallery": gallery,
+    "render": render,
     "resume": resume,
     "verify-resume": verify_resume,
     "completion": completion,
@@ -49,8 +63,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
 
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
-RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it. Every command explains
-itself: hooktrainer ckpt prune --help.
+RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or policies. Every
+command explains itself: hooktrainer ckpt prune --help.
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
@@ -58,6 +72,8 @@ or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIG
 _CKPT_DESCRIPTION: Final = (
     "Looks at the checkpoints of a run, checks them, thins them out, goes back to one."
 )
+
+_POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
 
 
 def main(args: Sequence[str] | None = None) -> int:
@@ -83,6 +99,8 @@ def main(args: Sequence[str] | None = None) -> int:
         return 0
     except (ConfigError, CheckpointError, StateMismatchError, OSError, ValueError) as error:
         return _fail(error, 2)
+    except ModuleNotFoundError as error:  # an environment's package; the message says what to type
+        return _fail(error, 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return int(code)
@@ -101,9 +119,9 @@ def print_completion(shell: str) -> None:
 
 
 def _app(words: Sequence[str]) -> SubcommandApp:
-    group = _group(CKPT, words)
     app = SubcommandApp()
-    app.command(group, name="ckpt", help=_CKPT_DESCRIPTION)
+    app.command(_group(CKPT, words), name="ckpt", help=_CKPT_DESCRIPTION)
+    app.command(_group(POLICIES, words), name="policies", help=_POLICIES_DESCRIPTION)
     return _group(COMMANDS, words, app)
 
 

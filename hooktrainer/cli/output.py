@@ -13,6 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from ..words import duration as duration
+
 
 def console(file: TextIO | None = None) -> Console:
     """A console on stdout, or on ``file``; as wide as need be where nobody reads it on a screen."""
@@ -76,19 +78,6 @@ def size(nbytes: int) -> str:
 def when(seconds: float) -> str:
     """A time in seconds since 1970, on the clock of this machine."""
     return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def duration(seconds: float) -> str:
-    """A time span for people, such as ``42 s``, ``3 min 20 s`` or ``5 h 12 min``."""
-    if seconds < 10:
-        return f"{max(seconds, 0.0):.1f} s"
-    if seconds < 99.5:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 100:
-        return f"{minutes} min {rest} s"
-    hours, minutes = divmod(round(seconds / 60), 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def number(value: float) -> str:

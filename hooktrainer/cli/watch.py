@@ -24,6 +24,7 @@ Place = Annotated[Path, Positional, shown_as("[RUN]")]
 Seconds = Annotated[float, shown_as("SECONDS")]
 
 _BAR = 40
+_MOST = 4  # hooks shown, the most expensive ones
 _FIRST = ("eval/return", "eval/return_std", "eval/length", "train/return", "train/length")
 
 
@@ -185,21 +186,30 @@ def _phases(times: Mapping[str, float]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
+    from ..time_table import BESIDE, TimeRow, bar_of, beside_rows, serial_rows
+
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("phase")
     table.add_column("ms a batch", justify="right")
     table.add_column("share", justify="right")
     table.add_column("")
     whole = times["step"]
-    names = [n for n in times if n not in ("step", "fps") and not n.startswith("hook/")]
-    names.sort(key=lambda name: -times[name])
-    names += sorted((n for n in times if n.startswith("hook/")), key=lambda n: -times[n])[:4]
-    for name in names:
-        part = times[name] / whole
-        bar = Text("█" * round(min(part, 1.0) * 24), style="cyan")
-        style = "dim" if name.startswith("hook/") else None
-        table.add_row(name, f"{1000 * times[name]:,.2f}", f"{part:.1%}", bar, style=style)
+
+    def add(row: TimeRow) -> None:
+        part = row.seconds / whole
+        bar = Text("" if row.depth else bar_of(part), style="cyan")
+        name = "  " * row.depth + row.label
+        style = "dim" if row.depth else None
+        table.add_row(name, f"{1000 * row.seconds:,.2f}", f"{part:.1%}", bar, style=style)
+
+    for row in serial_rows(times):
+        add(row)
     table.add_row("step", f"{1000 * whole:,.2f}", "100%", style="bold")
+    for group, title in ({"hook": "of it, in hooks"} | BESIDE).items():
+        if rows := beside_rows(times, group)[:_MOST]:
+            table.add_row(title, style="dim")
+            for row in rows:
+                add(row)
     return table
 
 

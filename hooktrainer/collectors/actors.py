@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from tensordict import NestedKey, unravel_key
 
 from ..errors import ConfigError
 from .buffers import OutputBuffers, StepBuffers
+from .parts import PartCaller
 from .spaces import MASK, ActionFormat, Array
 
 
@@ -23,6 +24,7 @@ class SupportsAct(Protocol):
 
 
 Policy = Callable[..., Any] | SupportsAct
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 class Actor(Protocol):
@@ -56,6 +58,17 @@ class Actor(Protocol):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+
+
+@runtime_checkable
+class PartActor(Actor, Protocol):
+    """An `Actor` that can be asked for some of the environments at a time."""
+
+    def act_for(self, t: int, envs: slice) -> Array:
+        """What `act` returns and records for some of the environments.
+
+        The parts of a step follow one another, from the first environment to the last.
+        """
 
 
 class FunctionActor:
@@ -94,17 +107,19 @@ class FunctionActor:
         self._format = action_format
         self._num_envs = num_envs
         self._device = None if device.type == "cpu" else device
+        of_module = isinstance(getattr(function, "__self__", function), torch.nn.Module)
+        self._parts = PartCaller(self._call_all, self._call_part, num_envs, may_split=of_module)
         rows = {
             unravel_key(leaf.key): tensors
             for leaf, tensors in zip(buffers.leaves, buffers.inputs, strict=True)
         }
-        self._masks: Sequence[torch.Tensor] | None = None
-        if keys is None and len(rows) > 1 and _has_parameter(function, MASK):
-            self._masks = rows.pop(MASK, None)
+        options: list[dict[str, torch.Tensor]] = [{} for _ in buffers.rows]
+        if keys is None and len(rows) > 1 and _has_parameter(function, MASK) and MASK in rows:
+            options = [{MASK: mask} for mask in rows.pop(MASK)]
+        inputs = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
         # Made once: for each step the arguments of the call.
-        self._arguments: list[tuple[Any, ...]] = (
-            list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
-        )
+        self._arguments: list[Arguments] = list(zip(inputs, options, strict=False))
+        self._latest: Arguments | None = None
 
     @property
     def is_laid_out(self) -> bool:
@@ -113,17 +128,14 @@ class FunctionActor:
 
     def act(self, t: int) -> Array:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
-        arguments = self._arguments[t]
-        if self._device is not None:
-            arguments = _to(arguments, self._device)
-        if self._masks is None:
-            result = self._function(*arguments)
-        else:
-            result = self._function(*arguments, action_mask=_to(self._masks[t], self._device))
-        outputs = result if isinstance(result, Mapping) else {"action": result}
-        if not self._outputs:
-            self._check(outputs)
+        outputs = self._call(self._arguments[t])
         self._outputs.write(t, outputs)
+        return as_array(outputs["action"])
+
+    def act_for(self, t: int, envs: slice) -> Array:
+        """What `act` returns and records for some of the environments."""
+        outputs = self._parts(t, envs)
+        self._outputs.write_part(t, envs, outputs)
         return as_array(outputs["action"])
 
     def skip(self, t: int) -> None:
@@ -149,6 +161,28 @@ class FunctionActor:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Nothing to restore."""
+
+    def _call_all(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
+        """Call the function for all, of which only ``envs`` have landed in step ``t``."""
+        landed = slice(None) if t == 0 and envs.start == 0 else envs
+        if self._latest is None:
+            self._latest = _map(torch.clone, self._arguments[t])
+        _update(self._latest, self._arguments[t], landed)
+        return self._call(self._latest)
+
+    def _call_part(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
+        return self._call(_map(lambda x: x[envs], self._arguments[t]))
+
+    def _call(self, arguments: Arguments) -> Mapping[NestedKey, Any]:
+        if self._device is not None:
+            device = self._device
+            arguments = _map(lambda x: x.to(device, non_blocking=True), arguments)
+        inputs, options = arguments
+        result = self._function(*inputs, **options)
+        outputs = result if isinstance(result, Mapping) else {"action": result}
+        if not self._outputs:
+            self._check(outputs)
+        return outputs
 
     def _check(self, outputs: Mapping[NestedKey, Any]) -> None:
         if "action" not in outputs:
@@ -187,14 +221,21 @@ def _joined(rows: Mapping[NestedKey, Sequence[torch.Tensor]]) -> list[tuple[Any,
     return arguments
 
 
-def _to(value: Any, device: torch.device | None) -> Any:
-    if device is None:
-        return value
-    if isinstance(value, dict):
-        return {key: _to(item, device) for key, item in value.items()}
-    if isinstance(value, tuple):
-        return tuple(_to(item, device) for item in value)
-    return value.to(device, non_blocking=True)
+def _map(function: Callable[[torch.Tensor], torch.Tensor], tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _map(function, item) for key, item in tree.items()}
+    if isinstance(tree, tuple):
+        return tuple(_map(function, item) for item in tree)
+    return function(tree)
+
+
+def _update(tree: Any, other: Any, envs: slice) -> None:
+    """Copy the rows ``envs`` of every tensor of ``other`` to its place in ``tree``."""
+    if isinstance(tree, torch.Tensor):
+        tree[envs] = other[envs]
+        return
+    for key in tree if isinstance(tree, dict) else range(len(tree)):
+        _update(tree[key], other[key], envs)
 
 
 def _has_parameter(function: Callable[..., Any], name: str) -> bool:

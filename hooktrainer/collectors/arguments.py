@@ -33,6 +33,13 @@ def check_counts(
         raise ConfigError(f"total_frames={total_frames}: pass a positive number, or -1 for no end.")
 
 
+def check_workers(workers: int, stages: int) -> None:
+    """Refuse numbers that make no sense."""
+    check_count("stages", stages)
+    if workers < 0:
+        raise ConfigError(f"workers={workers}: pass 0 or more.")
+
+
 def steps_per_batch(frames_per_batch: int, num_envs: int) -> int:
     """How many steps of each environment a batch has."""
     steps, rest = divmod(frames_per_batch, num_envs)
@@ -55,9 +62,7 @@ def device_of(policy: Any) -> torch.device:
 def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
     """Say which environments a resumed run would not bring back, and why."""
     lost = [
-        i
-        for i, restore in enumerate(restores)
-        if restore.method == "none" and restore is not NOT_ASKED
+        i for i, restore in enumerate(restores) if restore.method == "none" and restore != NOT_ASKED
     ]
     if lost:
         reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})

@@ -8,7 +8,7 @@ a key, to fresh tensors ``[num_envs, time, ...]`` that belong to the batch alone
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,14 @@ from tensordict import NestedKey
 from ..errors import ConfigError
 from .spaces import Array, Leaf
 
+Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+
 
 class Row:
     """What one step of the environments writes: views of one row of each buffer.
 
     Attributes:
+        index: Which step of the rollout it is.
         observation: For each leaf the observation to act on next, ``[num_envs, *shape]``.
         reward: float32, ``[num_envs]``.
         terminated: bool, ``[num_envs]``.
@@ -33,6 +36,7 @@ class Row:
 
     __slots__ = (
         "episode_reward",
+        "index",
         "observation",
         "reward",
         "step_count",
@@ -42,6 +46,7 @@ class Row:
 
     def __init__(
         self,
+        index: int,
         observation: tuple[Array, ...],
         reward: Array,
         terminated: Array,
@@ -49,12 +54,20 @@ class Row:
         episode_reward: Array,
         step_count: Array,
     ) -> None:
+        self.index = index
         self.observation = observation
         self.reward = reward
         self.terminated = terminated
         self.truncated = truncated
         self.episode_reward = episode_reward
         self.step_count = step_count
+
+    def part(self, envs: slice) -> Row:
+        """The same row of some of the environments."""
+        observation = tuple(array[envs] for array in self.observation)
+        arrays = (self.reward, self.terminated, self.truncated)
+        mine = (self.episode_reward, self.step_count)
+        return Row(self.index, observation, *(array[envs] for array in (*arrays, *mine)))
 
 
 class StepBuffers:
@@ -65,6 +78,7 @@ class StepBuffers:
         num_envs: Number of environments.
         horizon: Steps of a rollout.
         pin: Whether the observations lie in page-locked memory, for copies to a CUDA device.
+        allocate: Makes an array of zeros of a shape and type; by default in memory of this process.
 
     Attributes:
         observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and
@@ -79,18 +93,25 @@ class StepBuffers:
     """
 
     def __init__(
-        self, leaves: Sequence[Leaf], num_envs: int, horizon: int, pin: bool = False
+        self,
+        leaves: Sequence[Leaf],
+        num_envs: int,
+        horizon: int,
+        pin: bool = False,
+        allocate: Allocate | None = None,
     ) -> None:
         self.leaves = tuple(leaves)
+        allocate = allocate or _zeros
+        observed = _pinned if pin else allocate
         self.observation = tuple(
-            _empty((horizon + 1, num_envs, *leaf.shape), leaf.dtype, pin) for leaf in leaves
+            observed((horizon + 1, num_envs, *leaf.shape), leaf.dtype) for leaf in leaves
         )
         shape = (horizon, num_envs)
-        self.reward = np.zeros(shape, np.float32)
-        self.terminated = np.zeros(shape, bool)
-        self.truncated = np.zeros(shape, bool)
-        self.episode_reward = np.zeros(shape, np.float64)
-        self.step_count = np.zeros(shape, np.int64)
+        self.reward = allocate(shape, np.dtype(np.float32))
+        self.terminated = allocate(shape, np.dtype(bool))
+        self.truncated = allocate(shape, np.dtype(bool))
+        self.episode_reward = allocate(shape, np.dtype(np.float64))
+        self.step_count = allocate(shape, np.dtype(np.int64))
         by_step = zip(
             self.reward,
             self.terminated,
@@ -100,7 +121,7 @@ class StepBuffers:
             strict=True,
         )
         self.rows = [
-            Row(tuple(array[t + 1] for array in self.observation), *views)
+            Row(t, tuple(array[t + 1] for array in self.observation), *views)
             for t, views in enumerate(by_step)
         ]
         self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
@@ -165,6 +186,15 @@ class OutputBuffers:
         for key, arrays in self._array_rows:
             arrays[t][...] = outputs[key]
 
+    def write_part(
+        self, t: int, envs: slice, outputs: Mapping[NestedKey, torch.Tensor | Array]
+    ) -> None:
+        """Copy the outputs of step ``t`` for some of the environments."""
+        for key, rows in self._tensor_rows:
+            rows[t][envs].copy_(outputs[key])  # type: ignore[arg-type]
+        for key, arrays in self._array_rows:
+            arrays[t][envs] = outputs[key]
+
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
         """Fresh tensors ``[num_envs, time, ...]`` of the rollout; zeros if ``blank``."""
         return {key: env_first(buffer, blank) for key, buffer in self._buffers.items()}
@@ -184,9 +214,11 @@ def env_first_array(array: Array) -> Array:
     return np.array(array.swapaxes(0, 1), order="C")
 
 
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any], pin: bool) -> Array:
-    if not pin:
-        return np.zeros(shape, dtype)
+def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    return np.zeros(shape, dtype)
+
+
+def _pinned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     sample = torch.from_numpy(np.zeros((), dtype))
     pinned: Array = torch.zeros(shape, dtype=sample.dtype, pin_memory=True).numpy()
     return pinned

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from .buffers import Row
+from .buffers import Row, StepBuffers
 from .restore import Restore
 from .seeding import EpisodeSeeds
 from .spaces import ActionFormat, Array, ObservationLayout
@@ -75,6 +75,15 @@ class EnvGroup(ABC):
         """Say how to write observations and how to read actions; called before any step."""
         self._layout = layout
         self._format = action_format
+
+    def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
+        """The memory of a rollout, whose rows the group is given from then on.
+
+        Args:
+            horizon: Steps of a rollout.
+            pin: Whether observations should lie in page-locked memory.
+        """
+        return StepBuffers(self._layout.leaves, self.num_envs, horizon, pin)
 
     @abstractmethod
     def first_info(self) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from tensordict.nn import TensorDictModuleBase
 from ..errors import ConfigError, StateMismatchError
 from .actors import as_array
 from .buffers import OutputBuffers, StepBuffers
+from .parts import Rewind
 from .spaces import ActionFormat, Array
 
 Key = tuple[str, ...]
@@ -80,6 +81,8 @@ class ModuleActor:
         self._carried_rows = OutputBuffers(num_envs, horizon)
         self._carried_rows.allocate(self._carried)
         self._any_init = True
+        self._rewind = Rewind()
+        self._own = _OwnEntries(num_envs)
 
     @property
     def is_laid_out(self) -> bool:
@@ -100,6 +103,29 @@ class ModuleActor:
         for tensor, following in self._following:
             tensor.copy_(outputs[following])
         self._clear_init()
+        return as_array(outputs["action"])
+
+    def act_for(self, t: int, envs: slice) -> Array:
+        """What `act` returns and records for some of the environments.
+
+        The module is called for all of them, as `PartCaller` does.
+        """
+        self._rewind(envs)
+        data = self._data
+        landed = slice(None) if t == 0 and envs.start == 0 else envs
+        for tensor, rows in self._observations:
+            tensor[landed] = rows[t][landed].to(tensor.device)
+        self._carried_rows.write_part(t, envs, {k: v[envs] for k, v in self._carried.items()})
+        self._own.begin(envs, data, self._private())
+        self._policy(data)
+        if not self._outputs:
+            self._lay_out()
+        outputs = {key: data.get(key)[envs] for key in self._recorded}
+        self._outputs.write_part(t, envs, outputs)
+        for tensor, following in self._following:
+            tensor[envs] = outputs[following]
+        self._own.end(envs, data, self._private())
+        self._is_init[envs] = False
         return as_array(outputs["action"])
 
     def skip(self, t: int) -> None:
@@ -186,6 +212,42 @@ def _check_keys(
             f"The policy writes {taken}, which the environments write too: give these out_keys "
             "another name."
         )
+
+
+class _OwnEntries:
+    """What modules leave for themselves, kept apart while they are called once a part of a step.
+
+    Args:
+        num_envs: Number of environments.
+    """
+
+    def __init__(self, num_envs: int) -> None:
+        self._num_envs = num_envs
+        self._before: dict[Key, torch.Tensor] = {}
+        self._after: dict[Key, torch.Tensor] = {}
+
+    def begin(self, envs: slice, data: TensorDict, keys: list[Key]) -> None:
+        """Before a part: have the modules find what they left in the step before."""
+        if envs.start == 0:
+            self._before = {key: data.get(key).clone() for key in keys}
+            self._after = {}
+            return
+        for key in keys:
+            del data[key]
+        for key, value in self._before.items():
+            data.set(key, value.clone())
+
+    def end(self, envs: slice, data: TensorDict, keys: list[Key]) -> None:
+        """After a part: note what they left for its environments; after the last, put it back."""
+        for key in keys:
+            value = data.get(key)
+            if value.shape[:1] == (self._num_envs,):
+                self._after.setdefault(key, value.clone())[envs] = value[envs]
+            else:
+                self._after[key] = value
+        if envs.stop == self._num_envs:
+            for key, value in self._after.items():
+                data.set(key, value)
 
 
 def _first_values(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
+from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -11,6 +13,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
+from ..timing import Timing
 from .action_log import ActionLog
 from .actors import Actor, FunctionActor, Policy, as_array
 from .buffers import StepBuffers, env_first_array
@@ -57,8 +60,7 @@ class Rollout:
         layout = ObservationLayout(group.observation_space, mask)
         group.bind(layout, action_format)
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
-        pin = policy_device.type == "cuda"
-        self._buffers = StepBuffers(layout.leaves, num_envs, horizon, pin)
+        self._buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
         seeds = group.seeds
         self._random = RandomActor(
             self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
@@ -72,6 +74,7 @@ class Rollout:
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
+        self._timing = Timing()
         # Of the environments whose running episodes would have to be played again.
         self._played = {
             i: ActionLog(action_format.shape)
@@ -84,21 +87,25 @@ class Rollout:
         self._group.reset(self._buffers.rows[-1])
         self._forget(self._envs)
 
-    def collect(self, warm_up: bool = False) -> TensorDict:
+    def collect(self, timing: Timing, warm_up: bool = False) -> TensorDict:
         """Step all environments ``horizon`` times and return the transitions.
 
         Args:
+            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
+                batch together where it belongs, ``collect/transfer``.
             warm_up: Whether random actions take the place of the policy's.
         """
+        self._timing = timing
         self._buffers.carry()
         if warm_up and not self._actor.is_laid_out:
             self._learn_outputs()
         first_episodes = list(self._group.episodes)
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         self._step(actor)
-        batch = self._batch(actor.tensors(), first_episodes)
-        if self._played:
-            self._log_actions(as_array(batch.get("action")))
+        with timing.phase("collect/transfer"):
+            batch = self._batch(actor.tensors(), first_episodes)
+            if self._played:
+                self._log_actions(as_array(batch.get("action")))
         return batch
 
     def state_dict(self, is_running: bool) -> dict[str, Any]:
@@ -183,18 +190,37 @@ class Rollout:
         }
 
     def _step(self, actor: Actor | WarmUp) -> None:
-        act, step, rewards, counts = actor.act, self._group.step, self._rewards, self._counts
+        act = self._timing.traced("collect/inference", actor.act)
+        step = self._timing.traced("collect/env", self._group.step)
         self._finals.clear()
+        inference = stepping = 0.0
+        now = perf_counter()
         for t, row in enumerate(self._buffers.rows):
-            finished = step(act(t), row)
+            actions = act(t)
+            acted = perf_counter()
+            finished = step(actions, row)
+            if finished:
+                actor.begin([i for i, _ in finished])
+                self._finals += [(i, t, values) for i, values in finished]
+            inference += acted - now
+            now = perf_counter()
+            stepping += now - acted
+        self._add_up()
+        self._timing.add("collect/inference", inference)
+        self._timing.add("collect/env", stepping)
+
+    def _add_up(self) -> None:
+        """Add up the rewards and steps of each episode."""
+        ended: defaultdict[int, list[int]] = defaultdict(list)
+        for i, t, _ in self._finals:
+            ended[t].append(i)
+        rewards, counts = self._rewards, self._counts
+        for t, row in enumerate(self._buffers.rows):
             rewards = np.add(rewards, row.reward, out=row.episode_reward)
             counts = np.add(counts, 1, out=row.step_count)
-            if finished:
-                envs = [i for i, _ in finished]
+            if t in ended:
                 rewards, counts = rewards.copy(), counts.copy()
-                rewards[envs] = counts[envs] = 0
-                actor.begin(envs)
-                self._finals += [(i, t, values) for i, values in finished]
+                rewards[ended[t]] = counts[ended[t]] = 0
         self._rewards, self._counts = rewards.copy(), counts.copy()
 
     def _batch(

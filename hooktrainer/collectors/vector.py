@@ -13,15 +13,26 @@ from tensordict.nn import InteractionType, set_interaction_type
 
 from ..checks import share_equally
 from ..errors import ConfigError, StateMismatchError
+from ..timing import Timing
 from .actors import Policy
-from .arguments import check_counts, check_policy, device_of, steps_per_batch, warn_of_loss
+from .arguments import (
+    check_counts,
+    check_policy,
+    check_workers,
+    device_of,
+    steps_per_batch,
+    warn_of_loss,
+)
 from .buffers import StepBuffers
-from .group import GroupOptions
+from .group import EnvGroup, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group
+from .overlap.state import OVERLAP, collector_state
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
 from .spaces import ActionFormat, ObservationLayout
+from .staged_rollout import StagedRollout
+from .worker_group import WorkerGroup
 
 
 class VectorCollector:
@@ -88,6 +99,9 @@ class VectorCollector:
             episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
             not, a resumed run begins new ones, and nothing is kept to play episodes again.
+        workers: How many processes step the environments, an equal share each; 0 for this one.
+        stages: With workers, into how many parts the environments are divided: while those of one
+            step, the policy acts for the next. Neither changes the data.
         device: Where batches live; by default where the policy computes.
         policy_device: Where the policy computes; by default where its first parameter is.
 
@@ -121,10 +135,13 @@ class VectorCollector:
         exploration_type: InteractionType = InteractionType.RANDOM,
         restore_episodes: bool = True,
         first_env: int = 0,
+        workers: int = 0,
+        stages: int = 1,
         device: torch.device | str | None = None,
         policy_device: torch.device | str | None = None,
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
+        check_workers(workers, stages)
         check_policy(policy)
         self._arguments: dict[str, Any] = {
             "env": env,
@@ -142,6 +159,8 @@ class VectorCollector:
             "exploration_type": exploration_type,
             "restore_episodes": restore_episodes,
             "first_env": first_env,
+            "workers": workers,
+            "stages": stages,
             "device": device,
             "policy_device": policy_device,
         }
@@ -151,9 +170,22 @@ class VectorCollector:
         self.init_random_frames = init_random_frames
         self.frame_skip = frame_skip
         self.exploration_type = exploration_type
+        self.timing = Timing()
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
         options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
-        self._group = make_group(env, num_envs, options, env_kwargs, vectorization_mode)
+        self._group: EnvGroup = (
+            WorkerGroup(
+                env,
+                num_envs,
+                options,
+                workers=workers,
+                stages=stages,
+                env_kwargs=env_kwargs,
+                mode=vectorization_mode,
+            )
+            if workers
+            else make_group(env, num_envs, options, env_kwargs, vectorization_mode)
+        )
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
             "policy_device": computes,
@@ -224,7 +256,7 @@ class VectorCollector:
         with torch.no_grad(), set_interaction_type(self.exploration_type):
             if begins_anew:
                 rollout.begin_episodes()
-            batch = rollout.collect(warm_up=self._frames < self._warm_up_frames)
+            batch = rollout.collect(self.timing, warm_up=self._frames < self._warm_up_frames)
         self._fresh = False
         self._frames += self.frames_per_batch
         return batch
@@ -279,9 +311,26 @@ class VectorCollector:
             if arguments[name] > 0:
                 arguments[name] //= world_size
         arguments["first_env"] += first
+        self._rebuild(arguments)
+        self._warm_up_frames //= world_size
+
+    def use_workers(self, workers: int, stages: int = 1) -> None:
+        """Step the environments in other processes from now on; before the first batch.
+
+        Args:
+            workers: As in the constructor.
+            stages: As in the constructor.
+
+        Raises:
+            ConfigError: If there are too few environments, or they were made already.
+        """
+        self._rebuild({**self._arguments, "seed": self.seed, "workers": workers, "stages": stages})
+
+    def _rebuild(self, arguments: dict[str, Any]) -> None:
+        warm_up_frames = self._warm_up_frames
         self.shutdown()
         VectorCollector.__init__(self, **arguments)
-        self._warm_up_frames //= world_size
+        self._warm_up_frames = warm_up_frames
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before.
@@ -352,6 +401,11 @@ class VectorCollector:
             StateMismatchError: If the state comes from other environments or another policy, or an
                 episode that was played again took another course.
         """
+        if OVERLAP in state_dict:
+            raise StateMismatchError(
+                "The saved collector had collected ahead: give --overlap as before, or --overlap 0 "
+                "and --allow-change overlap, which begins with the batches that it had in hand."
+            )
         saved, episodes = state_dict["rollout"], state_dict["episodes"]
         if len(episodes) != self.num_envs:
             raise StateMismatchError(
@@ -390,20 +444,28 @@ class VectorCollector:
         return (
             f"{type(self).__name__}({self._group.names[0]}, num_envs={self.num_envs}, "
             f"stepped as {self._group.kind}, frames_per_batch={self.frames_per_batch}, "
-            f"total_frames={self.total_frames}, seed={self.seed}, frames={self._frames})"
+            f"total_frames={self.total_frames}, seed={self.seed}, frames={self._frames}"
+            f"{self._workers()})"
         )
+
+    def _workers(self) -> str:
+        workers, stages = self._arguments["workers"], self._arguments["stages"]
+        return f", workers={workers}, stages={stages}" if workers else ""
 
     def _open(self) -> Rollout:
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
         if self._rollout is None:
-            self._rollout = Rollout(self._group, self.policy, self._horizon, **self._options)
+            kind = StagedRollout if self._arguments["workers"] else Rollout
+            self._rollout = kind(self._group, self.policy, self._horizon, **self._options)
         return self._rollout
 
 
 def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The states of the collectors of which one was put together; itself if it was not."""
-    return [share["collector"] for share in state["workers"]] if "workers" in state else [state]
+    if "workers" in state:
+        return [share["collector"] for share in state["workers"]]
+    return [collector_state(state)]
 
 
 def _rebuild(

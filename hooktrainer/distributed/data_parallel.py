@@ -36,6 +36,7 @@ class DataParallel(TrainerHookBase):
     - begins with the parameters of rank 0 and random numbers of each rank's own;
     - averages the gradients over the ranks before they are clipped;
     - counts the frames of all ranks, and averages metrics over them when a log window closes;
+    - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
     - has all ranks stop, save and log at the same batch, whichever asked for it;
     - takes out the hooks marked ``rank_zero_only`` on the other ranks;
     - lets parameters that `shard_parameters` has shared out be, evaluates on all ranks if there are
@@ -45,6 +46,8 @@ class DataParallel(TrainerHookBase):
     Args:
         ranks: The ranks; closed with the trainer.
     """
+
+    phase = "ranks"
 
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
@@ -77,6 +80,7 @@ class DataParallel(TrainerHookBase):
             self._statistics = statistics_of(trainer.loss_module)
         seed_rank(trainer.seed, ranks.rank)
         trainer.metrics.combine = self._combine
+        trainer.timing.reports = ranks.rank == 0  # a mean over ranks that wait would not add up
         trainer.control = RankControl(trainer.control, ranks)
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self._begin_batch, priority=math.inf)

@@ -16,6 +16,8 @@ from .model_rollouts import ModelRollouts
 from .nan_guard import NanGuard
 from .observation_normalizer import ObservationNormalizer
 from .optimizer import OptimizerHook
+from .policy_snapshot import PolicySnapshot
+from .profiler import Profiler
 from .replay_buffer import ReplayBufferTrainer
 from .reward_normalizer import RewardNormalizer
 from .reward_scaler import RewardScaler
@@ -23,6 +25,7 @@ from .run_recorder import RunRecorder
 from .save_on_best import SaveOnBest
 from .select_keys import SelectKeys
 from .target_net_updater import TargetNetUpdaterHook
+from .tracer import Tracer
 from .update_weights import UpdateWeights
 from .utd_ratio import UTDRHook
 from .value_estimator import ValueEstimatorHook
@@ -43,6 +46,8 @@ __all__ = [
     "NanGuard",
     "ObservationNormalizer",
     "OptimizerHook",
+    "PolicySnapshot",
+    "Profiler",
     "ReplayBufferTrainer",
     "RewardNormalizer",
     "RewardScaler",
@@ -50,6 +55,7 @@ __all__ = [
     "SaveOnBest",
     "SelectKeys",
     "TargetNetUpdaterHook",
+    "Tracer",
     "UTDRHook",
     "UpdateWeights",
     "ValueEstimatorHook",

@@ -42,6 +42,7 @@ class Evaluate(TrainerHookBase):
     """
 
     rank_zero_only = True
+    phase = "evaluate"
 
     def __init__(
         self,

@@ -39,6 +39,7 @@ class LogValidationReward(TrainerHookBase):
     """
 
     rank_zero_only = True
+    phase = "evaluate"
 
     def __init__(
         self,

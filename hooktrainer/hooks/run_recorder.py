@@ -27,6 +27,8 @@ class RunRecorder(TrainerHookBase):
         report: Whether to print, at the end, where the time went and what was reached.
     """
 
+    phase = "log"
+
     def __init__(self, run_dir: RunDir, config: Any = None, *, report: bool = True) -> None:
         self.run_dir = run_dir
         self.config = config

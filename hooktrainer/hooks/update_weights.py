@@ -31,6 +31,8 @@ class UpdateWeights(TrainerHookBase):
         interval_unit: ``"batches"``, or ``"optim_steps"`` for updates in the middle of a batch.
     """
 
+    phase = "sync_weights"
+
     def __init__(
         self,
         collector: Any = None,

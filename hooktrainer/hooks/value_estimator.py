@@ -25,6 +25,8 @@ class ValueEstimatorHook(TrainerHookBase):
             `MiniBatches` or `BatchSubSampler`; what a replay buffer holds is not renewed.
     """
 
+    phase = "advantages"
+
     def __init__(
         self,
         value_estimator: Callable[[TensorDictBase], TensorDictBase],

@@ -257,16 +257,26 @@ def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
     Returns:
         For each tag, in order of first appearance, its `(step, value)` pairs in the order written.
     """
-    from tensorboard.compat.proto.event_pb2 import Event
-
     series: dict[str, list[tuple[int, float]]] = {}
     for path in sorted(Path(directory).glob("events.out.tfevents.*")):
-        for record in _records(path.read_bytes()):
-            event = Event.FromString(_payload(record))
+        for event in read_events(path)[0]:
             for value in event.summary.value:
                 if value.HasField("simple_value"):
                     series.setdefault(value.tag, []).append((event.step, value.simple_value))
     return series
+
+
+def read_events(path: Path) -> tuple[list[Any], bool]:
+    """Read the events of one file.
+
+    Returns:
+        The events, and whether the file ends behind the last one.
+    """
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    data = path.read_bytes()
+    records = list(_records(data))
+    return [Event.FromString(_payload(r)) for r in records], sum(map(len, records)) == len(data)
 
 
 def _records(data: bytes) -> Iterator[bytes]:

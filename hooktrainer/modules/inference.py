@@ -44,6 +44,10 @@ class Inference:
         """Whether the network is one that NumPy can evaluate."""
         return bool(self._layers)
 
+    def use_torch(self) -> None:
+        """Call the network as it is from now on, as when what torch does is to be recorded."""
+        self._layers = []
+
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         """Return the network's output, without gradient.
 

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..collectors.overlap.state import VERSION, version_of
 from ..collectors.vector import shares_of
 from ..errors import ConfigError, StateMismatchError
 from ..metrics import Total
@@ -29,7 +30,9 @@ class RayCollector:
     reads them before it begins its share, so that no process and no learner waits for another's
     batch to end. With ``overlap=0`` every batch is collected by the policy as it is then. With
     ``overlap=1`` the next batch is begun as soon as one is handed out, so that the processes
-    collect while the learner optimizes; its policy is then one update older.
+    collect while the learner optimizes; its policy is then one update older. Each batch holds
+    ``("collector", "policy_version")``, int64: how many batches the learner had trained on when the
+    weights were taken.
 
     A process that dies, or whose machine does, is begun again: its environments begin new episodes
     with the share that was lost. A process that fails three times in a row ends the run.
@@ -88,6 +91,7 @@ class RayCollector:
         self.policy_age = 0
         self._place = workers
         self._frames = 0
+        self._version = 0  # of the weights that the batch under way is collected with
         self._closed = False
         self._positions: list[Any] = [None] * number
         self._pending: list[TensorDict] = []  # of a run that is resumed
@@ -128,16 +132,24 @@ class RayCollector:
         """
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
-        self.policy_age = int(bool(self._pending or self._workers[0].busy))
+        updates = self._updates
         batch = self._pending.pop() if self._pending else self._finish()
-        self._frames += self.frames_per_batch
+        self.policy_age = updates - version_of(batch)
         if self.overlap:
             self._begin()
+        self._frames += self.frames_per_batch
         return batch
+
+    @property
+    def _updates(self) -> int:
+        """How many batches were handed out, which is how often the learner trained."""
+        return self._frames // self.frames_per_batch
 
     def _begin(self) -> None:
         """Publish the weights and have every idle process collect with them."""
         weights = self._ray.put(weights_of(self.policy))
+        if not self._workers[0].busy:
+            self._version = self._updates
         for worker in self._workers:
             if not worker.busy:
                 worker.submit("collect", weights)
@@ -154,6 +166,7 @@ class RayCollector:
         batch = TensorDict({}, batch_size=(self.num_envs, time))
         for key, value in entries.items():
             batch.set(key, value)
+        batch.set(VERSION, torch.full(batch.batch_size, self._version, dtype=torch.int64))
         return batch
 
     def positions(self) -> list[Any] | None:

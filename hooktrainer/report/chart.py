@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from html import escape
 
 import numpy as np
@@ -10,49 +11,78 @@ import numpy as np
 from .axis import ticks
 from .curves import Band, Curve
 
-_WIDTH, _HEIGHT = 760, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _MOST_POINTS = 400
 COLORS = 8
 """Colours there are; the page's style gives each a class, ``c0`` and so on."""
 
 
-def chart(groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]], bands: Sequence[Band]) -> str:
+@dataclass(frozen=True)
+class Mark:
+    """A point of its own in a chart, which leads to what it stands for.
+
+    Attributes:
+        frames: Where it is.
+        value: How high.
+        title: Shown while the pointer is on it.
+        link: Where a click leads.
+    """
+
+    frames: float
+    value: float
+    title: str
+    link: str
+
+
+def chart(
+    groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
+    bands: Sequence[Band],
+    marks: Sequence[Mark] = (),
+    *,
+    width: int = 760,
+    height: int = 300,
+) -> str:
     """Draw the mean and the spread of groups of curves, and the curves themselves, thinly.
 
     Args:
         groups: The label of each group, and the name and the curve of each of its runs, of at
-            least one point.
+            least one point; or none, where there is only the mean.
         bands: The mean and spread of each group.
+        marks: Points above them.
+        width: Of the drawing, in units of which its text is 11 high.
+        height: Of the drawing.
     """
     curves = [curve for _, members in groups for _, curve in members]
     shown = [curve.values for curve in curves]
     shown += [edge for band in bands for edge in (band.mean - band.std, band.mean + band.std)]
-    x_low = min(float(curve.frames[0]) for curve in curves)
-    x_high = max(float(curve.frames[-1]) for curve in curves)
+    shown.append(np.array([mark.value for mark in marks]))
+    ends = [float(end) for curve in curves for end in (curve.frames[0], curve.frames[-1])]
+    ends += [float(end) for band in bands if len(band.frames) for end in band.frames[[0, -1]]]
+    ends += [mark.frames for mark in marks]
+    x_low, x_high = min(ends), max(ends)
     values = np.concatenate([edge for edge in shown if len(edge)])
     y_ticks, y_low, y_high = ticks(float(values.min()), float(values.max()), 6)
     x_low, x_high = (x_low, x_high) if x_high > x_low else (x_low - 1, x_high + 1)
 
     def x_of(x: float) -> float:
-        return _LEFT + (x - x_low) / (x_high - x_low) * (_WIDTH - _LEFT - _RIGHT)
+        return _LEFT + (x - x_low) / (x_high - x_low) * (width - _LEFT - _RIGHT)
 
     def y_of(y: float) -> float:
-        return _TOP + (y_high - y) / (y_high - y_low) * (_HEIGHT - _TOP - _BOTTOM)
+        return _TOP + (y_high - y) / (y_high - y_low) * (height - _TOP - _BOTTOM)
 
     def points(xs: np.ndarray, ys: np.ndarray) -> str:
         chosen = np.unique(np.linspace(0, len(xs) - 1, min(len(xs), _MOST_POINTS)).round())
         return " ".join(f"{x_of(xs[int(i)]):.1f},{y_of(ys[int(i)]):.1f}" for i in chosen)
 
-    parts = [f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img">']
+    parts = [f'<svg viewBox="0 0 {width} {height}" role="img">']
     for value, name in y_ticks:
         y = y_of(value)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}"/>')
+        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y}" y2="{y}"/>')
         parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{name}</text>')
-    for value, name in ticks(x_low, x_high, 8)[0]:
+    for value, name in ticks(x_low, x_high, width // 70)[0]:
         if x_low <= value <= x_high:
             parts.append(
-                f'<text x="{x_of(value):.1f}" y="{_HEIGHT - 6}" text-anchor="middle">{name}</text>'
+                f'<text x="{x_of(value):.1f}" y="{height - 6}" text-anchor="middle">{name}</text>'
             )
     for number, ((_, members), band) in enumerate(zip(groups, bands, strict=True)):
         color = f"c{number % COLORS}"
@@ -72,4 +102,10 @@ def chart(groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]], bands: Sequ
         elif len(band.frames):
             place = f'cx="{x_of(band.frames[0]):.1f}" cy="{y_of(band.mean[0]):.1f}"'
             parts.append(f'<circle class="point {color}" {place} r="4">{title}</circle>')
+    for mark in marks:
+        place = f'cx="{x_of(mark.frames):.1f}" cy="{y_of(mark.value):.1f}"'
+        parts.append(
+            f'<a href="{escape(mark.link)}"><title>{escape(mark.title)}</title>'
+            f'<circle class="mark" {place} r="5"/></a>'
+        )
     return "".join([*parts, "</svg>"])

@@ -72,7 +72,8 @@ def test_counts():
 
 
 def options(placement=None, engine=None, collectors=None):
-    return SimpleNamespace(placement=placement, engine=engine, collectors=collectors)
+    more = {"workers": 0, "stages": 1, "overlap": None}
+    return SimpleNamespace(placement=placement, engine=engine, collectors=collectors, **more)
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,10 @@ def change(actor) -> None:
             parameter.neg_()
 
 
+def version(batch) -> list[int]:
+    return batch["collector", "policy_version"].unique().tolist()
+
+
 def equal(one, other) -> bool:
     assert set(one.keys(True, True)) == set(other.keys(True, True))
     return all(
@@ -99,6 +103,7 @@ def equal(one, other) -> bool:
 
 def alike(one, other) -> bool:
     """Equal but for rounding, which depends on how many observations are multiplied at once."""
+    one, other = one.exclude("collector"), other.exclude("collector")
     assert set(one.keys(True, True)) == set(other.keys(True, True))
     return all(
         torch.allclose(value.double(), other.get(key).double(), rtol=1e-5, atol=1e-6)
@@ -124,14 +129,18 @@ def test_the_batches_are_those_of_one_process_with_the_newest_weights(cluster):
 def test_overlapped_batches_are_one_update_older(cluster):
     actor = policy()
     before, ahead = local(policy()), remote(cluster, actor, overlap=1)
-    assert alike(before.collect(), ahead.collect())
-    assert ahead.policy_age == 0
+    first = ahead.collect()
+    assert alike(before.collect(), first)
+    assert (ahead.policy_age, version(first)) == (0, [0])
     change(actor)
-    assert alike(before.collect(), ahead.collect())  # begun before the change
-    assert ahead.policy_age == 1
+    second = ahead.collect()
+    assert alike(before.collect(), second)  # begun before the change
+    assert (ahead.policy_age, version(second)) == (1, [0])
     assert ahead.metrics(None)["data/age"] == 1
     change(before.policy)
-    assert alike(before.collect(), ahead.collect())
+    third = ahead.collect()
+    assert alike(before.collect(), third)
+    assert (ahead.policy_age, version(third)) == (1, [1])
     before.shutdown()
     ahead.shutdown()
 

@@ -42,6 +42,10 @@ def estimator(batch):
     return batch
 
 
+def look_at_policy(frames, policy):
+    assert isinstance(policy, Left)
+
+
 class Episodes(FakeCollector):
     """Writes the return and the length of every episode so far."""
 
@@ -137,16 +141,21 @@ FACTORIES: dict[str, Callable[[Trainer], TrainerHookBase]] = {
     "MiniBatches": lambda t: hooktrainer.MiniBatches(4),
     "ModelRollouts": model_rollouts,
     "NanGuard": lambda t: hooktrainer.NanGuard(),
+    "PolicySnapshot": lambda t: hooktrainer.PolicySnapshot(
+        Left(), every=Every(frames=20), policy_fn=look_at_policy
+    ),
     "ObservationNormalizer": lambda t: hooktrainer.ObservationNormalizer(running_norm()),
     "OptimizerHook": lambda t: hooktrainer.OptimizerHook(
         torch.optim.Adam(t.loss_module.parameters(), lr=0.1)
     ),
+    "Profiler": lambda t: hooktrainer.Profiler(Path(tempfile.mkdtemp()) / "profile", active=1),
     "ReplayBufferTrainer": replay_buffer,
     "RewardNormalizer": lambda t: hooktrainer.RewardNormalizer(),
     "RewardScaler": lambda t: hooktrainer.RewardScaler(),
     "RunRecorder": recorder,
     "SelectKeys": lambda t: hooktrainer.SelectKeys(["observation", ("next", "reward")]),
     "TargetNetUpdaterHook": lambda t: hooktrainer.TargetNetUpdaterHook(CountingUpdater()),
+    "Tracer": lambda t: hooktrainer.Tracer(Path(tempfile.mkdtemp()) / "trace.json", 2),
     "UTDRHook": lambda t: hooktrainer.UTDRHook(t),
     "UpdateWeights": lambda t: hooktrainer.UpdateWeights(t.collector, 2),
     "ValueEstimatorHook": lambda t: hooktrainer.ValueEstimatorHook(estimator, every_epoch=True),

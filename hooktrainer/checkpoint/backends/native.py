@@ -24,7 +24,7 @@ import xxhash
 
 from ...errors import CheckpointError
 from .. import fs
-from ..blocks import BLOCK_BYTES
+from ..blocks import BLOCK_BYTES, hash_blocks
 from .base import HashedTensors, TensorSpec, byte_view, memory
 
 CHUNK_BYTES = BLOCK_BYTES
@@ -92,7 +92,8 @@ class NativeBackend:
         sizes = {name: tensor.nbytes for name, tensor in tensors.items()}
         rows: list[tuple[str, Place]] = []
         with fs.NewFile(directory / pack, 0 if known else sum(sizes.values())) as file:
-            for data, pieces in self._spans(tensors, layout(sizes, self.chunk_bytes)):
+            chunks = layout(sizes, self.chunk_bytes)
+            for data, pieces in self._spans(tensors, chunks, hash_first=bool(known)):
                 rows += _store(file, data, pieces, known)
         used = {place.pack for _, place in rows}
         for unused in {pack, *linked} - used:
@@ -102,15 +103,23 @@ class NativeBackend:
         return {pack: file.digest} if pack in used else {}
 
     def _spans(
-        self, tensors: Mapping[str, torch.Tensor], chunks: Sequence[Chunk]
+        self, tensors: Mapping[str, torch.Tensor], chunks: Sequence[Chunk], hash_first: bool
     ) -> Iterator[tuple[memoryview, list[tuple[str, int]]]]:
         """Yield the bytes of some chunks at a time, and the hash and length of each of them.
 
         Some, because every call that lets other threads run in the meantime may have to wait.
+
+        Args:
+            tensors: The tensors.
+            chunks: Their chunks.
+            hash_first: Whether a tensor is hashed on several threads before any of it is written,
+                which is quicker where little of it is; else what is written is still in the cache.
         """
         for names, group in groupby(chunks, lambda chunk: chunk.names):
             data = _gather([tensors[name] for name in names])
             digests = self._digests(tensors, names)
+            if hash_first and not digests and len(names) == 1:
+                digests = hash_blocks(data, self.chunk_bytes)
             while some := list(islice(group, 8)):
                 pieces = [
                     (

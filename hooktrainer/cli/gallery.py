@@ -1,0 +1,139 @@
+"""`hooktrainer gallery`: shows what a run has learned, on one page and in TensorBoard."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from . import output
+from .arguments import Flag, RunPath, shown_as
+from .priority import step_aside
+
+if TYPE_CHECKING:
+    from ..gallery import Exhibit, Gallery
+
+Page = Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
+Seed = Annotated[int | None, shown_as("SEED")]
+Count = Annotated[int, shown_as("N")]
+Pixels = Annotated[int, shown_as("PIXELS")]
+Seconds = Annotated[float, shown_as("SECONDS")]
+
+_LOOK_SECONDS = 2.0
+
+
+def gallery(
+    run: RunPath,
+    /,
+    *,
+    html: Page = None,
+    seed: Seed = None,
+    episodes: Count = 10,
+    size: Pixels = 360,
+    seconds: Seconds = 15.0,
+    follow: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Show what a run has learned: its saved policies at work, on one page.
+
+    The page needs nothing but itself. It has the return over the run, a moving picture of each
+    saved policy, a table of what they are worth, the configuration, and what the time went to. An
+    environment that does not draw is shown by curves of its observations and actions. If the run
+    logs to TensorBoard, the pictures are there, too.
+
+    Policies are played in this process, which has a low priority, in environments of its own and
+    with fixed seeds; the run that trains notices nothing. Called again, it plays only what is new.
+
+    Example: hooktrainer gallery out -o gallery.html
+
+    Args:
+        run: directory of the run, which may still be training
+        html: write the page to this file; by default gallery.html in the run's directory
+        seed: seed of the episodes, for policies that have not been played yet
+        episodes: how many episodes they play; by default 10
+        size: longest side of a picture, in pixels; by default 360
+        seconds: where a film is cut off, by default after 15; the page says so
+        follow: go on until the run has ended, and show each policy as it is saved
+        json: print JSON: a list with one object per saved policy
+    """
+    from ..errors import CheckpointError
+    from ..gallery import View, make_gallery
+    from ..policies.evaluation import SEED
+    from ..report import summarize
+    from ..run_dir import RunDir
+
+    view = View(size=size, seconds=seconds)
+    step_aside()
+    shown: list[Path] = []
+    while True:
+        training = follow and summarize(RunDir(run), metric=None).status == "running"
+        try:
+            made = make_gallery(
+                run,
+                html,
+                seed=SEED if seed is None else seed,
+                episodes=episodes,
+                view=view,
+                say=output.say,
+            )
+        except CheckpointError:
+            if not training:
+                raise
+        else:
+            if not training:
+                return _report(made, json)
+            if shown != (now := [exhibit.saved.path for exhibit in made.exhibits]):
+                output.say(f"wrote {made.file}: {output.plural(len(now), 'policy')}")
+                shown = now
+        time.sleep(_LOOK_SECONDS)
+
+
+def _report(made: Gallery, json: bool) -> int:
+    if json:
+        output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
+    else:
+        from ..gallery.captions import return_text
+
+        rows = [
+            (
+                f"{exhibit.frames:,}",
+                output.duration(exhibit.saved.seconds),
+                return_text(exhibit.evaluation),
+                f"{exhibit.evaluation.mean_length:,.1f}",
+                f"film of {output.duration(exhibit.picture.seconds_shown)}"
+                if exhibit.picture.reason is None
+                else "curves",
+            )
+            for exhibit in made.exhibits
+        ]
+        heads = ["frames", "trained", "return", "length", "picture"]
+        output.print_table(heads, rows, right=heads[:4])
+    for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
+        if reason is not None:
+            output.say(f"curves instead of a film: {reason}")
+    board = f", {made.new_on_board} new in TensorBoard" if made.new_on_board else ""
+    output.say(f"wrote {made.file} ({output.size(made.file.stat().st_size)}{board})")
+    return 0
+
+
+def _as_json(exhibit: Exhibit) -> dict[str, Any]:
+    played, picture = exhibit.evaluation, exhibit.picture
+    return {
+        "path": exhibit.saved.path,
+        "frames": exhibit.frames,
+        "seconds": exhibit.saved.seconds,
+        "return": played.mean,
+        "return_std": played.std,
+        "length": played.mean_length,
+        "episodes": played.episodes,
+        "seed": played.seed,
+        "picture": {
+            "return": picture.total,
+            "length": picture.length,
+            "seconds": picture.seconds,
+            "seconds_shown": picture.seconds_shown,
+            "reason": picture.reason,
+        },
+    }

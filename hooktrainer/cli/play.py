@@ -1,0 +1,104 @@
+"""`hooktrainer play`: plays a saved policy, and repeats what was recorded."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from . import output
+from .arguments import Flag, shown_as
+from .policies import PolicySpec, print_episodes
+
+if TYPE_CHECKING:
+    from ..policies.evaluation import Evaluation
+
+Seed = Annotated[int | None, shown_as("SEED")]
+Count = Annotated[int | None, shown_as("N")]
+_VERDICTS = {
+    True: "the same as recorded",
+    False: "NOT the same as recorded",
+    None: "nothing recorded with this seed",
+}
+
+Render = Annotated[Literal["human"] | None, shown_as("human")]
+
+
+def play(
+    policy: PolicySpec,
+    /,
+    *,
+    seed: Seed = None,
+    episodes: Count = None,
+    render: Render = None,
+    json: Flag = False,
+) -> int:
+    """Play a saved policy, and compare it with what was recorded.
+
+    By default it plays the recorded episodes: the returns are the same to the last bit on the same
+    machine, and the exit code is 1 if they are not. The same seed always gives the same episodes.
+
+    Example: hooktrainer play runs/a@best --seed 7 --episodes 5
+
+    Args:
+        policy: RUN (its latest policy), RUN@best, RUN@FRAMES, or the path of a saved policy
+        seed: seed of the episodes; by default the recorded one
+        episodes: how many to play; by default as many as were recorded
+        render: human: show it on the screen
+        json: print JSON: the episodes, and whether they equal what was recorded
+    """
+    import torch
+
+    from ..checks import check_count
+    from ..errors import ConfigError
+    from ..policies import Evaluation, load_policy, play_episodes
+    from ..policies.evaluation import EPISODES, SEED
+
+    if episodes is not None:
+        check_count("--episodes", episodes)
+    if seed is not None and seed < 0:
+        raise ConfigError(f"--seed {seed}: give 0 or more.")
+    _check_screen(render)
+    torch.set_num_threads(1)  # as evaluations are made
+    loaded = load_policy(policy)
+    recorded = loaded.evaluation
+    if seed is None:
+        seed = SEED if recorded is None else recorded.seed
+    if episodes is None:
+        episodes = EPISODES if recorded is None else recorded.episodes
+    options: dict[str, Any] = {} if render is None else {"render_mode": render}
+    played = play_episodes(loaded, seed, episodes, **options)
+    result = Evaluation(
+        seed,
+        tuple(episode.return_ for episode in played),
+        tuple(episode.length for episode in played),
+    )
+    same = _compare(result, recorded)
+    if json:
+        facts = result.encode() | {"path": loaded.saved.path, "frames": loaded.frames}
+        facts.pop("seconds")
+        output.print_json({**facts, "equals_recorded": same})
+    else:
+        print_episodes(result)
+        name = f"{loaded.saved.environment.name}, policy at {loaded.frames:,} frames, seed {seed}"
+        print(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
+    return 1 if same is False else 0
+
+
+def _compare(result: Evaluation, recorded: Evaluation | None) -> bool | None:
+    """Whether the episodes that both played are the same; ``None`` if there are none."""
+    if recorded is None or recorded.seed != result.seed:
+        return None
+    count = min(result.episodes, recorded.episodes)
+    return (result.returns[:count], result.lengths[:count]) == (
+        recorded.returns[:count],
+        recorded.lengths[:count],
+    )
+
+
+def _check_screen(render: str | None) -> None:
+    from ..errors import ConfigError
+
+    screens = ("DISPLAY", "WAYLAND_DISPLAY")
+    if render and sys.platform == "linux" and not any(os.environ.get(name) for name in screens):
+        raise ConfigError("--render human needs a screen; hooktrainer render makes a film instead.")

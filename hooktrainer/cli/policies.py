@@ -1,0 +1,275 @@
+"""`hooktrainer policies list|show|evaluate|prune`: the saved policies of a run."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, RunPath, shown_as
+from .priority import step_aside
+
+if TYPE_CHECKING:
+    from ..policies import Evaluation, SavedPolicy
+
+PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
+"""A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
+
+Count = Annotated[int | None, shown_as("N")]
+Episodes = Annotated[int, shown_as("N")]
+Seed = Annotated[int | None, shown_as("SEED")]
+BestOf = Annotated[int | None, shown_as("N")]
+
+
+def list_(run: RunPath, /, *, json: Flag = False) -> int:
+    """List the saved policies of a run, and what each was worth when it was played.
+
+    A run saves policies with --snapshots N, or with the hook PolicySnapshot.
+
+    Example: hooktrainer policies list runs/a
+
+    Args:
+        run: directory of the run
+        json: print JSON: a list with one object per policy
+    """
+    policies, damaged = _scan(run)
+    entries = _entries(policies)
+    if json:
+        output.print_json(
+            entries
+            + [{"state": "damaged", "path": path, "reason": why} for path, why in damaged.items()]
+        )
+        return 0
+    if not entries and not damaged:
+        print(f"{run} has no saved policy: train with --snapshots N.")
+        return 0
+    rows: list[tuple[Any, ...]] = [
+        (
+            f"{entry['frames']:,}",
+            output.duration(entry["seconds"]),
+            _return(saved),
+            "" if saved.evaluation is None else f"{saved.evaluation.mean_length:,.0f}",
+            "" if saved.evaluation is None else saved.evaluation.episodes,
+            output.size(saved.nbytes),
+            ", ".join(note for note in ("latest", "best") if entry[note]),
+        )
+        for entry, saved in zip(entries, policies, strict=True)
+    ]
+    rows += [(path.name, "", "", "", "", "", output.bad(why)) for path, why in damaged.items()]
+    columns = ("frames", "trained", "return", "length", "episodes", "size", "note")
+    output.print_table(columns, rows, right=columns[:-1])
+    names = ", ".join(sorted({saved.environment.name for saved in policies}))
+    count = f"{len(policies):,} {'policy' if len(policies) == 1 else 'policies'}"
+    print(f"{count} of {names} in {run}; hooktrainer play {run}@FRAMES plays one")
+    return 0
+
+
+def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
+    """Show what is known of a saved policy: what it reads and does, and what it was worth.
+
+    Args:
+        policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a saved policy
+        json: print JSON: the content of its policy.json
+    """
+    from ..policies import find_policy
+    from ..policies.files import read_facts
+    from ..policies.interface import Interface
+
+    saved = find_policy(policy)
+    facts = read_facts(saved.path)
+    if json:
+        output.print_json({"path": saved.path, **facts})
+        return 0
+    interface = Interface.decode(facts["interface"])
+    action = interface.action
+    reads = [f"{part.key}: {part.dtype}{list(part.shape)}" for part in interface.observations]
+    kwargs = ", ".join(f"{name}={value!r}" for name, value in saved.env_kwargs.items())
+    rows = {
+        "path": saved.path,
+        "saved": output.when(saved.time),
+        "frames": f"{saved.frames:,}",
+        "optimizer steps": f"{saved.optim_steps:,}",
+        "trained": output.duration(saved.seconds),
+        "environment": f"{saved.environment.name}({kwargs})" if kwargs else saved.environment.name,
+        "reads": ", ".join(reads),
+        "action": f"{action.dtype}{list(action.shape)}",
+        "memory": "recurrent" if saved.recurrent else "none",
+        "size": output.size(saved.nbytes),
+        "versions": ", ".join(f"{name} {v}" for name, v in saved.versions.items() if v),
+        "commit": saved.git_commit or "none",
+    }
+    output.print_table(("policy", saved.path.name), rows.items())
+    if (evaluation := saved.evaluation) is None:
+        print(f"not played yet: hooktrainer policies evaluate {saved.path.parent.parent}")
+        return 0
+    print_episodes(evaluation)
+    print(f"return {_return(saved)}, seed {evaluation.seed}")
+    return 0
+
+
+def evaluate(
+    run: RunPath,
+    /,
+    *,
+    seed: Seed = None,
+    episodes: Episodes = 10,
+    again: Flag = False,
+    json: Flag = False,
+) -> int:
+    """Play the saved policies of a run that were not played yet, and record what they are worth.
+
+    A run does so itself; this plays what was left when it was interrupted. The exit code is 1 if a
+    policy could not be played.
+
+    Args:
+        run: directory of the run
+        seed: seed of the episodes; by default that of all evaluations
+        episodes: how many episodes each plays
+        again: play those as well that were played already
+        json: print JSON: a list with one object per policy that was played
+    """
+    from ..checks import check_count
+    from ..policies.evaluate import alone, evaluate_run
+    from ..policies.evaluation import SEED
+
+    check_count("--episodes", episodes)
+    _scan(run)
+    step_aside()
+    failed, entries = 0, []
+    with alone(run) as free:
+        if not free:
+            output.say(f"another process plays the policies of {run} at this moment.")
+            return 1
+        chosen = SEED if seed is None else seed
+        for saved, error in evaluate_run(run, seed=chosen, episodes=episodes, again=again):
+            if error is None:
+                entries.append(saved)
+                output.say(f"{saved.path.name}: return {_return(saved)}")
+            else:
+                failed += 1
+                output.say(f"{saved.path.name} could not be played: {error}")
+    if json:
+        output.print_json(_entries(entries))
+    return 1 if failed else 0
+
+
+def prune(
+    run: RunPath,
+    /,
+    *,
+    spread: Count = None,
+    keep_latest: Count = None,
+    keep_best: BestOf = None,
+    every_frames: Count = None,
+    dry_run: Flag = False,
+    yes: Flag = False,
+) -> int:
+    """Delete the saved policies of a run that no given rule keeps; the latest stays in any case.
+
+    Example: hooktrainer policies prune runs/a --spread 10 --keep-best 1
+
+    Args:
+        run: directory of the run
+        spread: keep N, spread evenly over the run
+        keep_latest: keep the last N
+        keep_best: keep the best N by their return
+        every_frames: keep the first in every N frames
+        dry_run: only show what would be deleted
+        yes: do not ask
+    """
+    from functools import reduce
+    from operator import or_
+
+    from ..checkpoint import Best, EveryFrames, Latest, Policy
+    from ..checkpoint.housekeeping import delete, surplus
+    from ..errors import ConfigError
+    from ..policies.recorder import METRIC, as_checkpoints
+    from ..policies.spread import Spread
+
+    rules: list[Policy] = []
+    rules += [] if spread is None else [Spread(spread)]
+    rules += [] if keep_latest is None else [Latest(keep_latest)]
+    rules += [] if keep_best is None else [Best(keep_best, METRIC)]
+    rules += [] if every_frames is None else [EveryFrames(every_frames)]
+    if not rules:
+        raise ConfigError(
+            "say what to keep, with one or more of --spread N, --keep-latest N, --keep-best N, "
+            "--every-frames N."
+        )
+    policies, _ = _scan(run)
+    gone = {c.path for c in surplus(as_checkpoints(policies), reduce(or_, rules), None)}
+    if not gone:
+        print(f"nothing to delete: all {len(policies)} stay.")
+        return 0
+    output.print_table(
+        ("frames", "return", "fate"),
+        [
+            (
+                f"{saved.frames:,}",
+                _return(saved),
+                output.bad("deleted") if saved.path in gone else output.good("kept"),
+            )
+            for saved in policies
+        ],
+        right=("frames", "return"),
+    )
+    if dry_run:
+        return 0
+    if not yes and not sys.stdin.isatty():
+        raise ConfigError("nobody can be asked here: add --yes, or --dry-run to only look.")
+    if not yes and not output.confirm(f"Delete {len(gone)} of {len(policies)} policies?"):
+        print("nothing was changed")
+        return 1
+    left = [path for path in sorted(gone) if not delete(path)]
+    print(f"{len(gone) - len(left)} of {len(policies)} policies deleted")
+    return 1 if left else 0
+
+
+def print_episodes(evaluation: Evaluation) -> None:
+    """Print a table of the episodes."""
+    played = enumerate(zip(evaluation.returns, evaluation.lengths, strict=True))
+    columns = ("episode", "return", "length")
+    rows = [(number, output.number(value), length) for number, (value, length) in played]
+    output.print_table(columns, rows, right=columns)
+
+
+def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
+    from ..policies.saved import policy_directory, scan_policies
+    from ..run_dir import RunDir
+
+    directory = policy_directory(run)
+    if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):
+        what = "holds no run" if run.is_dir() else "does not exist"
+        raise FileNotFoundError(f"{run} {what}.")
+    return scan_policies(directory)
+
+
+def _entries(policies: list[SavedPolicy]) -> list[dict[str, Any]]:
+    from ..policies.saved import best_policy
+
+    best = best_policy(policies)
+    return [
+        {
+            "state": "saved",
+            "path": saved.path,
+            "frames": saved.frames,
+            "optim_steps": saved.optim_steps,
+            "seconds": saved.seconds,
+            "time": saved.time,
+            "env": saved.environment.name,
+            "env_kwargs": saved.env_kwargs,
+            "bytes": saved.nbytes,
+            "evaluation": None if saved.evaluation is None else saved.evaluation.encode(),
+            "latest": saved is policies[-1],
+            "best": saved is best,
+        }
+        for saved in policies
+    ]
+
+
+def _return(saved: SavedPolicy) -> str:
+    evaluation = saved.evaluation
+    return "not played" if evaluation is None else f"{evaluation.mean:.1f} ± {evaluation.std:.1f}"

@@ -1,0 +1,75 @@
+"""`hooktrainer render`: makes a film of saved policies at work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, shown_as
+from .priority import step_aside
+
+Policy = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
+File = Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
+Seed = Annotated[int | None, shown_as("SEED")]
+Count = Annotated[int, shown_as("N")]
+Number = Annotated[float, shown_as("N")]
+Pixels = Annotated[int, shown_as("PIXELS")]
+Seconds = Annotated[float, shown_as("SECONDS")]
+
+
+def render(
+    policy: Policy,
+    /,
+    *,
+    file: File,
+    all: Flag = False,
+    seed: Seed = None,
+    episodes: Count = 1,
+    fps: Number = 25.0,
+    size: Pixels = 360,
+    seconds: Seconds = 20.0,
+    quality: Count = 60,
+) -> int:
+    """Make a film of a saved policy at work, or of all of a run side by side.
+
+    Frames and return stand above each. The environment is played at its own speed; with fewer
+    pictures a second some steps are left out. A .webp or .gif repeats for ever; an .mp4 needs PyAV.
+
+    Example: hooktrainer render out --all -o learning.webp
+
+    Args:
+        policy: RUN (its latest policy), RUN@best, RUN@FRAMES, or the path of a saved policy
+        file: write to this file, a .webp, .gif or .mp4
+        all: all saved policies of RUN, side by side, from the first to the last
+        seed: seed of the episodes; by default that of evaluations
+        episodes: how many, one after the other; by default one
+        fps: at most so many pictures a second; by default 25
+        size: longest side of each picture, in pixels; by default 360
+        seconds: where an episode is cut off, by default after 20; the picture says so
+        quality: of a .webp, 0 to 100, by default 60: the more, the larger the file
+    """
+    from ..gallery import View, encode, film_policies
+    from ..gallery.film import check_format
+    from ..policies import find_policy, list_policies
+    from ..policies.evaluation import SEED
+
+    check_format(file)
+    view = View(size=size, fps=fps, seconds=seconds)
+    policies = [find_policy(policy)]
+    if all:
+        policies = list_policies(policies[0].path.parent.parent)
+    step_aside()
+    film = film_policies(
+        policies, seed=SEED if seed is None else seed, episodes=episodes, view=view
+    )
+    content = encode(film, file.suffix, quality=quality)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_bytes(content)
+    height, width, _ = film.frames[0].shape
+    length = output.duration(len(film.frames) / film.fps)
+    output.say(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")
+    return 0

@@ -1,0 +1,7 @@
+"""Collecting the next batches while the learner optimizes on this one."""
+
+from __future__ import annotations
+
+from .collector import OverlappedCollector
+
+__all__ = ["OverlappedCollector"]

@@ -1,0 +1,105 @@
+"""Collecting in a thread of the learner's process."""
+
+from __future__ import annotations
+
+import copy
+import threading
+import warnings
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from tensordict.nn import probabilistic
+
+from ...errors import add_note
+from .work import Inbox, Request, Work
+
+_GRACE = 5.0  # seconds that a batch under way has to end
+
+
+class ThreadWorker:
+    """A thread that collects with a copy of a collector.
+
+    Args:
+        collector: The collector. It is shut down: the copy has environments of its own.
+        newest: See `Work`.
+        timeout: Seconds to wait for an answer.
+
+    Attributes:
+        name: For messages and traces.
+        pid: ``None``: it is in this process.
+    """
+
+    name = "the collecting thread"
+    pid: int | None = None
+
+    def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
+        _separate_interaction_types()
+        own = copy.deepcopy(collector)
+        collector.shutdown()
+        self._timeout = timeout
+        self._inbox = Inbox()
+        self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        work = Work(own, self._inbox, newest)
+        # Daemonic, so that an environment that is stuck does not keep the process from ending.
+        self._thread = threading.Thread(
+            target=work.serve,
+            args=(
+                lambda result: self._answers.put((result, None)),
+                lambda error: self._answers.put((None, error)),
+            ),
+            name=self.name,
+            daemon=True,
+        )
+        self._thread.start()
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+        self._inbox.put(request)
+
+    def receive(self) -> Any:
+        """Wait for the next answer, and return it or raise what was raised there."""
+        try:
+            result, error = self._answers.get(timeout=self._timeout)
+        except Empty:
+            raise TimeoutError(
+                f"{self.name} has not answered for {self._timeout:g} seconds."
+            ) from None
+        if error is not None:
+            add_note(error, f"raised in {self.name}")
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Have the thread end, after the batch under way."""
+        self._inbox.put(None)
+        self._thread.join(_GRACE)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"{self.name} is still in a step of an environment after {_GRACE:g} seconds; it "
+                "ends with the process, and closes its environments if it can.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class _PerThread(threading.local):
+    """What `tensordict.nn.set_interaction_type` sets, for each thread apart.
+
+    tensordict has one place for all threads: while the learner evaluates deterministically, a
+    thread that collects would stop exploring.
+    """
+
+    def __init__(self, first: Any) -> None:
+        self._mode = first
+
+    def get_mode(self) -> Any:
+        return self._mode
+
+    def set_mode(self, mode: Any) -> None:
+        self._mode = mode
+
+
+def _separate_interaction_types() -> None:
+    shared = probabilistic._interaction_type
+    if not isinstance(shared, _PerThread):
+        probabilistic._interaction_type = _PerThread(shared.get_mode())

@@ -1,0 +1,34 @@
+"""Seeing what was learned: the saved policies of a run, played, filmed and shown.
+
+All of it happens outside the run that trains, in environments of its own and with seeds of its own:
+whoever looks changes nothing. `hooktrainer gallery` and `hooktrainer render` are made of this.
+"""
+
+from __future__ import annotations
+
+from .board import write_board
+from .exhibits import Exhibit, make_exhibits
+from .film import Film, decode, encode, side_by_side
+from .films import film_policies
+from .make import Gallery, make_gallery
+from .page import gallery_page
+from .picture import Picture
+from .recording import Recording, View, record
+
+__all__ = [
+    "Exhibit",
+    "Film",
+    "Gallery",
+    "Picture",
+    "Recording",
+    "View",
+    "decode",
+    "encode",
+    "film_policies",
+    "gallery_page",
+    "make_exhibits",
+    "make_gallery",
+    "record",
+    "side_by_side",
+    "write_board",
+]

@@ -1,0 +1,115 @@
+"""The pictures in TensorBoard.
+
+They go to a directory of their own, ``<run>/tensorboard/gallery/``. TensorBoard shows it as a run
+beside the trainer's, whose files are never touched, so this may be done while the run trains.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..loggers.media import gif
+from ..loggers.tensorboard import read_events
+from .captions import frames_text, return_text
+from .exhibits import Exhibit
+from .film import Film, decode
+from .plot import plot
+
+TAG: Final = "gallery/episode"
+_NAME: Final = "events.out.tfevents.{:010d}.gallery"
+_FPS: Final = 12.5  # a GIF is several times as large as a WebP
+_WRITER: Final = "hooktrainer.gallery "
+
+
+def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
+    """Write the pictures that are not there yet, as animated GIFs, at the frames of their policies.
+
+    They are appended, so that a TensorBoard that is looking shows them; those of policies that were
+    thinned out stay. If the file holds others than these, because the run was taken back to a
+    checkpoint, a new one takes its place.
+
+    Args:
+        logs: The directory that TensorBoard shows.
+        exhibits: All there are of the run, by frames; at least one.
+
+    Returns:
+        How many were written.
+    """
+    directory = logs / "gallery"
+    number, path = max(
+        ((int(path.name.split(".")[3]), path) for path in directory.glob("*.gallery")),
+        default=(0, directory / _NAME.format(0)),
+    )
+    there = _read(path)
+    if there is None or _is_of_another_past(there, exhibits):
+        path.unlink()
+        path, there = directory / _NAME.format(number + 1), set()
+    missing = [exhibit for exhibit in exhibits if (exhibit.frames, exhibit.key) not in there]
+    if not missing:
+        return 0
+    records = io.BytesIO()
+    if not path.exists():
+        _add(records, wall_time=exhibits[0].saved.time, file_version="brain.Event:2")
+    for exhibit in missing:
+        _add_picture(records, exhibit)
+    directory.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as file:
+        file.write(records.getvalue())
+    return len(missing)
+
+
+def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]) -> bool:
+    """Whether there are pictures of what the run has not done, or did otherwise."""
+    known = {exhibit.frames: exhibit.key for exhibit in exhibits}
+    last = max(known)
+    return any(frames > last or known.get(frames, key) != key for frames, key in there)
+
+
+def _read(path: Path) -> set[tuple[int, str]] | None:
+    """Step and key of each picture in a file; ``None`` if its end is torn."""
+    if not path.exists():
+        return set()
+    events, whole = read_events(path)
+    pictures = [event for event in events if event.summary.value]
+    keys = {(e.step, e.source_metadata.writer.removeprefix(_WRITER)) for e in pictures}
+    return keys if whole else None
+
+
+def _add_picture(records: io.BytesIO, exhibit: Exhibit) -> None:
+    from tensorboard.compat.proto.event_pb2 import SourceMetadata
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    picture = exhibit.picture
+    film = Film([plot(picture)], 1.0) if picture.film is None else decode(picture.film)
+    film = film.with_caption(
+        frames_text(exhibit.frames), f"return {return_text(exhibit.evaluation)}"
+    )
+    stride = max(1, round(film.fps / _FPS))
+    frames = np.stack(film.frames[::stride])
+    _, height, width, channels = frames.shape
+    image = Summary.Image(
+        height=height,
+        width=width,
+        colorspace=channels,
+        encoded_image_string=gif(frames, film.fps / stride),
+    )
+    _add(
+        records,
+        wall_time=exhibit.saved.time,
+        step=exhibit.frames,
+        summary=Summary(value=[Summary.Value(tag=TAG, image=image)]),
+        source_metadata=SourceMetadata(writer=_WRITER + exhibit.key),
+    )
+
+
+def _add(records: io.BytesIO, **fields: Any) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    event = Event(**fields)
+    RecordWriter(records).write(event.SerializeToString())

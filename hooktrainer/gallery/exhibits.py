@@ -1,0 +1,135 @@
+"""From the saved policies of a run to what the gallery shows of them; what is known is kept."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from ..errors import CheckpointError, ConfigError
+from ..policies import Evaluation, SavedPolicy, evaluate_policy, list_policies
+from ..policies.evaluation import EPISODES, SEED
+from ..policies.files import POLICY, read_facts
+from .headless import draw_off_screen
+from .picture import Picture
+from .recording import View, record
+
+_VERSION: Final = 1  # of how pictures are made; another number makes all of them anew
+
+
+@dataclass(frozen=True)
+class Exhibit:
+    """A saved policy in the gallery.
+
+    Attributes:
+        saved: The policy, with its evaluation.
+        picture: An episode of it.
+        key: Tells the picture from those of other policies, episodes and views.
+    """
+
+    saved: SavedPolicy
+    picture: Picture
+    key: str
+
+    @property
+    def frames(self) -> int:
+        """Environment frames it was trained for."""
+        return self.saved.frames
+
+    @property
+    def evaluation(self) -> Evaluation:
+        """What it is worth."""
+        assert self.saved.evaluation is not None
+        return self.saved.evaluation
+
+
+def make_exhibits(
+    run: str | os.PathLike[str],
+    *,
+    seed: int = SEED,
+    episodes: int = EPISODES,
+    view: View | None = None,
+    say: Callable[[str], None] = lambda text: None,
+) -> list[Exhibit]:
+    """Evaluate and picture all saved policies of a run, each once.
+
+    Evaluations are recorded with the policy, pictures in ``<run>/gallery/``. Nothing of the run is
+    changed otherwise, and this may be done while it trains.
+
+    Args:
+        run: The run's directory.
+        seed: Of the evaluation, for policies that have none yet.
+        episodes: Likewise.
+        view: How the pictures are made.
+        say: Is told what is being done, where it takes time.
+
+    Returns:
+        The exhibits, by frames. The picture is the first episode of the evaluation.
+
+    Raises:
+        ConfigError: If the environment cannot be made, or there are no episodes.
+        CheckpointError: If a policy cannot be loaded.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes}: play at least one.")
+    view = view or View()
+    cache = Path(run) / "gallery"
+    draw_off_screen()
+    policies = list_policies(run)
+    exhibits = []
+    for saved in policies:
+        with _unless_deleted(saved):
+            if saved.evaluation is None:
+                say(f"playing {episodes} episodes of {saved.path.name}")
+                saved = evaluate_policy(saved, seed=seed, episodes=episodes)
+            exhibits.append(_exhibit(saved, cache, view, say))
+    _sweep(cache, exhibits)
+    return exhibits
+
+
+def _exhibit(saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], None]) -> Exhibit:
+    assert saved.evaluation is not None
+    seed = saved.evaluation.seed
+    key = f"{_content(saved)}_{_digest([_VERSION, seed, dataclasses.asdict(view)])}"
+    place = cache / f"{saved.path.name}_{key}"
+    picture = Picture.load(place)
+    if picture is None:
+        say(f"drawing {saved.path.name}")
+        (recording,) = record(saved.load(), seed=seed, view=view)
+        picture = Picture.of(recording)
+        picture.save(place)
+    return Exhibit(saved, picture, key)
+
+
+@contextmanager
+def _unless_deleted(saved: SavedPolicy) -> Iterator[None]:
+    """In the block, a policy that a running run thins out is passed over."""
+    try:
+        yield
+    except (CheckpointError, FileNotFoundError):
+        if saved.path.exists():
+            raise
+
+
+def _sweep(cache: Path, exhibits: Sequence[Exhibit]) -> None:
+    """Remove pictures of policies that are no longer there."""
+    current = {f"{e.saved.path.name}_{e.key.split('_')[0]}" for e in exhibits}
+    for path in cache.glob("step_*"):
+        if path.name.rpartition("_")[0] not in current:
+            path.unlink(missing_ok=True)
+
+
+def _content(saved: SavedPolicy) -> str:
+    facts = read_facts(saved.path)
+    return _digest([facts["files"][POLICY], facts["env"], saved.frame_skip])
+
+
+def _digest(value: object) -> str:
+    text = json.dumps(value, sort_keys=True)
+    return hashlib.blake2s(text.encode(), digest_size=5).hexdigest()

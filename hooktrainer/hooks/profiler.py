@@ -1,0 +1,186 @@
+"""Profile a few batches with torch.profiler, once or from time to time."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..cadence import Every
+from ..checks import check_count
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class Profiler(TrainerHookBase):
+    """Opens windows of `torch.profiler` on a run: every operator, by the phase that called it.
+
+    A window is ``wait`` batches that are let pass, ``warmup`` batches in which the profiler runs
+    and nothing is kept, and ``active`` batches that are recorded. It leaves two files,
+    ``batches_<first>-<last>.pt.trace.json`` for Perfetto (https://ui.perfetto.dev) or
+    chrome://tracing, and ``batches_<first>-<last>.txt``, the most expensive operators. If the run
+    ends in a window, the batches recorded so far are written. Batches take longer while they are
+    profiled.
+
+    Args:
+        directory: Where the files go; made when it is needed.
+        every: When a window begins; by default at the start, and at the end of the one before.
+        wait: Batches let pass.
+        warmup: Batches profiled and not kept, at least 1.
+        active: Batches recorded.
+        repeat: The most windows; 0 for no bound.
+        activities: What is recorded, of `torch.profiler.ProfilerActivity`; by default the CPU, and
+            CUDA if it is there.
+        record_shapes: Whether the operators' input shapes are recorded.
+        profile_memory: Whether memory is.
+        with_stack: Whether the lines of source are.
+
+    Raises:
+        ConfigError: If a count cannot work.
+    """
+
+    rank_zero_only = True
+    is_saved = False
+    phase = "profile"
+
+    def __init__(
+        self,
+        directory: str | os.PathLike[str],
+        *,
+        every: Every | None = None,
+        wait: int = 1,
+        warmup: int = 1,
+        active: int = 3,
+        repeat: int = 1,
+        activities: Sequence[torch.profiler.ProfilerActivity] | None = None,
+        record_shapes: bool = False,
+        profile_memory: bool = False,
+        with_stack: bool = False,
+    ) -> None:
+        check_count("warmup", warmup)
+        check_count("active", active)
+        for name, count in (("wait", wait), ("repeat", repeat)):
+            if not isinstance(count, int) or count < 0:
+                raise ConfigError(f"Profiler({name}={count!r}): pass 0 or a positive integer.")
+        self.directory = Path(directory)
+        self.every = every.copy() if every else None
+        self.wait = wait
+        self.warmup = warmup
+        self.active = active
+        self.repeat = repeat
+        self._options: dict[str, Any] = {
+            "activities": None if activities is None else list(activities),
+            "record_shapes": record_shapes,
+            "profile_memory": profile_memory,
+            "with_stack": with_stack,
+        }
+        self._trainer: Trainer | None = None
+        self._windows = 0
+        self._first = 0  # batch of the window under way
+        self._profile: torch.profiler.profile | None = None
+        self._phases = _Phases()
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Begin a window if one is due."""
+        self._trainer = trainer
+        self._begin_if_due(trainer)
+
+    def __call__(self, batch: TensorDictBase) -> None:
+        """Count a batch; begin or end a window."""
+        trainer = self._trainer
+        if trainer is None:
+            return
+        if self._profile is not None:
+            self._phases.leave()  # the profiler's steps lie around phases, never across
+            self._profile.step()
+            if trainer.progress.batches - self._first + 1 >= self._length:
+                self._end(trainer)
+        if self._profile is None:
+            self._begin_if_due(trainer)
+
+    @property
+    def _length(self) -> int:
+        return self.wait + self.warmup + self.active
+
+    def _begin_if_due(self, trainer: Trainer) -> None:
+        if self.repeat and self._windows >= self.repeat:
+            return
+        if self.every is not None and not self.every.due(trainer.progress):
+            return
+        self._windows += 1
+        self._first = trainer.progress.batches + 1
+        self._profile = torch.profiler.profile(
+            schedule=torch.profiler.schedule(
+                wait=self.wait, warmup=self.warmup, active=self.active, repeat=1
+            ),
+            on_trace_ready=self._write,
+            **self._options,
+        )
+        self._profile.start()
+        trainer.timing.listeners = (*trainer.timing.listeners, self._phases)
+
+    def _end(self, trainer: Trainer) -> None:
+        self._phases.leave()
+        trainer.timing.listeners = tuple(
+            listener for listener in trainer.timing.listeners if listener is not self._phases
+        )
+        profile, self._profile = self._profile, None
+        if profile is not None:
+            profile.stop()
+
+    def _write(self, profile: torch.profiler.profile) -> None:
+        assert self._trainer is not None
+        first, last = self._first + self.wait + self.warmup, self._trainer.progress.batches
+        self.directory.mkdir(parents=True, exist_ok=True)
+        name = f"batches_{first}-{max(first, last)}"
+        profile.export_chrome_trace(str(self.directory / f"{name}.pt.trace.json"))
+        cuda = torch.profiler.ProfilerActivity.CUDA in profile.activities
+        order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
+        table = profile.key_averages().table(sort_by=order, row_limit=40)
+        (self.directory / f"{name}.txt").write_text(table, encoding="utf-8")
+
+    def close(self) -> None:
+        """Write what was recorded of a window that the end of the run cut short."""
+        if self._profile is not None and self._trainer is not None:
+            self._end(self._trainer)
+
+    def register(self, trainer: Trainer, name: str = "profiler") -> None:
+        """Register at the end of ``post_steps_log``."""
+        self._trainer = trainer
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self, priority=-math.inf)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_profile": None, "_phases": _Phases()}
+
+
+class _Phases:
+    """Shows phases in a profile."""
+
+    def __init__(self) -> None:
+        self._open: list[torch.profiler.record_function] = []
+
+    def begin(self, phase: str) -> None:
+        shown = torch.profiler.record_function(phase)
+        shown.__enter__()  # type: ignore[no-untyped-call]
+        self._open.append(shown)
+
+    def end(self, phase: str) -> None:
+        if self._open:  # it may have begun before the window did
+            self._open.pop().__exit__(None, None, None)
+
+    def leave(self) -> None:
+        """End all phases under way."""
+        while self._open:
+            self._open.pop().__exit__(None, None, None)
+
+    def read(self) -> dict[str, float]:
+        return {}

@@ -1,0 +1,32 @@
+"""Intermediate policies: saved while a run trains, and used without any training code.
+
+A run keeps them in ``<run>/policies/step_<12 digits of frames>/``, and ``latest`` leads to the
+newest. Each directory is complete or absent, and holds
+
+- ``policy.pt``: the policy as a program of PyTorch's basic operators, with its weights; it is read
+  with ``weights_only``, so nothing that it could hold is executed;
+- ``policy.json``: frames, seconds of training, environment, observations and actions, versions,
+  size and hash of the file, and, once it was played, the evaluation.
+
+`hooktrainer.PolicySnapshot` writes them. Nothing here imports the trainer, TorchRL or TensorDict;
+Gymnasium is imported when an environment is made.
+"""
+
+from .evaluation import Evaluation
+from .loaded import LoadedPolicy, load_policy
+from .play import Episode, Step, episode_seed, evaluate_policy, play_episodes
+from .saved import SavedPolicy, find_policy, list_policies
+
+__all__ = [
+    "Episode",
+    "Evaluation",
+    "LoadedPolicy",
+    "SavedPolicy",
+    "Step",
+    "episode_seed",
+    "evaluate_policy",
+    "find_policy",
+    "list_policies",
+    "load_policy",
+    "play_episodes",
+]

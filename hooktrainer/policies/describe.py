@@ -1,0 +1,228 @@
+"""What is recorded of an environment while its policy is trained."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import inspect
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium.envs.registration import EnvSpec
+from tensordict import NestedKey, unravel_key
+
+from ..collectors.make_group import Envs, find_spec
+from ..collectors.missing import explain_missing
+from ..collectors.spaces import MASK, ActionFormat, Leaf, ObservationLayout
+from ..errors import ConfigError
+from .environment import Environment
+from .interface import Action, Interface, Observation
+
+EXAMPLES = 12
+_NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
+
+
+@dataclasses.dataclass(frozen=True)
+class Described:
+    """An environment, looked at once.
+
+    Attributes:
+        environment: How to make it again.
+        keys: What its observation holds, as a policy calls it.
+        leaves: The same, in detail.
+        action: Its actions.
+        action_format: What a policy's actions have to look like.
+        examples: Made-up observations, ``[12, ...]`` for each key.
+    """
+
+    environment: Environment
+    keys: list[NestedKey]
+    leaves: tuple[Leaf, ...]
+    action: Action
+    action_format: ActionFormat
+    examples: list[torch.Tensor]
+
+    def interface(self, reads: Sequence[NestedKey]) -> Interface:
+        """Return what a policy that reads these keys takes and gives."""
+        by_key = {unravel_key(leaf.key): leaf for leaf in self.leaves}
+        return Interface(tuple(_observation(by_key[key]) for key in reads), self.action)
+
+
+def describe_environment(
+    env: Envs,
+    env_kwargs: Mapping[str, Any] | None = None,
+    *,
+    categorical_actions: bool = True,
+) -> Described:
+    """Look at an environment: one is built, reset and closed.
+
+    Args:
+        env: As for `VectorCollector`.
+        env_kwargs: Keyword arguments of the environment, with an id.
+        categorical_actions: Whether the policy's discrete actions are indices.
+
+    Raises:
+        ConfigError: If the environment cannot be built, or its spaces have no tensor form.
+    """
+    if isinstance(env, gym.vector.VectorEnv):
+        environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
+        space, action_space = env.single_observation_space, env.single_action_space
+        mask = None  # to ask for it would disturb who steps the environment
+    else:
+        made = _make(env, env_kwargs)
+        try:
+            mask = made.reset(seed=0)[1].get(MASK)
+            environment = _recorded(env, env_kwargs, made)
+        finally:
+            made.close()
+        space, action_space = made.observation_space, made.action_space
+    layout = ObservationLayout(space, mask)
+    action_format = ActionFormat(action_space, categorical_actions)
+    action = _action(action_space, categorical_actions)
+    examples = _examples(space, layout, mask)
+    keys = [unravel_key(leaf.key) for leaf in layout.leaves]
+    return Described(environment, keys, layout.leaves, action, action_format, examples)
+
+
+def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
+    source: Any = find_spec(env) if isinstance(env, str) else env
+    with explain_missing():
+        if isinstance(source, EnvSpec):
+            return gym.make(source, disable_env_checker=True, **(env_kwargs or {}))
+        if isinstance(source, Sequence) and source:
+            source = source[0]
+        if not callable(source):
+            raise ConfigError(f"env={env!r}: give an environment id, or a factory.")
+        made: gym.Env[Any, Any] = source()
+        return made
+
+
+def _recorded(
+    env: Envs, env_kwargs: Mapping[str, Any] | None, made: gym.Env[Any, Any]
+) -> Environment:
+    if any(isinstance(layer, gym.wrappers.NormalizeObservation) for layer in _layers(made)):
+        return Environment(
+            reason="it normalizes its observations by what it has seen, which is not a part of the "
+            "policy; put a RunningNorm into the network instead"
+        )
+    if isinstance(env, str):
+        return _with_kwargs(env, dict(env_kwargs or {}))
+    if isinstance(env, EnvSpec):
+        return _by_spec(env, env_kwargs or {}) or Environment(reason="its id is not registered")
+    factory = env[0] if isinstance(env, Sequence) else env
+    return _by_name(factory) or _by_rebuilding(made)
+
+
+def _with_kwargs(env_id: str, kwargs: Mapping[str, Any]) -> Environment:
+    try:
+        plain = json.loads(json.dumps(dict(kwargs), allow_nan=False))
+    except (TypeError, ValueError) as error:
+        return Environment(reason=f"the keyword arguments of {env_id} are not plain data ({error})")
+    return Environment(id=env_id, kwargs=plain)
+
+
+def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | None:
+    if spec is None or spec.id not in gym.registry:
+        return None
+    known = gym.registry[spec.id]
+    own = {k: v for k, v in {**spec.kwargs, **kwargs}.items() if k not in _NOT_OF_ONE}
+    given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
+    if spec.max_episode_steps != known.max_episode_steps:
+        given["max_episode_steps"] = spec.max_episode_steps
+    return _with_kwargs(spec.id, given)
+
+
+def _by_name(factory: Any) -> Environment | None:
+    """A function or class that other processes can import."""
+    name, module = getattr(factory, "__name__", None), getattr(factory, "__module__", None)
+    if not isinstance(name, str) or module not in sys.modules:
+        return None
+    if getattr(sys.modules[module], name, None) is not factory or _needs_arguments(factory):
+        return None
+    if module != "__main__":
+        return Environment(factory=name, module=module)
+    file = getattr(sys.modules[module], "__file__", None)
+    if file is None:
+        return None
+    return Environment(factory=name, module=module, file=str(Path(file).resolve()))
+
+
+def _needs_arguments(factory: Any) -> bool:
+    try:
+        inspect.signature(factory).bind()
+    except (TypeError, ValueError):
+        return True
+    return False
+
+
+def _by_rebuilding(made: gym.Env[Any, Any]) -> Environment:
+    """From what the environment says of itself, if that leads to one that looks the same."""
+    cannot = "it comes from a function that other processes cannot import"
+    try:
+        spec = made.spec
+        assert spec is not None
+        wrappers = tuple(
+            (wrapper.entry_point, json.loads(json.dumps(wrapper.kwargs or {})))
+            for wrapper in spec.additional_wrappers
+        )
+        limits = [layer._max_episode_steps for layer in _layers(made) if _is_limit(layer)]
+        steps = min(limits, default=spec.max_episode_steps)
+        found = _by_spec(dataclasses.replace(spec, max_episode_steps=steps), {})
+        assert found is not None
+        found = dataclasses.replace(found, wrappers=wrappers)
+        again = found.make()
+        try:
+            same = _kinds(again) == _kinds(made)
+        finally:
+            again.close()
+    except Exception as error:
+        return Environment(reason=f"{cannot} ({error})" if str(error) else cannot)
+    return found if same else Environment(reason=cannot)
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers, and the environment in them."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _is_limit(layer: Any) -> bool:
+    return isinstance(layer, gym.wrappers.TimeLimit)
+
+
+def _kinds(env: gym.Env[Any, Any]) -> list[type]:
+    """The layers that change what happens, but for the limit of steps."""
+    checks = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing)
+    kinds = [type(layer) for layer in _layers(env) if not _is_limit(layer)]
+    return [kind for kind in kinds if kind not in checks]
+
+
+def _observation(leaf: Leaf) -> Observation:
+    start = leaf.start.tolist() if hasattr(leaf.start, "tolist") else leaf.start
+    return Observation(".".join(leaf.key), leaf.path, leaf.shape, leaf.dtype.name, start)
+
+
+def _action(space: gym.Space[Any], categorical: bool) -> Action:
+    start = getattr(space, "start", None)  # of discrete spaces
+    start = np.asarray(start).tolist() if start is not None and np.any(start) else None
+    sizes: list[int] = []
+    if not categorical:
+        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", []))).tolist()
+    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes))
+
+
+def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[torch.Tensor]:
+    """Observations drawn from a copy of the space, so that nobody's random numbers are used."""
+    drawing = copy.deepcopy(space)
+    drawing.seed(0)
+    info = {} if mask is None else {MASK: mask}
+    rows = [layout.copies(drawing.sample(), info) for _ in range(EXAMPLES)]
+    return [torch.from_numpy(np.stack(values)) for values in zip(*rows, strict=True)]

@@ -1,0 +1,78 @@
+"""What a saved policy was worth: the episodes that it was played for."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SEED = 2_000_000_011
+EPISODES = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Evaluation:
+    """The result of playing some episodes with the deterministic policy.
+
+    Attributes:
+        seed: What the episodes were seeded from; see `episode_seed`.
+        returns: Undiscounted return of each episode, in order.
+        lengths: Its number of actions.
+        seconds: How long all of them took to play.
+    """
+
+    seed: int
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    seconds: float = 0.0
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes were played."""
+        return len(self.returns)
+
+    @property
+    def mean(self) -> float:
+        """Mean of the returns."""
+        return math.fsum(self.returns) / len(self.returns)
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the returns, of these episodes alone (no Bessel correction)."""
+        return _std(self.returns)
+
+    @property
+    def mean_length(self) -> float:
+        """Mean of the lengths."""
+        return sum(self.lengths) / len(self.lengths)
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain data; mean and deviation are there for those who read the file."""
+        return {
+            "seed": self.seed,
+            "episodes": self.episodes,
+            "mean": self.mean,
+            "std": self.std,
+            "returns": list(self.returns),
+            "lengths": list(self.lengths),
+            "seconds": self.seconds,
+        }
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> Evaluation:
+        """Return what `encode` wrote.
+
+        Raises:
+            ValueError: If it has no episode, or not a length for each.
+        """
+        returns = tuple(float(value) for value in data["returns"])
+        lengths = tuple(int(value) for value in data["lengths"])
+        if not returns or len(returns) != len(lengths):
+            raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
+        return cls(int(data["seed"]), returns, lengths, float(data.get("seconds", 0.0)))
+
+
+def _std(values: Sequence[float]) -> float:
+    mean = math.fsum(values) / len(values)
+    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))

@@ -1,0 +1,125 @@
+"""`Evaluator`: the process of lowest priority that plays the policies of a run in training."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from .saved import best_policy, list_policies
+
+_GRACE = 3.0  # seconds that the process has to end by itself
+_ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+class Evaluator:
+    """Starts ``python -m hooktrainer.policies.evaluate RUN`` when there is something to play.
+
+    The process plays all policies that were not played yet and ends. It is started again when there
+    is another one. It ends at once when this process ends.
+
+    Args:
+        run: The run's directory.
+        seed: Seed of the episodes.
+        episodes: How many.
+    """
+
+    def __init__(self, run: Path, seed: int, episodes: int) -> None:
+        self._run = run
+        self._options = ["--seed", str(seed), "--episodes", str(episodes)]
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def look(self) -> None:
+        """Start a process, unless one is at work."""
+        if self._process is not None and self._process.poll() is None:
+            return
+        self._close()
+        command = [sys.executable, "-m", "hooktrainer.policies.evaluate", str(self._run)]
+        with self._log().open("wb") as log:
+            self._process = subprocess.Popen(
+                [*command, *self._options, "--with-parent"],
+                env=_environment(),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                start_new_session=True,  # a terminal's Ctrl-C is for the run, which decides
+            )
+        with suppress(OSError, AttributeError):  # from its beginning on, not when it says so
+            os.setpriority(os.PRIO_PROCESS, self._process.pid, 19)
+
+    def finish(self, *, wait: bool, report: bool) -> None:
+        """Play what is left and wait for it; or end the process at once.
+
+        Ctrl-C leaves the rest unplayed.
+
+        Args:
+            wait: Whether to wait.
+            report: Whether to print what is done.
+        """
+        try:
+            if wait:
+                self._play_the_rest(report)
+        except KeyboardInterrupt:
+            print(f"left; hooktrainer policies evaluate {self._run} plays the rest.")
+        finally:
+            self._close()
+
+    def _play_the_rest(self, report: bool) -> None:
+        left = self._unplayed()
+        if left and report:
+            print(f"playing {_policies(left)} of {self._run}; Ctrl-C leaves the rest", flush=True)
+        while left:
+            self.look()
+            assert self._process is not None
+            failed = self._process.wait() != 0
+            before, left = left, self._unplayed()
+            if failed and left >= before:
+                break
+        if report:
+            self._report(left)
+
+    def _report(self, left: int) -> None:
+        policies = list_policies(self._run)
+        best = best_policy(policies)
+        said = f"{_policies(len(policies))} in {self._run / 'policies'}"
+        if best is not None:
+            said += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
+        print(f"{said} · look: hooktrainer gallery {self._run}")
+        if left:
+            lines = self._log().read_text(errors="replace").strip().splitlines()
+            print(f"{_policies(left)} could not be played: {lines[-1] if lines else 'unknown'}")
+
+    def _unplayed(self) -> int:
+        return sum(saved.evaluation is None for saved in list_policies(self._run))
+
+    def _log(self) -> Path:
+        return self._run / "policies" / ".evaluate.log"
+
+    def _close(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with suppress(OSError):
+            process.stdin.close()  # type: ignore[union-attr]  # which ends it
+        try:
+            process.wait(_GRACE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _environment() -> dict[str, str]:
+    """The variables of the process: one thread, no GPU, and the same modules as here."""
+    paths = [path or os.getcwd() for path in sys.path]
+    return {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(_ROOT)])),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+
+
+def _policies(count: int) -> str:
+    return f"{count:,} {'policy' if count == 1 else 'policies'}"

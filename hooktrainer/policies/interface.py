@@ -1,0 +1,160 @@
+"""What goes into a policy and what comes out, as plain data.
+
+It says of a policy what `hooktrainer.collectors.spaces` finds out from Gymnasium's spaces, so that
+a saved policy needs neither.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import ConfigError
+
+Array = npt.NDArray[Any]
+MASK = "action_mask"
+
+
+@dataclasses.dataclass(frozen=True)
+class Observation:
+    """One array that a policy reads.
+
+    Attributes:
+        key: What the policy calls it, with dots between the parts.
+        path: The keys that lead to it in a dict observation.
+        shape: Its shape for one environment.
+        dtype: The type it is converted to.
+        start: What is subtracted, so that discrete values count from 0.
+    """
+
+    key: str
+    path: tuple[str, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    start: Any = None
+
+    @property
+    def is_mask(self) -> bool:
+        """Whether it is the mask that an environment gives beside the observation."""
+        return self.key == MASK and not self.path
+
+    def convert(self, value: Any) -> tuple[torch.Tensor, bool]:
+        """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
+
+        Raises:
+            ConfigError: If ``value`` has another shape.
+        """
+        array = np.asarray(value)
+        batched = array.ndim == len(self.shape) + 1
+        if array.shape[batched:] != self.shape or array.ndim > len(self.shape) + 1:
+            expected = list(self.shape)
+            raise ConfigError(
+                f"{self.key} has shape {list(array.shape)}; the policy needs {expected}, or "
+                f"[batch{''.join(f', {size}' for size in expected)}]."
+            )
+        if self.start is not None:
+            array = array - np.asarray(self.start)
+        array = np.array(array if batched else array[None], dtype=self.dtype, order="C")
+        return torch.from_numpy(array), batched
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """What becomes of a policy's action before an environment takes it.
+
+    Attributes:
+        shape: The shape that the environment takes.
+        dtype: The type that the environment takes.
+        start: What is added to discrete actions, which count from 0.
+        sizes: Of the one-hot vectors, one after another, that the policy gives; empty if it gives
+            indices or numbers.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    start: Any = None
+    sizes: tuple[int, ...] = ()
+
+    def convert(self, actions: torch.Tensor) -> Array:
+        """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
+        array: Array = actions.numpy()
+        if self.sizes:
+            parts = np.split(array, np.cumsum(self.sizes)[:-1], axis=-1)
+            indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
+            array = indices if self.shape else indices[..., 0]
+        if self.start is not None:
+            array = array + np.asarray(self.start)
+        return array.astype(self.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class Interface:
+    """All that a policy reads, in the order of its inputs, and its action."""
+
+    observations: tuple[Observation, ...]
+    action: Action
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def decode(cls, data: Mapping[str, Any]) -> Interface:
+        """Return what `encode` wrote."""
+        return cls(
+            tuple(_decode(Observation, part) for part in data["observations"]),
+            _decode(Action, data["action"]),
+        )
+
+    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], bool]:
+        """Return the policy's inputs, ``[batch, ...]`` each, and whether there was a batch.
+
+        Args:
+            observation: An array, or a dict of them, of one environment or a batch.
+            action_mask: Boolean ``[actions]`` or ``[batch, actions]``, for a policy that reads the
+                mask an environment gives beside its observation.
+
+        Raises:
+            ConfigError: If something that the policy reads is missing, or has another shape.
+        """
+        tensors, batched = [], set()
+        for part in self.observations:
+            tensor, is_batch = part.convert(_find(part, observation, action_mask))
+            tensors.append(tensor)
+            batched.add(is_batch)
+        if len({len(tensor) for tensor in tensors}) > 1 or len(batched) > 1:
+            shapes = {p.key: list(t.shape) for p, t in zip(self.observations, tensors, strict=True)}
+            raise ConfigError(f"the parts of the observation differ in their batch size: {shapes}.")
+        return tensors, batched == {True}
+
+
+def _find(part: Observation, observation: Any, action_mask: Any) -> Any:
+    if part.is_mask:
+        if action_mask is None:
+            raise ConfigError("this policy needs the keyword action_mask.")
+        return action_mask
+    value = observation
+    for key in part.path:
+        if not isinstance(value, Mapping) or key not in value:
+            raise ConfigError(
+                f"the observation lacks {'.'.join(part.path)!r}; the policy reads a dict with it."
+            )
+        value = value[key]
+    return value
+
+
+def _decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
+    values = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
+    tuples = {name for name in ("path", "shape", "sizes") if name in values}
+    return cls(**values | {name: tuple(_checked(values[name])) for name in tuples})
+
+
+def _checked(value: Any) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{value!r} is not a list")
+    return value

@@ -1,0 +1,178 @@
+"""A policy in training as a function of tensors: observations and hidden states to actions."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict.nn import InteractionType
+from tensordict.nn.probabilistic import set_interaction_type
+from torch import nn
+
+from ..errors import ConfigError
+from ..modules.inference import Inference
+from .interface import MASK
+
+IS_INIT = "is_init"
+
+
+class Deterministic(nn.Module):
+    """A policy as a function of tensors: what it reads in, its best action out.
+
+    Args:
+        policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
+            observations to actions.
+        keys: What it is passed, in this order.
+        hidden: The hidden states, behind that.
+    """
+
+    def __init__(
+        self, policy: nn.Module, keys: Sequence[NestedKey], hidden: Sequence[NestedKey] = ()
+    ) -> None:
+        super().__init__()
+        self.policy = policy
+        self.keys = list(keys)
+        self.hidden = list(hidden)
+        self._never: dict[int, torch.Tensor] = {}
+
+    def prepare(self, batch: int) -> None:
+        """Make what a batch of this size needs beside; to be called before recording begins."""
+        self._never[batch] = _never(batch)
+
+    def on(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """Call it, prepared."""
+        self.prepare(len(inputs[0]))
+        return self.forward(*inputs)
+
+    @torch.no_grad()
+    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """Return the action ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
+        with set_interaction_type(InteractionType.DETERMINISTIC):
+            if getattr(self.policy, "in_keys", None) is None:
+                out = self._call_on_observations(*inputs)
+            elif callable(act := getattr(self.policy, "act", None)):
+                out = act(*inputs)
+            else:
+                return self._call_on_tensordict(*inputs)
+        return (out["action"] if isinstance(out, Mapping) else out,)
+
+    def _call_on_observations(self, *inputs: torch.Tensor) -> Any:
+        """As `VectorCollector` calls a function: with a tensor or a dict of them, and the mask."""
+        call = getattr(self.policy, "act", self.policy)
+        given = dict(zip(self.keys, inputs, strict=True))
+        mask = {}
+        if len(given) > 1 and MASK in given and MASK in _parameters(call):
+            mask = {MASK: given.pop(MASK)}
+        if len(given) == 1:
+            return call(*given.values(), **mask)
+        tree: dict[str, Any] = {}
+        for key, value in given.items():
+            *parents, name = parts(key)
+            place = tree
+            for parent in parents:
+                place = place.setdefault(parent, {})
+            place[name] = value
+        return call(tree, **mask)
+
+    def _call_on_tensordict(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        batch = len(inputs[0])
+        data = TensorDict({}, batch_size=[batch])
+        for key, value in zip([*self.keys, *self.hidden], inputs, strict=True):
+            data.set(key, value)
+        if IS_INIT in list(getattr(self.policy, "in_keys", ())):
+            data.set(IS_INIT, self._never[batch])
+        data = self.policy(data)
+        following = [("next", *parts(key)) for key in self.hidden]
+        return tuple(data.get(key) for key in ["action", *following])
+
+
+def read_keys(
+    policy: nn.Module, observed: Sequence[NestedKey]
+) -> tuple[list[NestedKey], list[NestedKey]]:
+    """Which observations a policy reads, and its hidden states.
+
+    Raises:
+        ConfigError: If it reads what is neither.
+    """
+    in_keys = getattr(policy, "in_keys", None)
+    if in_keys is None:
+        return list(observed), []
+    writes = [unravel_key(key) for key in getattr(policy, "out_keys", ())]
+    keys = [unravel_key(key) for key in in_keys]
+    hidden = [key for key in keys if ("next", *parts(key)) in writes]
+    reads = [key for key in keys if key not in hidden and key != IS_INIT]
+    if missing := [key for key in reads if key not in observed]:
+        raise ConfigError(
+            f"the policy reads {missing}, and the environment gives {list(observed)}: the keys "
+            "must agree for the policy to be saved."
+        )
+    return reads, hidden
+
+
+def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, torch.Tensor]:
+    """The hidden states at the start of an episode, without a batch dimension.
+
+    Raises:
+        ConfigError: If their shape is unknown.
+    """
+    if not hidden:
+        return {}
+    from torchrl.modules.utils import get_primers_from_module
+
+    primer = get_primers_from_module(policy, warn=False)
+    first = TensorDict({}, batch_size=[])
+    first = first if primer is None else primer(first)
+    if missing := [key for key in hidden if first.get(key, None) is None]:
+        raise ConfigError(
+            f"the shape of the hidden state {missing} is unknown: the module that has it needs a "
+            "method make_tensordict_primer(), as torchrl.modules.LSTMModule and GRUModule have."
+        )
+    return {key: first.get(key).cpu() for key in hidden}
+
+
+def without_numpy(policy: nn.Module) -> None:
+    """Let a policy's networks be called as they are, so that torch sees what is done."""
+    for module in policy.modules():
+        for value in vars(module).values():
+            if isinstance(value, Inference):
+                value.use_torch()
+
+
+def parts(key: NestedKey) -> tuple[str, ...]:
+    """A key as a tuple."""
+    return (key,) if isinstance(key, str) else tuple(key)
+
+
+class _Never(torch.Tensor):
+    """False everywhere, and known to be: what tells a policy that an episode begins.
+
+    A module may branch on whether any of it is true, and choose by it between two values. Whoever
+    plays a saved policy sets the hidden states back instead.
+    """
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.Tensor.any, torch.any):
+            return False
+        if func in (torch.where, torch.Tensor.where) and isinstance(args[0], cls):
+            return args[2]
+        with torch._C.DisableTorchFunctionSubclass():
+            plain = [a.as_subclass(torch.Tensor) if isinstance(a, cls) else a for a in args]
+            out = func(*plain, **(kwargs or {}))
+            same = isinstance(out, torch.Tensor) and out.dtype is torch.bool
+            return out.as_subclass(cls) if same else out
+
+
+def _never(batch: int) -> torch.Tensor:
+    return torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Never)
+
+
+def _parameters(function: Any) -> Any:
+    target = function.forward if isinstance(function, nn.Module) else function
+    try:
+        return inspect.signature(target).parameters
+    except (TypeError, ValueError):
+        return ()

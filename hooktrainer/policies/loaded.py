@@ -1,0 +1,135 @@
+"""`load_policy`: a saved policy as a function from observations to actions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..errors import CheckpointError, DamagedCheckpointError
+from .evaluation import Evaluation
+from .files import read_content, read_facts
+from .interface import Array, Interface
+from .program import Program
+from .saved import SavedPolicy, find_policy
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+
+def load_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
+    """Load a saved policy. Needs none of the code that trained it.
+
+    Args:
+        path: The directory of a saved policy, such as ``<run>/policies/latest``, or anything else
+            that `find_policy` understands.
+
+    Raises:
+        CheckpointError: If there is none, or it holds more than plain data and tensors; nothing in
+            it is executed.
+        DamagedCheckpointError: If its files are not what was written.
+
+    Examples:
+        >>> policy = load_policy("runs/a/policies/latest")  # doctest: +SKIP
+        >>> policy(np.zeros(4, dtype="float32"))  # doctest: +SKIP
+        np.int64(1)
+    """
+    return LoadedPolicy(find_policy(path))
+
+
+class LoadedPolicy:
+    """A policy that takes observations as its environment gives them, and returns actions for it.
+
+    It always takes the best action: the mode of the distribution, the highest value.
+
+    Args:
+        saved: What to load.
+
+    Attributes:
+        saved: What is known of it: frames, seconds, environment, evaluation.
+        interface: What it reads, and what its actions look like.
+    """
+
+    def __init__(self, saved: SavedPolicy) -> None:
+        self.saved = saved
+        facts = read_facts(saved.path)
+        content = read_content(saved.path, facts)
+        try:
+            self.interface = Interface.decode(facts["interface"])
+            self._program = Program(json.loads(content["program"]), content["weights"])
+            self._first: dict[str, torch.Tensor] = dict(content["state"])
+        except CheckpointError as error:
+            raise type(error)(f"{saved.path}: {error}") from None
+        except (KeyError, TypeError, ValueError) as error:
+            raise DamagedCheckpointError(f"{saved.path} is damaged: {error!r}") from None
+        self._states: list[torch.Tensor] = []
+
+    @property
+    def frames(self) -> int:
+        """Environment frames it was trained for."""
+        return self.saved.frames
+
+    @property
+    def evaluation(self) -> Evaluation | None:
+        """The episodes it was played for."""
+        return self.saved.evaluation
+
+    @property
+    def recurrent(self) -> bool:
+        """Whether it remembers what it saw since `reset`."""
+        return bool(self._first)
+
+    def __call__(self, observation: Any, action_mask: Any = None) -> Array:
+        """Return the best action.
+
+        Args:
+            observation: An array as the environment gives it, ``[*shape]``, or a batch of them,
+                ``[batch, *shape]``; for a dict observation, a dict of such arrays.
+            action_mask: Boolean, ``[actions]`` or ``[batch, actions]``: which actions are allowed,
+                for an environment that gives it beside its observation.
+
+        Returns:
+            The action as the environment takes it, or ``[batch, ...]`` for a batch. A single
+            discrete action is a NumPy integer.
+
+        Raises:
+            ConfigError: If the observation is not what the policy reads.
+        """
+        inputs, batched = self.interface.read(observation, action_mask)
+        if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
+            self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
+        action, *self._states = self._program(*inputs, *self._states)
+        actions = self.interface.action.convert(action)
+        return actions if batched else actions[0]
+
+    def reset(self, rows: Sequence[int] | Array | None = None) -> None:
+        """Forget what was seen, as at the start of an episode; does nothing without memory.
+
+        Args:
+            rows: Which of a batch: indices, or booleans ``[batch]``; all by default.
+        """
+        if rows is None or not self._states:
+            self._states = []
+            return
+        index = torch.as_tensor(rows)
+        self._states = [state.clone() for state in self._states]
+        for state, first in zip(self._states, self._first.values(), strict=True):
+            state[index] = first
+
+    def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """Make the environment that it was trained in.
+
+        Args:
+            **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.
+
+        Raises:
+            ConfigError: If it cannot be made here; says why.
+        """
+        return self.saved.environment.make(**kwargs)
+
+    def __repr__(self) -> str:
+        path, name = str(self.saved.path), self.saved.environment.name
+        return f"LoadedPolicy({path!r}, {name}, {self.frames:,} frames)"

@@ -1,0 +1,188 @@
+"""Playing a saved policy: episodes that can be repeated exactly, and what it is worth."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..errors import CheckpointError
+from .evaluation import EPISODES, SEED, Evaluation
+from .interface import MASK
+from .loaded import LoadedPolicy
+from .saved import SavedPolicy, find_policy
+
+if TYPE_CHECKING:
+    import gymnasium as gym
+
+
+@dataclasses.dataclass(frozen=True)
+class Episode:
+    """One episode that was played.
+
+    Attributes:
+        return_: Sum of its rewards.
+        length: Number of its actions.
+    """
+
+    return_: float
+    length: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """A moment of an episode: what whoever looks on is shown.
+
+    There is one before every action, and one more at the end.
+
+    Attributes:
+        env: The environment as it is at this moment, to be rendered.
+        episode: Number of the episode, from 0.
+        index: How many actions were taken before in this episode.
+        observation: What the policy sees.
+        action: What it is about to do; ``None`` at the end.
+        return_: Sum of the rewards so far.
+    """
+
+    env: gym.Env[Any, Any]
+    episode: int
+    index: int
+    observation: Any
+    action: Any
+    return_: float
+
+
+class Plays(Protocol):
+    """What can be played: a `LoadedPolicy`, or anything like it."""
+
+    saved: SavedPolicy
+
+    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
+        """Return the action."""
+
+    def reset(self) -> None:
+        """Forget what was seen."""
+
+    def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
+        """Make an environment."""
+
+
+def episode_seed(seed: int, episode: int) -> int:
+    """The seed of an episode, which depends on these two numbers alone; below 2³¹.
+
+    Args:
+        seed: The seed of all episodes, not negative.
+        episode: Number of the episode, from 0.
+    """
+    words = np.random.SeedSequence([seed, episode]).generate_state(1, np.uint32)
+    return int(words[0] >> 1)
+
+
+def play_episodes(
+    policy: Plays,
+    seed: int = SEED,
+    episodes: int = EPISODES,
+    on_step: Callable[[Step], None] | None = None,
+    *,
+    env: gym.Env[Any, Any] | None = None,
+    **env_kwargs: Any,
+) -> list[Episode]:
+    """Play whole episodes, one after the other, in one environment.
+
+    The same policy, seed and number give the same episodes; fewer episodes are the first of these.
+
+    Args:
+        policy: A `LoadedPolicy`.
+        seed: The episodes are seeded from it; see `episode_seed`.
+        episodes: How many.
+        on_step: Is shown every moment; see `Step`.
+        env: The environment to play in, which stays open; by default one is made.
+        **env_kwargs: Keyword arguments for the environment that is made, such as
+            ``render_mode="rgb_array"``.
+
+    Raises:
+        ConfigError: If the environment cannot be made, or does not fit the policy.
+    """
+    made = policy.make_env(**env_kwargs) if env is None else env
+    try:
+        return [_play(policy, made, seed, episode, on_step) for episode in range(episodes)]
+    finally:
+        if env is None:
+            made.close()
+
+
+def _play(
+    policy: Plays,
+    env: gym.Env[Any, Any],
+    seed: int,
+    episode: int,
+    on_step: Callable[[Step], None] | None,
+) -> Episode:
+    policy.reset()
+    observation, info = env.reset(seed=episode_seed(seed, episode))
+    total, length, ended = 0.0, 0, False
+    while not ended:
+        action = policy(observation, info.get(MASK))
+        if on_step is not None:
+            on_step(Step(env, episode, length, observation, action, total))
+        for _ in range(policy.saved.frame_skip):
+            observation, reward, terminated, truncated, info = env.step(_own(action))
+            total += float(reward)
+            ended = bool(terminated or truncated)
+            if ended:
+                break
+        length += 1
+    if on_step is not None:
+        on_step(Step(env, episode, length, observation, None, total))
+    return Episode(total, length)
+
+
+def _own(action: Any) -> Any:
+    """An action that the environment may keep: a Python integer, or an array of its own."""
+    return action.item() if action.ndim == 0 else action.copy()
+
+
+def evaluate_policy(
+    saved: SavedPolicy | str | os.PathLike[str],
+    *,
+    seed: int = SEED,
+    episodes: int = EPISODES,
+    env: gym.Env[Any, Any] | None = None,
+) -> SavedPolicy:
+    """Play a saved policy, and record the result in its ``policy.json``.
+
+    Args:
+        saved: The policy, or what `find_policy` understands.
+        seed: See `play_episodes`.
+        episodes: Likewise.
+        env: Likewise.
+
+    Returns:
+        The policy with its evaluation.
+
+    Raises:
+        CheckpointError: If the policy cannot be loaded, or was deleted meanwhile.
+        ConfigError: If its environment cannot be made.
+    """
+    if not isinstance(saved, SavedPolicy):
+        saved = find_policy(saved)
+    policy = LoadedPolicy(saved)
+    started = time.perf_counter()
+    played = play_episodes(policy, seed, episodes, env=env)
+    evaluation = Evaluation(
+        seed,
+        tuple(episode.return_ for episode in played),
+        tuple(episode.length for episode in played),
+        round(time.perf_counter() - started, 3),
+    )
+    from .writing import change_facts
+
+    try:
+        change_facts(saved.path, evaluation=evaluation.encode())
+    except FileNotFoundError:
+        raise CheckpointError(f"{saved.path} was deleted while it was played.") from None
+    return dataclasses.replace(saved, evaluation=evaluation)

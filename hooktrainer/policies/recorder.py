@@ -1,0 +1,173 @@
+"""`PolicyRecorder`: saves a policy again and again as it changes, and thins out what it saved."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..checkpoint import Checkpoint, Manifest, Policy, fs
+from ..checkpoint.background import BackgroundJob
+from ..checkpoint.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
+from ..checkpoint.manifest import FileRecord
+from ..checkpoint.retention import best_of
+from ..collectors.make_group import Envs
+from ..progress import Progress
+from ..run_dir import git_state, library_versions
+from .describe import Described, describe_environment
+from .environment import Environment
+from .files import POLICY
+from .saved import SavedPolicy, scan_policies
+from .trace import Traced, current_weights, still_holds, trace
+from .writing import point_latest_at, write_policy
+
+_log = logging.getLogger(__name__)
+
+METRIC = "eval/return"
+"""The metric that the evaluation of a policy gives, for the retention policy `Best`."""
+
+
+class PolicyRecorder:
+    """Saves a policy as it is, in the background, under ``<directory>/step_<frames>/``.
+
+    Neither the policy nor any random number that training uses is changed.
+
+    Args:
+        directory: Where to save.
+        policy: The policy.
+        env: Its environment, as for `VectorCollector`.
+        env_kwargs: Keyword arguments of the environment, with an id.
+        frame_skip: How often each action is repeated.
+        categorical_actions: Whether the policy's discrete actions are indices.
+
+    Raises:
+        ConfigError: If the policy or the environment cannot be recorded; says why.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        policy: Any,
+        env: Envs,
+        env_kwargs: Mapping[str, Any] | None = None,
+        *,
+        frame_skip: int = 1,
+        categorical_actions: bool = True,
+    ) -> None:
+        self.directory = directory
+        self._policy = getattr(policy, "_orig_mod", policy)  # as it was before torch.compile
+        self._described: Described = describe_environment(
+            env, env_kwargs, categorical_actions=categorical_actions
+        )
+        self._frame_skip = frame_skip
+        self._provenance = {**git_state(), "versions": library_versions()}
+        self._traced: Traced | None = None
+        self._job = BackgroundJob("policy")
+        fs.make_directories(directory)
+        sweep(directory, UNFINISHED, TRASH)
+
+    @property
+    def environment(self) -> Environment:
+        """How the environment can be made again."""
+        return self._described.environment
+
+    def save(self, progress: Progress, keep: Policy | None = None) -> None:
+        """Save the policy as it is now; one of the same frames is replaced.
+
+        What fails on the disk is logged: training goes on without the policy.
+
+        Args:
+            progress: How far the run is.
+            keep: What to keep of those that are there then.
+
+        Raises:
+            ConfigError: If the policy cannot be saved.
+        """
+        self.wait()
+        traced = self._trace()
+        state = {name: value.clone() for name, value in traced.state.items()}
+        content = {
+            "program": json.dumps(traced.program, separators=(",", ":")),
+            "weights": current_weights(self._policy, traced),
+            "state": state,
+        }
+        facts = {
+            "frames": progress.frames,
+            "optim_steps": progress.optim_steps,
+            "seconds": round(progress.seconds, 3),
+            "time": time.time(),
+            "env": self._described.environment.encode(),
+            "frame_skip": self._frame_skip,
+            "recurrent": bool(state),
+            "interface": self._described.interface(traced.reads).encode(),
+            "evaluation": None,
+            **self._provenance,
+        }
+        path = self.directory / f"step_{progress.frames:012d}"
+
+        def commit() -> None:
+            write_policy(path, facts, content)
+            if keep is not None:
+                self.thin(keep)
+
+        self._job.start(commit)
+
+    def wait(self) -> None:
+        """Wait for what is being saved."""
+        if (error := self._job.wait()) is not None:
+            _log.warning("a policy could not be saved; training goes on: %s", error)
+
+    def thin(self, keep: Policy) -> None:
+        """Delete what a retention policy lets go of; the latest and the best stay.
+
+        Where the best ones are to be kept, so are those that were not evaluated yet.
+        """
+        checkpoints = as_checkpoints(scan_policies(self.directory)[0])
+        best = best_of(keep)
+        for checkpoint in surplus(checkpoints, keep, best):
+            if best is None or best.metric in checkpoint.manifest.metrics:
+                delete(checkpoint.path)
+
+    def take_up(self, frames: int) -> int:
+        """Go on in a run that has come to ``frames``, and return the frames of its newest policy.
+
+        Those of later frames are deleted: they are from a part of the run that is done again. If
+        there is none, the result is -1.
+        """
+        policies = scan_policies(self.directory)[0]
+        left = [saved for saved in policies if saved.frames <= frames]
+        if left:
+            point_latest_at(left[-1].path)
+        for saved in policies[len(left) :]:
+            delete(saved.path)
+        return left[-1].frames if left else -1
+
+    def _trace(self) -> Traced:
+        examples = (self._policy, self._described.keys, self._described.examples)
+        if self._traced is None or not still_holds(self._traced, *examples):
+            self._traced = trace(*examples)
+            action = self._traced.example
+            self._described.action_format.check(action.numpy(), len(action))
+        return self._traced
+
+
+def as_checkpoints(policies: Sequence[SavedPolicy]) -> list[Checkpoint]:
+    """Return policies, the earliest first, as the retention policies of checkpoints see them."""
+    return [
+        Checkpoint(
+            saved.path,
+            Manifest(
+                frames=saved.frames,
+                optim_steps=saved.optim_steps,
+                sequence=sequence,
+                time=saved.time,
+                backend="policy",
+                metrics={} if saved.evaluation is None else {METRIC: saved.mean},
+                files={POLICY: FileRecord(saved.nbytes, str(saved.path))},
+            ),
+        )
+        for sequence, saved in enumerate(policies)
+    ]

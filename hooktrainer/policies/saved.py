@@ -1,0 +1,196 @@
+"""`SavedPolicy`: what is known of a policy on disk, and finding the policies of a run."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import CheckpointError, DamagedCheckpointError
+from .environment import Environment
+from .evaluation import Evaluation
+from .files import DIRECTORY, FACTS, LATEST, read_facts
+
+if TYPE_CHECKING:
+    from .loaded import LoadedPolicy
+
+NAME = re.compile(r"step_(\d{12,})")
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedPolicy:
+    """A policy on disk: what its ``policy.json`` says.
+
+    Attributes:
+        path: Its directory.
+        frames: Environment frames of the run when it was saved.
+        optim_steps: Optimizer steps of the run so far.
+        seconds: Seconds of training so far.
+        time: When it was saved, in seconds since 1970.
+        environment: How to make its environment again.
+        frame_skip: How often each action is repeated.
+        recurrent: Whether it remembers what it saw before.
+        evaluation: The episodes it was played for; ``None`` if it was not yet.
+        nbytes: Size of its file, in bytes.
+        versions: Versions of Python and the libraries that saved it.
+        git_commit: Commit of the script's repository.
+    """
+
+    path: Path
+    frames: int
+    optim_steps: int
+    seconds: float
+    time: float
+    environment: Environment
+    frame_skip: int = 1
+    recurrent: bool = False
+    evaluation: Evaluation | None = None
+    nbytes: int = 0
+    versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    git_commit: str | None = None
+
+    @property
+    def env_id(self) -> str | None:
+        """Id of the environment; ``None`` if a function makes it."""
+        return self.environment.id
+
+    @property
+    def env_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the environment, with an id."""
+        return dict(self.environment.kwargs)
+
+    @property
+    def mean(self) -> float:
+        """Mean return of the evaluation; NaN if there is none."""
+        return math.nan if self.evaluation is None else self.evaluation.mean
+
+    def load(self) -> LoadedPolicy:
+        """Return the policy as a function; see `load_policy`."""
+        from .loaded import LoadedPolicy
+
+        return LoadedPolicy(self)
+
+    @classmethod
+    def open(cls, path: Path) -> SavedPolicy:
+        """Return the policy in a directory, after reading its ``policy.json`` only.
+
+        Raises:
+            DamagedCheckpointError: If that is missing or damaged.
+            CheckpointError: If its schema is not known.
+        """
+        facts = read_facts(path)
+        try:
+            evaluation = facts.get("evaluation")
+            return cls(
+                path=path,
+                frames=int(facts["frames"]),
+                optim_steps=int(facts["optim_steps"]),
+                seconds=float(facts["seconds"]),
+                time=float(facts["time"]),
+                environment=Environment.decode(facts["env"]),
+                frame_skip=int(facts["frame_skip"]),
+                recurrent=bool(facts["recurrent"]),
+                evaluation=None if evaluation is None else Evaluation.decode(evaluation),
+                nbytes=sum(int(record["size"]) for record in facts["files"].values()),
+                versions=dict(facts.get("versions") or {}),
+                git_commit=facts.get("git_commit"),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error!r}") from None
+
+
+def policy_directory(run: str | os.PathLike[str]) -> Path:
+    """Return where a run keeps its policies; ``run`` may be that directory already."""
+    path = Path(run)
+    return path if path.name == DIRECTORY and not (path / DIRECTORY).is_dir() else path / DIRECTORY
+
+
+def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
+    """Return the policies in a directory by frames, and what is wrong with those that are damaged.
+
+    One that is deleted meanwhile is left out.
+    """
+    found, damaged = [], {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+        if NAME.fullmatch(path.name):
+            try:
+                found.append(SavedPolicy.open(path))
+            except CheckpointError as error:
+                if path.is_dir():
+                    damaged[path] = str(error)
+    found.sort(key=lambda saved: saved.frames)
+    return found, damaged
+
+
+def list_policies(run: str | os.PathLike[str]) -> list[SavedPolicy]:
+    """List the saved policies of a run, the earliest first; damaged ones are left out.
+
+    Args:
+        run: The run's directory.
+    """
+    return scan_policies(policy_directory(run))[0]
+
+
+def best_policy(policies: list[SavedPolicy]) -> SavedPolicy | None:
+    """Return the one with the highest mean return; of equal ones the later, of none `None`."""
+    rated = [saved for saved in policies if not math.isnan(saved.mean)]
+    return max(rated, key=lambda saved: (saved.mean, saved.frames), default=None)
+
+
+def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
+    """Return the saved policy that a user's word means.
+
+    Args:
+        spec: The path of a policy or of a run (its latest), or ``RUN@latest``, ``RUN@best`` (the
+            highest mean return) or ``RUN@FRAMES``.
+
+    Raises:
+        CheckpointError: If there is none; lists what there is.
+    """
+    word, path = "latest", Path(spec)
+    if not path.exists():
+        run, at, last = os.fspath(spec).rpartition("@")
+        if at and (last in ("latest", "best") or last.isdecimal()):
+            word, path = last, Path(run)
+        elif path.name == LATEST:  # where the file system has no links
+            path = path.parent
+    if (path / FACTS).is_file() or NAME.fullmatch(path.resolve().name):
+        if not path.is_dir():
+            raise CheckpointError(f"there is no policy {path}. {_what_there_is(path.parent)}")
+        return SavedPolicy.open(path.resolve())
+    if not path.is_dir():
+        raise CheckpointError(f"there is no run {path}.")
+    return _find_in(policy_directory(path), word)
+
+
+def _find_in(directory: Path, word: str) -> SavedPolicy:
+    policies, damaged = scan_policies(directory)
+    if word == "best":
+        found = best_policy(policies)
+        if found is None and policies:
+            raise CheckpointError(
+                f"no policy in {directory} has been evaluated, so none is the best: run "
+                f"hooktrainer policies evaluate {directory.parent}."
+            )
+    elif word == "latest":
+        found = policies[-1] if policies else None
+    else:
+        found = next((saved for saved in policies if saved.frames == int(word)), None)
+    if found is None and damaged and (word == "latest" or word.isdecimal()):
+        for path, reason in damaged.items():
+            if word == "latest" or int(path.name.removeprefix("step_")) == int(word):
+                raise DamagedCheckpointError(reason)
+    if found is None:
+        raise CheckpointError(f"there is no policy {word!r}. {_what_there_is(directory)}")
+    return found
+
+
+def _what_there_is(directory: Path) -> str:
+    frames = [str(saved.frames) for saved in scan_policies(directory)[0]]
+    if frames:
+        return f"{directory} has those at frames {', '.join(frames)}."
+    return f"{directory} has none: train with --snapshots N, or with the hook PolicySnapshot."

@@ -1,0 +1,218 @@
+"""Turns a policy into a `Program`: records it in two batch sizes, and compares the two."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from tensordict import NestedKey, unravel_key
+from torch import nn
+
+from ..errors import ConfigError
+from .live import Deterministic, first_states, parts, read_keys, without_numpy
+from .program import Program
+from .record import record, tensors_of
+
+_SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place stand for the batch
+
+
+@dataclass(frozen=True)
+class Traced:
+    """A policy as plain data, without its weights.
+
+    Attributes:
+        reads: The observations it reads.
+        program: The description of a `Program`: from these and the hidden states to the action and
+            the next hidden states.
+        weights: Names of the policy's parameters and buffers that it uses.
+        constants: Other tensors that it uses.
+        state: The first hidden states of an episode by name, without a batch dimension.
+        example: The actions for the examples, ``[examples, ...]``.
+    """
+
+    reads: tuple[NestedKey, ...]
+    program: dict[str, Any]
+    weights: tuple[str, ...]
+    constants: Mapping[str, torch.Tensor]
+    state: Mapping[str, torch.Tensor]
+    example: torch.Tensor
+
+
+def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tensor]) -> Traced:
+    """Write down how a policy comes to its deterministic action.
+
+    A copy of it is run, on the CPU; the policy itself and the random generators stay as they are.
+
+    Args:
+        policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
+            observations to actions.
+        keys: The observations there are.
+        examples: One tensor ``[at least 12, ...]`` for each.
+
+    Raises:
+        ConfigError: If the policy cannot be written down; says why.
+    """
+    check_saveable(policy)
+    by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
+    reads, hidden = read_keys(policy, list(by_key))
+    with torch.random.fork_rng(devices=[]):
+        plain = copy.deepcopy(policy).cpu().eval()
+        without_numpy(plain)
+        state = first_states(plain, hidden)
+        module = Deterministic(plain, reads, hidden)
+        given = [by_key[key] for key in reads]
+        given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
+        recorded = [record(module, [value[:size] for value in given]) for size in _SIZES]
+        program = _merge(recorded[0].description, recorded[1].description)
+        names = [_name(key) for key in (*reads, *hidden)]
+        _rename_inputs(program, recorded[0].inputs, names)
+        used = _used(program)
+        traced = Traced(
+            tuple(reads),
+            program,
+            tuple(name for name in recorded[0].weights if name in used),
+            {name: t for name, t in recorded[0].constants.items() if name in used},
+            {_name(key): value for key, value in state.items()},
+            module.on(given)[0],
+        )
+        if (differing := _difference(traced, module, given)) is not None:
+            raise ConfigError(
+                f"{type(policy).__name__} acts differently when it is saved ({differing}): does it "
+                "choose by Python conditions on the values of tensors?"
+            )
+    return traced
+
+
+def check_saveable(policy: Any) -> None:
+    """Refuse what is not a module, and parameters that are shared out among processes.
+
+    Raises:
+        ConfigError: With the reason.
+    """
+    if not isinstance(policy, nn.Module):
+        raise ConfigError(
+            f"the policy is a {type(policy).__name__}, and only a torch.nn.Module can be saved "
+            "with its weights: make it one."
+        )
+    if any(hasattr(parameter, "full_tensor") for parameter in policy.parameters()):
+        raise ConfigError(
+            "the policy's parameters are shared out among processes (FSDP); it cannot be saved."
+        )
+
+
+def current_weights(policy: nn.Module, traced: Traced) -> dict[str, torch.Tensor]:
+    """Copies of the tensors that a traced policy uses, as they are now, on the CPU.
+
+    Raises:
+        KeyError: If the policy is no longer built as it was when it was traced.
+    """
+    live = tensors_of(Deterministic(policy, ()))
+    weights = {
+        name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
+        for name in traced.weights
+    }
+    return {**weights, **traced.constants}
+
+
+def still_holds(
+    traced: Traced, policy: nn.Module, keys: Sequence[NestedKey], examples: Sequence[torch.Tensor]
+) -> bool:
+    """Whether a traced policy, with its weights of now, does what the policy does.
+
+    It does not if something changed that is not a tensor, such as a Python number in it.
+
+    Args:
+        traced: What `trace` returned for it.
+        policy: The policy; a copy of it is run.
+        keys: As for `trace`.
+        examples: As for `trace`.
+    """
+    by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
+    _, hidden = read_keys(policy, list(by_key))
+    given = [by_key[key] for key in traced.reads]
+    given += [value.expand(len(given[0]), *value.shape) for value in traced.state.values()]
+    with torch.random.fork_rng(devices=[]):
+        module = Deterministic(copy.deepcopy(policy).cpu().eval(), traced.reads, hidden)
+        return _difference(traced, module, given) is None
+
+
+def _merge(left: Any, right: Any) -> Any:
+    """What both recordings say, with the batch size for numbers that follow it.
+
+    Raises:
+        ConfigError: If they differ otherwise.
+    """
+    if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
+        return {key: _merge(left[key], right[key]) for key in left}
+    if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
+        return [_merge(a, b) for a, b in zip(left, right, strict=True)]
+    if left == right and type(left) is type(right):
+        return left
+    if type(left) is type(right) is int and left * _SIZES[1] == right * _SIZES[0]:
+        return {"batch": left // _SIZES[0]}
+    raise ConfigError(
+        "the policy does different things for different observations or numbers of them, which "
+        "cannot be saved: avoid Python conditions on the values of tensors."
+    )
+
+
+def _rename_inputs(program: dict[str, Any], placeholders: list[str], names: list[str]) -> None:
+    renamed = {f"%{old}": f"%{new}" for old, new in zip(placeholders, names, strict=True)}
+
+    def rename(value: Any) -> Any:
+        if isinstance(value, list):
+            return [rename(item) for item in value]
+        return renamed.get(value, value) if isinstance(value, str) else value
+
+    program["inputs"] = names
+    program["outputs"] = rename(program["outputs"])
+    for step in program["steps"]:
+        step[2] = rename(step[2])
+        step[3] = {name: rename(value) for name, value in step[3].items()}
+
+
+def _used(program: Mapping[str, Any]) -> set[str]:
+    found: set[str] = set()
+
+    def look(value: Any) -> None:
+        if isinstance(value, str):
+            found.add(value.removeprefix("%"))
+        elif isinstance(value, (list, tuple)):
+            for item in value:
+                look(item)
+        elif isinstance(value, dict):
+            look(list(value.values()))
+
+    for _, _, args, kwargs in program["steps"]:
+        look(args)
+        look(kwargs)
+    look(program["outputs"])
+    return found
+
+
+def _difference(
+    traced: Traced, module: Deterministic, inputs: Sequence[torch.Tensor]
+) -> str | None:
+    """What a program does other than the policy on inputs it was not made from; None if nothing."""
+    own = tensors_of(module)
+    if missing := [name for name in traced.weights if name not in own]:
+        return f"it has no {missing[0]}"
+    weights = {**{name: own[name].detach() for name in traced.weights}, **traced.constants}
+    program = Program(traced.program, weights)
+    for batch in (inputs, [value[:1] for value in inputs]):
+        for ours, theirs in zip(program(*batch), module.on(batch), strict=True):
+            if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
+                return f"{ours.dtype}{list(ours.shape)} and {theirs.dtype}{list(theirs.shape)}"
+            close = torch.isclose(
+                ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True
+            )
+            if not close.all():
+                return f"{int((~close).sum())} of {close.numel()} numbers"
+    return None
+
+
+def _name(key: NestedKey) -> str:
+    return ".".join(parts(key))

@@ -1,0 +1,120 @@
+"""The time of a run as a table: serial phases, what each is made of, and what ran beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from rich import box
+from rich.markup import escape
+from rich.table import Table
+
+BESIDE: Final = {
+    "worker": "beside the loop",
+    "device": "on the accelerator",
+}
+"""Groups of names that are no part of the loop's own time, and what they are called."""
+
+_LEAST = 0.001  # share of all of it below which a hook is left out
+
+
+class TimeRow(NamedTuple):
+    """One line of the table.
+
+    Attributes:
+        label: What it shows.
+        seconds: The time.
+        depth: 0 for a serial phase, 1 for a part of it, 2 for a part of that.
+    """
+
+    label: str
+    seconds: float
+    depth: int
+
+
+def serial_rows(
+    times: Mapping[str, float], hooks: Mapping[str, str] | None = None
+) -> list[TimeRow]:
+    """The serial phases, longest first, each followed by its parts.
+
+    Args:
+        times: Seconds by name, as `Timing.totals`.
+        hooks: Phase that each ``hook/<name>`` is a part of, as far as they are to be shown.
+    """
+    phases = [name for name in times if "/" not in name and name not in ("step", "fps")]
+    rows: list[TimeRow] = []
+    for phase in sorted(phases, key=lambda name: -times[name]):
+        rows.append(TimeRow(phase, times[phase], 0))
+        rows += _parts(phase, times, hooks or {})
+    return rows
+
+
+def _parts(phase: str, times: Mapping[str, float], hooks: Mapping[str, str]) -> list[TimeRow]:
+    parts = {n.removeprefix(f"{phase}/"): t for n, t in times.items() if n.startswith(f"{phase}/")}
+    inside = [name for name, where in hooks.items() if where == phase and name in times]
+    if len(inside) > 1 or phase in ("hooks", "optimize"):  # a single one is the phase itself
+        least = _LEAST * times.get("step", 0.0)
+        # The time of a hook in the inner loop is an estimate; it cannot be more than all of it.
+        known = {name: min(times[name], times[phase]) for name in inside}
+        parts |= {n.partition("/")[2]: time for n, time in known.items() if time > least}
+    return [TimeRow(name, parts[name], 1) for name in sorted(parts, key=lambda n: -parts[n])]
+
+
+def beside_rows(times: Mapping[str, float], group: str) -> list[TimeRow]:
+    """What ``group``, such as ``"worker"``, did while the loop went on, longest first.
+
+    Names are those behind ``<group>/``. What is a part of another of them follows that one.
+    """
+    inside = {n.partition("/")[2]: t for n, t in times.items() if n.startswith(f"{group}/") and t}
+    rows: list[TimeRow] = []
+    for name in sorted(inside, key=lambda name: -inside[name]):
+        if name.rpartition("/")[0] not in inside:
+            rows.append(TimeRow(name, inside[name], 1))
+            rows += [TimeRow(*row[:2], depth=2) for row in _parts(name, inside, {})]
+    return rows
+
+
+def time_table(totals: Mapping[str, float], hooks: Mapping[str, str]) -> Table:
+    """Draw the time of a run: seconds, and the share of all of it.
+
+    Args:
+        totals: As `Timing.totals`.
+        hooks: As `Timing.hooks`.
+    """
+    table = Table(
+        title="Where the time went", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
+    )
+    table.add_column("phase")
+    table.add_column("seconds", justify="right")
+    table.add_column("share", justify="right")
+    table.add_column("")
+    whole = totals.get("step", 0.0)
+
+    def add(row: TimeRow, style: str | None = None, has_bar: bool = True) -> None:
+        part = row.seconds / whole if whole else 0.0
+        share = f"{part:.1%}" if whole else ""
+        bar = "" if row.depth or not has_bar else f"[cyan]{bar_of(part)}[/cyan]"
+        table.add_row(
+            "  " * row.depth + escape(row.label), f"{row.seconds:.2f}", share, bar, style=style
+        )
+
+    rows = serial_rows(totals, hooks)
+    for row in rows:
+        add(row, "dim" if row.depth else None)
+    rest = whole - sum(row.seconds for row in rows if not row.depth)
+    if rest > 0.001 * whole:
+        add(TimeRow("in between", rest, 0))
+    table.add_section()
+    add(TimeRow("all of it", whole, 0), "bold", has_bar=False)
+    for group, title in BESIDE.items():
+        if beside := beside_rows(totals, group):
+            table.add_section()
+            table.add_row(title)
+            for row in beside:
+                add(row, "dim")
+    return table
+
+
+def bar_of(part: float, width: int = 24) -> str:
+    """A bar as long as ``part`` of the width; a part beyond 1 fills it."""
+    return "█" * round(min(part, 1.0) * width)

@@ -1,0 +1,185 @@
+"""The saved policies of a run: listed, shown, evaluated, thinned out, played."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+
+from hooktrainer import list_policies
+from hooktrainer.cli.main import main
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies.evaluate import evaluate_run
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.policies.writing import change_facts
+from hooktrainer.progress import Progress
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run with policies at 0, 100 and 1000 frames, the first two played."""
+    path = tmp_path / "run"
+    recorder = PolicyRecorder(path / "policies", CategoricalPolicy(mlp(4, 2, (8,))), "CartPole-v1")
+    for frames in (0, 100, 1000):
+        if frames == 1000:
+            assert len(list(evaluate_run(path, seed=3, episodes=4))) == 2
+        recorder.save(Progress(frames=frames, seconds=frames / 10))
+        recorder.wait()
+    return path
+
+
+def rows(out: str) -> list[list[str]]:
+    return [
+        [cell.strip() for cell in line.split("│")[1:-1]] for line in out.splitlines() if "│" in line
+    ]
+
+
+def test_list_shows_what_each_was_worth(call, run):
+    done = call("policies", "list", run)
+    assert done.code == 0
+    table = rows(done.out)
+    assert [(row[0], row[1]) for row in table] == [
+        ("0", "0.0 s"),
+        ("100", "10 s"),
+        ("1,000", "1 min 40 s"),
+    ]
+    first = list_policies(run)[0].evaluation
+    assert table[0][2] == f"{first.mean:.1f} ± {first.std:.1f}"
+    assert [row[2] == "not played" for row in table] == [False, False, True]
+    assert [row[-1] for row in table] == ["", "best", "latest"]
+    assert f"3 policies of CartPole-v1 in {run}" in done.out
+
+
+def test_list_as_json(call, run):
+    entries = json.loads(call("policies", "list", run, "--json").out)
+    assert [entry["frames"] for entry in entries] == [0, 100, 1000]
+    assert entries[0]["evaluation"]["returns"] == list(list_policies(run)[0].evaluation.returns)
+    assert entries[2]["evaluation"] is None
+    assert [entry["best"] for entry in entries] == [False, True, False]
+
+
+def test_list_of_a_run_without_any(call, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = call("policies", "list", tmp_path)
+    assert (done.code, done.out) == (
+        0,
+        f"{tmp_path} has no saved policy: train with --snapshots N.\n",
+    )
+    assert call("policies", "list", tmp_path, "--json").out == "[]\n"
+
+
+def test_list_shows_what_is_damaged(call, run):
+    (run / "policies/step_000000000100/policy.json").write_text("{")
+    done = call("policies", "list", run)
+    assert "policy.json" in rows(done.out)[-1][-1]
+    assert json.loads(call("policies", "list", run, "--json").out)[-1]["state"] == "damaged"
+
+
+@pytest.mark.parametrize("command", [("policies", "list"), ("policies", "evaluate"), ("play",)])
+def test_no_run_is_said_in_one_line(call, tmp_path, command):
+    done = call(*command, tmp_path / "nope")
+    assert done.code == 2
+    assert done.err.startswith("error: ")
+    assert done.err.count("\n") == 1
+
+
+def test_show_says_what_is_known(call, run):
+    done = call("policies", "show", f"{run}@100")
+    shown = dict(row for row in rows(done.out) if len(row) == 2)
+    assert shown["reads"] == "observation: float32[4]"
+    assert shown["environment"] == "CartPole-v1"
+    assert "seed 3" in done.out
+    facts = json.loads(call("policies", "show", f"{run}@100", "--json").out)
+    assert facts["frames"] == 100
+    assert "not played yet" in call("policies", "show", run).out
+
+
+def test_evaluate_plays_what_was_not_played(call, run):
+    done = call("policies", "evaluate", run, "--episodes", 2, "--json")
+    assert done.code == 0
+    (entry,) = json.loads(done.out)
+    assert (entry["frames"], entry["evaluation"]["episodes"]) == (1000, 2)
+    assert json.loads(call("policies", "evaluate", run, "--json").out) == []
+    again = call("policies", "evaluate", run, "--again", "--seed", 9, "--episodes", 1, "--json")
+    assert [entry["evaluation"]["seed"] for entry in json.loads(again.out)] == [9, 9, 9]
+
+
+def test_prune_keeps_what_a_rule_keeps(call, run):
+    assert call("policies", "prune", run).code == 2
+    assert call("policies", "prune", run, "--spread", 2).err.startswith(
+        "error: nobody can be asked"
+    )
+    looked = call("policies", "prune", run, "--spread", 2, "--dry-run")
+    assert [row[-1] for row in rows(looked.out)] == ["kept", "deleted", "kept"]
+    assert len(list_policies(run)) == 3
+    done = call("policies", "prune", run, "--keep-best", 1, "--yes")
+    assert (done.code, [saved.frames for saved in list_policies(run)]) == (0, [100, 1000])
+    assert "nothing to delete" in call("policies", "prune", run, "--every-frames", 50).out
+
+
+def test_play_repeats_what_was_recorded(call, run):
+    done = call("play", f"{run}@100")
+    assert done.code == 0
+    evaluation = list_policies(run)[1].evaluation
+    assert [float(row[1]) for row in rows(done.out)] == list(evaluation.returns)
+    assert [int(row[2]) for row in rows(done.out)] == list(evaluation.lengths)
+    assert "seed 3" in done.out
+    assert "the same as recorded" in done.out
+    assert call("play", f"{run}@best").out == done.out
+
+
+def test_play_twice_gives_the_same(call, run):
+    command = ("play", run, "--seed", 7, "--episodes", 5, "--json")
+    first = call(*command)
+    assert first.out == call(*command).out
+    played = json.loads(first.out)
+    assert (played["seed"], played["episodes"], played["equals_recorded"]) == (7, 5, None)
+    assert played["mean"] == pytest.approx(np.mean(played["returns"]))
+
+
+def test_play_says_if_it_is_not_what_was_recorded(call, run):
+    path = run / "policies/step_000000000100"
+    facts = json.loads((path / "policy.json").read_text())["evaluation"]
+    change_facts(path, evaluation=facts | {"returns": [1.0, *facts["returns"][1:]]})
+    done = call("play", path)
+    assert done.code == 1
+    assert "NOT the same as recorded" in done.out
+
+
+def test_mistakes_are_said_in_one_line(call, run, monkeypatch):
+    for name in ("DISPLAY", "WAYLAND_DISPLAY"):
+        monkeypatch.delenv(name, raising=False)
+    for words, message in (
+        ((f"{run}@7",), "there is no policy '7'"),
+        ((run, "--episodes", 0), "--episodes"),
+        ((run, "--seed", -1), "--seed -1: give 0 or more"),
+        ((run, "--render", "human"), "needs a screen"),
+    ):
+        done = call("play", *words)
+        assert (done.code, done.err.count("\n")) == (2, 1), done.err
+        assert message in done.err
+
+
+def test_a_missing_package_is_said_in_one_line(call, run, monkeypatch):
+    def make(*_: object, **__: object) -> None:
+        raise gym.error.DependencyNotInstalled("run `pip install gymnasium[box2d]`")
+
+    monkeypatch.setattr(gym, "make", make)
+    done = call("play", run)
+    assert done.code == 2
+    assert "pip install 'hooktrainer[box2d]'" in done.err
+
+
+def test_help_teaches(capsys):
+    commands: list[tuple[str, Callable[[str], bool]]] = [
+        ("play", lambda text: "--seed" in text and "recorded" in text),
+        ("policies", lambda text: all(word in text for word in ("list", "evaluate", "prune"))),
+    ]
+    for name, teaches in commands:
+        with pytest.raises(SystemExit):
+            main([name, "--help"])
+        assert teaches(capsys.readouterr().out)

@@ -1,0 +1,318 @@
+"""Environments in worker processes: the same data, errors that reach the caller, nothing left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+from torchrl.data import Bounded, Categorical
+from torchrl.modules import (
+    EGreedyModule,
+    GRUModule,
+    MaskedCategorical,
+    OrnsteinUhlenbeckProcessModule,
+    ProbabilisticActor,
+)
+from toy_envs import Counter, Masked, Nested, Opaque
+
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.child import ChildError
+from hooktrainer.modules import CategoricalPolicy, TanhGaussianPolicy, mlp
+
+Arguments = dict[str, Any]
+
+
+@contextmanager
+def collector(**arguments: Any) -> Iterator[VectorCollector]:
+    built = VectorCollector(**arguments)
+    try:
+        yield built
+    finally:
+        built.shutdown()
+
+
+def batches(number: int, policy: Callable[[], Any], **arguments: Any) -> list[TensorDict]:
+    torch.manual_seed(7)
+    with collector(policy=policy(), seed=3, traj_ids=True, **arguments) as built:
+        return [built.collect() for _ in range(number)]
+
+
+def same(left: list[TensorDict], right: list[TensorDict]) -> bool:
+    return all(
+        set(a.keys(True, True)) == set(b.keys(True, True)) and bool((a == b).all())
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def masked() -> ProbabilisticActor:
+    return ProbabilisticActor(
+        TensorDictModule(nn.Linear(2, 3), ["observation"], ["logits"]),
+        in_keys={"logits": "logits", "mask": "action_mask"},
+        distribution_class=MaskedCategorical,
+    )
+
+
+def noisy() -> TensorDictSequential:
+    noise = OrnsteinUhlenbeckProcessModule(spec=Bounded(-2, 2, (1,)), eps_end=1.0)
+    return TensorDictSequential(
+        TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"]), noise
+    )
+
+
+def recurrent() -> TensorDictSequential:
+    return TensorDictSequential(
+        GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding"),
+        TensorDictModule(nn.Linear(3, 2), ["embedding"], ["action_value"]),
+        TensorDictModule(lambda q: q.argmax(-1), ["action_value"], ["action"]),
+        EGreedyModule(spec=Categorical(2), eps_init=0.5, eps_end=0.5),
+    )
+
+
+def by_mask(observation: torch.Tensor, action_mask: torch.Tensor) -> torch.Tensor:
+    assert action_mask.any(-1).all(), "rows that have not landed hold no valid mask"
+    return action_mask.int().argmax(-1)
+
+
+CASES: dict[str, tuple[Callable[[], Any], Arguments]] = {
+    "slots, small network": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 16},
+    ),
+    "slots, rows enough for equal rounding": (
+        lambda: CategoricalPolicy(nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 2))),
+        {"env": "CartPole-v1", "num_envs": 32},
+    ),
+    "continuous": (
+        lambda: TanhGaussianPolicy(mlp(3, 2), 1, -2.0, 2.0),
+        {"env": "Pendulum-v1", "num_envs": 6},
+    ),
+    "function with random numbers": (
+        lambda: lambda observation: torch.randint(2, (len(observation),)),
+        {"env": [lambda: Counter(length=3)] * 5},
+    ),
+    "masked function": (lambda: by_mask, {"env": [Masked] * 5}),
+    "masked module": (masked, {"env": [Masked] * 4}),
+    "own noise": (noisy, {"env": "Pendulum-v1", "num_envs": 4}),
+    "recurrent": (recurrent, {"env": [lambda: Counter(length=4)] * 4}),
+    "nested, random": (lambda: None, {"env": [Nested] * 4}),
+    "warm-up": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 4, "init_random_frames": 50},
+    ),
+    "frame skip": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 4, "frame_skip": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_and_workers_do_not_change_the_data(name: str) -> None:
+    policy, arguments = CASES[name]
+    num_envs = arguments.get("num_envs") or len(arguments["env"])
+    arguments = {**arguments, "frames_per_batch": num_envs * 11}
+    alone = batches(4, policy, **arguments)
+    assert same(alone, batches(4, policy, workers=2, stages=2, **arguments))
+
+
+def test_one_stage_of_three_workers_and_uneven_shares() -> None:
+    arguments: Arguments = {"env": "CartPole-v1", "num_envs": 7, "frames_per_batch": 70}
+
+    def policy() -> CategoricalPolicy:
+        return CategoricalPolicy(mlp(4, 2))
+
+    alone = batches(3, policy, **arguments)
+    assert same(alone, batches(3, policy, workers=3, **arguments))
+    assert same(alone, batches(3, policy, workers=1, stages=3, **arguments))
+
+
+def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_part() -> None:
+    sizes = []
+
+    class Policy(nn.Module):
+        def forward(self, observation: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(observation))
+            return (observation[:, 1] > 0).long()
+
+    with collector(
+        env="CartPole-v1", policy=Policy(), num_envs=4, frames_per_batch=40, workers=1, stages=2
+    ) as built:
+        built.collect()
+    # Three steps both ways, then each part alone.
+    assert sizes == [4, 2] * 6 + [2] * 14
+
+
+@pytest.mark.parametrize("source", [Counter, Opaque], ids=["state", "replay"])
+def test_a_state_goes_on_with_any_number_of_workers_and_stages(source: Any) -> None:
+    layouts: list[Arguments] = [{}, {"workers": 2, "stages": 2}, {"workers": 1}]
+
+    def build(layout: Arguments, seed: int = 0) -> VectorCollector:
+        return VectorCollector(
+            [source] * 4, lambda x: (x[:, 1] % 2).long(), frames_per_batch=28, seed=seed, **layout
+        )
+
+    reference = build({}, seed=5)
+    reference.collect()
+    state = reference.state_dict()
+    expected = [reference.collect() for _ in range(3)]
+    for layout in layouts:
+        resumed = build(layout)
+        resumed.load_state_dict(state)
+        assert (resumed.collect() == expected[0]).all()
+        state_there = resumed.state_dict()
+        assert (resumed.collect() == expected[1]).all()
+        resumed.shutdown()
+        back = build({})
+        back.load_state_dict(state_there)
+        assert (back.collect() == expected[1]).all()
+
+
+class Fragile(Counter):
+    """Fails in its third step if it is told to."""
+
+    breaks = True
+
+    def step(self, action: Any) -> Any:
+        if self.breaks and self.count == 2:
+            self.breaks = False
+            raise ZeroDivisionError("the simulator divided by zero")
+        return super().step(action)
+
+
+def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_next_batch_begins_anew() -> None:
+    envs = [Counter, Counter, Counter, Fragile]
+    with collector(env=envs, frames_per_batch=40, workers=2, stages=2) as built:
+        with pytest.raises(ZeroDivisionError, match="divided by zero") as caught:
+            built.collect()
+        assert "Fragile" in str(caught.value.__cause__)
+        assert "in step" in str(caught.value.__cause__)
+        notes = "\n".join(caught.value.__notes__)
+        assert "environment 3" in notes
+        assert "worker 1" in notes
+        batch = built.collect()
+        assert batch["next", "step_count"][:, 0].flatten().tolist() == [1, 1, 1, 1]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def pids(built: VectorCollector) -> list[int]:
+    return [child.pid for child in built._group._children]  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
+    with collector(env=[Counter] * 4, frames_per_batch=40, workers=2) as built:
+        built.collect()
+        os.kill(pids(built)[1], signal.SIGKILL)
+        with pytest.raises(ChildError, match=r"worker 1 \(environments 2-3\).*killed by SIGKILL"):
+            built.collect()
+
+
+def test_workers_end_with_the_collector() -> None:
+    with collector(env=[Counter] * 2, frames_per_batch=4, workers=2) as built:
+        shut_down = pids(built)
+    assert not any(map(alive, shut_down))
+    built.shutdown()  # again
+    forgotten = VectorCollector([Counter] * 2, frames_per_batch=4, workers=2)
+    left = pids(forgotten)
+    del forgotten
+    gc.collect()
+    assert until(lambda: not any(map(alive, left)))
+
+
+def test_signals_for_the_whole_group_leave_the_workers_alone() -> None:
+    with collector(env=[Counter] * 2, frames_per_batch=4, workers=1) as built:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pids(built)[0], number)
+        assert built.collect().numel() == 4
+
+
+SCRIPT = """
+import os, sys, time
+from hooktrainer import VectorCollector
+if __name__ == "__main__":
+    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
+    collector.collect()
+    print(*[child.pid for child in collector._group._children], flush=True)
+    if sys.argv[1] == "return":
+        sys.exit()
+    if sys.argv[1] == "raise":
+        raise RuntimeError("the end")
+    time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])
+def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, str(script), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        left = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(left) == 2
+        if how == "SIGKILL":
+            process.kill()
+        assert until(lambda: not any(map(alive, left)))
+        assert process.wait(10) == {"return": 0, "raise": 1, "SIGKILL": -9}[how]
+
+
+def test_a_learner_with_several_collectors_can_shard_them() -> None:
+    with collector(env="CartPole-v1", num_envs=4, frames_per_batch=40, workers=1) as built:
+        first = pids(built)
+        built.shard(1, 2)
+        assert built.num_envs == 2
+        assert not any(map(alive, first))
+        assert built.collect().shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": -1}, "workers=-1"),
+        ({"stages": 0}, "stages=0"),
+        ({"workers": 2, "stages": 3}, "num_envs=4.*at least 6"),
+        ({"workers": 2, "env": "CartPol-v1"}, "no environment 'CartPol-v1'"),
+        ({"workers": 1, "num_envs": None}, "num_envs=None"),
+        (
+            {"workers": 1, "env": gym.make_vec("CartPole-v1", 4)},
+            "made already.*leave out workers",
+        ),
+        ({"workers": 2, "env": [Counter, Counter, Nested, Nested]}, "All have to be the same"),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments: Arguments, message: str) -> None:
+    options: Arguments = {"env": "CartPole-v1", "num_envs": 4, "frames_per_batch": 40, **arguments}
+    if isinstance(options["env"], list):
+        del options["num_envs"]
+    with pytest.raises(ConfigError, match=message):
+        VectorCollector(**options)

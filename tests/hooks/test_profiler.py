@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hooktrainer import ConfigError, Every, Profiler
+from hooktrainer.testing import check_hook, make_trainer
+
+
+def windows(place):
+    return sorted(path.name for path in place.glob("*.json")) if place.exists() else []
+
+
+def trained(place, frames=100, **options):
+    trainer = make_trainer(total_frames=frames)  # batches of 10 frames
+    Profiler(place, **options).register(trainer)
+    trainer.train()
+    assert trainer.timing.listeners == ()
+    return windows(place)
+
+
+def test_a_window_holds_the_operators_by_phase(tmp_path):
+    assert trained(tmp_path, wait=1, warmup=1, active=2) == ["batches_3-4.pt.trace.json"]
+    events = json.loads((tmp_path / "batches_3-4.pt.trace.json").read_text())["traceEvents"]
+    names = [event["name"] for event in events if event.get("cat") in ("cpu_op", "user_annotation")]
+    assert any(name.startswith("aten::") for name in names)
+    for phase in ("collect", "optimize"):
+        assert names.count(phase) == 2
+    table = (tmp_path / "batches_3-4.txt").read_text()
+    assert "aten::" in table
+    assert "optimize" in table
+
+
+def test_windows_follow_each_other_until_they_are_enough(tmp_path):
+    found = trained(tmp_path, wait=0, warmup=1, active=2, repeat=2)
+    assert found == ["batches_2-3.pt.trace.json", "batches_5-6.pt.trace.json"]
+
+
+def test_windows_begin_when_they_are_due(tmp_path):
+    found = trained(tmp_path, every=Every(frames=40), wait=0, warmup=1, active=1, repeat=0)
+    assert found == ["batches_10-10.pt.trace.json", "batches_6-6.pt.trace.json"]
+
+
+def test_what_was_recorded_is_written_if_the_run_ends_first(tmp_path):
+    found = trained(tmp_path, frames=30, wait=0, warmup=1, active=10)
+    assert found == ["batches_2-3.pt.trace.json"]
+
+
+def test_a_run_that_ends_before_anything_was_recorded_writes_nothing(tmp_path):
+    assert trained(tmp_path / "profile", frames=20, wait=5) == []
+
+
+def test_a_run_that_fails_leaves_what_was_recorded(tmp_path):
+    trainer = make_trainer()
+
+    def fails():
+        if trainer.progress.batches == 3:
+            raise RuntimeError("no")
+
+    trainer.register_op("post_steps", fails)
+    Profiler(tmp_path, wait=0, active=10).register(trainer)
+    with pytest.raises(RuntimeError, match="no"):
+        trainer.train()
+    assert windows(tmp_path) == ["batches_2-3.pt.trace.json"]
+
+
+def test_a_run_resumes_without_its_profiler(tmp_path):
+    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    Profiler(tmp_path / "profile", active=1).register(trainer)
+    trainer.train()
+    make_trainer().load_from_file(tmp_path / "trainer.pt")
+
+
+def test_the_profiler_keeps_the_contract_of_hooks(tmp_path):
+    check_hook(Profiler(tmp_path, active=1))
+
+
+@pytest.mark.parametrize("options", [{"active": 0}, {"wait": -1}, {"warmup": 0}, {"repeat": -1}])
+def test_counts_that_cannot_work_are_refused(tmp_path, options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Profiler(tmp_path, **options)

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from hooktrainer import ConfigError, Evaluate, Every, Tracer, VectorCollector, algorithms
+from hooktrainer.recipe import Run, RunArgs
+from hooktrainer.testing import check_hook, make_trainer
+
+
+def spans(path):
+    """The spans of a trace of one thread: name, category, beginning, end."""
+    return [
+        (event["name"], event["cat"], event["ts"], event["ts"] + event["dur"])
+        for event in json.loads(path.read_text())["traceEvents"]
+        if event["ph"] == "X"
+    ]
+
+
+def parents(path):
+    """How often each span lies in which other, as (outer, inner); fails if two cross."""
+    found, stack = Counter(), []
+    for name, _, start, end in spans(path):
+        while stack and stack[-1][1] <= start + 1e-4:
+            stack.pop()
+        assert not stack or end <= stack[-1][1] + 1e-4, f"{name} leaves {stack[-1][0]}"
+        found[stack[-1][0] if stack else None, name] += 1
+        stack.append((name, end))
+    return found
+
+
+def test_the_first_batches_are_recorded_and_no_more(tmp_path):
+    trainer = make_trainer(total_frames=100)  # 10 batches of 2 steps
+    trainer.register_op("post_optim", lambda: None)
+    seen = []
+    trainer.register_op("post_steps", lambda: seen.append(trainer.timing.trace is not None))
+    Tracer(tmp_path / "trace.json", 3).register(trainer)
+    trainer.train()
+    found = parents(tmp_path / "trace.json")
+    assert seen == [True] * 3 + [False] * 7
+    assert found[None, "step"] == found["step", "collect"] == found["step", "optimize"] == 3
+    assert found["optimize", "loss"] == found["optimize", "optimizer"] == 6
+    assert found["optimize", "<lambda>"] == 6
+    assert found["step", "<lambda>"] == 3
+    assert found[None, "start"] == 1
+
+
+def test_what_is_logged_and_saved_after_the_last_batch_is_in(tmp_path, logger):
+    trainer = make_trainer(
+        logger=logger,
+        log_interval=10,
+        save_trainer_file=tmp_path / "trainer.pt",
+        save_trainer_interval=10,
+    )
+    Tracer(tmp_path / "trace.json", 1).register(trainer)
+    trainer.train()
+    names = [name for name, *_ in spans(tmp_path / "trace.json")]
+    assert names[names.index("step") :].count("collect") == 1
+    assert names[-2:] == ["log", "checkpoint"]
+
+
+def test_a_run_that_ends_before_is_recorded_to_its_end(tmp_path, logger):
+    trainer = make_trainer(logger=logger, save_trainer_file=tmp_path / "trainer.pt")
+    Tracer(tmp_path / "trace.json", 100).register(trainer)
+    trainer.train()
+    found = parents(tmp_path / "trace.json")
+    assert found[None, "step"] == 5
+    assert found["end", "log"] == found["end", "checkpoint"] == 1
+
+
+def test_a_run_that_fails_leaves_its_trace(tmp_path):
+    trainer = make_trainer()
+
+    def fails():
+        if trainer.optim_count == 3:
+            raise RuntimeError("no")
+
+    trainer.register_op("post_optim", fails)
+    Tracer(tmp_path / "trace.json", 100).register(trainer)
+    with pytest.raises(RuntimeError):
+        trainer.train()
+    found = parents(tmp_path / "trace.json")
+    assert found["optimize", "fails"] == 3
+
+
+def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):
+    trainer = algorithms.ppo(
+        "CartPole-v1",
+        total_frames=4_096,
+        seed=0,
+        progress_bar=False,
+        eval_episodes=1,
+        eval_interval=1,
+        hooks=[Tracer(tmp_path / "trace.json", 2)],
+    )
+    trainer.train()
+    found = parents(tmp_path / "trace.json")
+    steps = trainer.collector.frames_per_batch // trainer.collector.num_envs
+    assert found["collect", "env"] == found["collect", "inference"] == 2 * steps
+    assert found["collect", "transfer"] == 2
+    assert found["step", "evaluate"] == found["step", "value_estimator"] == 2
+    by_name = {(name, category) for name, category, *_ in spans(tmp_path / "trace.json")}
+    assert {("value_estimator", "advantages"), ("evaluate", "evaluate")} <= by_name
+    assert {("optimizer", "optimize"), ("env", "collect"), ("step", "phase")} <= by_name
+
+
+def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
+    loggers = make_logger(), make_logger()
+    for logger in loggers:
+        collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=10)
+        trainer = make_trainer(collector=collector, logger=logger, seed=0)
+        Evaluate("CartPole-v1", None, every=Every(frames=20), episodes=1).register(trainer)
+        if logger is loggers[0]:
+            Tracer(tmp_path / "trace.json", 2).register(trainer)
+        trainer.train()
+    assert loggers[0].reproducible() == loggers[1].reproducible()
+
+
+def test_a_run_resumes_with_and_without_a_tracer(tmp_path):
+    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    Tracer(tmp_path / "trace.json", 2).register(trainer)
+    trainer.train()
+    resumed = make_trainer(total_frames=100)
+    resumed.load_from_file(tmp_path / "trainer.pt")
+    resumed.save_trainer_file = tmp_path / "trainer.pt"
+    resumed.train()
+    (tmp_path / "trace.json").unlink()
+    again = make_trainer(total_frames=150)
+    Tracer(tmp_path / "trace.json", 2).register(again)
+    again.load_from_file(tmp_path / "trainer.pt")
+    again.train()
+    assert parents(tmp_path / "trace.json")[None, "step"] == 2
+
+
+def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
+    def trained(frames, **options):
+        args = RunArgs(run_dir=tmp_path / "run", logger=("csv",), progress_bar=False, **options)
+        run = Run(args, "toy")
+        run.train(make_trainer(total_frames=frames, **run.trainer_options))
+        return run.dir
+
+    place = trained(60, trace=2, profile=1)
+    assert parents(place.trace)[None, "step"] == 2
+    assert (place.profile / "batches_3-3.txt").exists()
+    place.trace.unlink()
+    trained(120, resume="latest")  # these options may change
+    assert not place.trace.exists()
+    trained(180, resume="latest", trace=3)
+    assert parents(place.trace)[None, "step"] == 3
+
+
+def test_a_finished_run_leaves_no_trace(tmp_path):
+    trainer = make_trainer()
+    Tracer(tmp_path / "trace.json").register(trainer)
+    trainer.progress.frames = trainer.total_frames
+    trainer.train()
+    assert not (tmp_path / "trace.json").exists()
+
+
+def test_the_tracer_keeps_the_contract_of_hooks(tmp_path):
+    check_hook(Tracer(tmp_path / "trace.json"))
+
+
+def test_no_batch_is_none_to_record():
+    with pytest.raises(ConfigError, match="batches"):
+        Tracer("trace.json", 0)

@@ -1,0 +1,44 @@
+"""Fixtures of the tests of saved policies; `policy_envs` lies beside them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hooktrainer.policies import LoadedPolicy, load_policy
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.progress import Progress
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from policy_envs import Toy
+
+
+@pytest.fixture
+def save(tmp_path: Path) -> Callable[..., Path]:
+    """Saves a policy in a run, and returns where."""
+
+    def save(
+        policy: Any,
+        env: Any = Toy,
+        frames: int = 0,
+        run: str = "run",
+        keep: Any = None,
+        **options: Any,
+    ) -> Path:
+        recorder = PolicyRecorder(tmp_path / run / "policies", policy, env, **options)
+        recorder.save(Progress(frames=frames, optim_steps=frames // 10, seconds=1.5), keep)
+        assert recorder._job.wait() is None
+        return tmp_path / run / "policies" / f"step_{frames:012d}"
+
+    return save
+
+
+@pytest.fixture
+def reload(save: Callable[..., Path]) -> Callable[..., LoadedPolicy]:
+    """Saves a policy and loads it again."""
+    return lambda *args, **options: load_policy(save(*args, **options))

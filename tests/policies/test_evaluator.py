@@ -1,0 +1,115 @@
+"""The process that plays the policies of a run beside it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from policy_envs import Broken, Endless, Toy
+
+from hooktrainer import list_policies
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies.evaluate import alone
+from hooktrainer.policies.evaluator import Evaluator
+
+
+def policy() -> CategoricalPolicy:
+    return CategoricalPolicy(mlp(4, 3, (8,)))
+
+
+def wait_until(true, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end, "it took too long"
+        time.sleep(0.02)
+
+
+def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, capsys):
+    for frames in (0, 10):
+        save(policy(), frames=frames)
+    run = tmp_path / "run"
+    evaluator = Evaluator(run, seed=3, episodes=2)
+    evaluator.look()
+    process = evaluator._process
+    assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
+    evaluator.look()
+    assert evaluator._process is process, "one at a time"
+    save(policy(), frames=20)
+    evaluator.finish(wait=True, report=True)
+    evaluations = [saved.evaluation for saved in list_policies(run)]
+    assert [(e.seed, e.episodes) for e in evaluations] == [(3, 2)] * 3
+    out = capsys.readouterr().out
+    assert "playing" in out
+    assert f"3 policies in {run}/policies · best: return" in out
+
+
+def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, capsys):
+    save(policy(), Broken)
+    Evaluator(tmp_path / "run", seed=3, episodes=2).finish(wait=True, report=True)
+    out = capsys.readouterr().out
+    assert "1 policy could not be played" in out
+    assert "RuntimeError: the gears are stuck" in out
+
+
+def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys):
+    save(policy(), Endless)
+    evaluator = Evaluator(tmp_path / "run", seed=3, episodes=2)
+    evaluator.look()
+    process = evaluator._process
+    evaluator.finish(wait=False, report=True)
+    assert process.poll() is not None
+    assert capsys.readouterr().out == ""
+
+
+DRIVER = """
+import sys, time
+from pathlib import Path
+from hooktrainer.policies.evaluator import Evaluator
+evaluator = Evaluator(Path(sys.argv[1]), 0, 1)
+evaluator.look()
+print(evaluator._process.pid, flush=True)
+time.sleep(100)
+"""
+
+
+def gone(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return True
+    return state == "Z"
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the process in /proc")
+def test_it_ends_when_the_run_is_killed(save, tmp_path):
+    save(policy(), Endless)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, tmp_path / "run"], stdout=subprocess.PIPE, env=environment
+    )
+    try:
+        pid = int(driver.stdout.readline())
+        time.sleep(0.5)
+        assert not gone(pid)
+    finally:
+        driver.kill()
+        driver.wait()
+        driver.stdout.close()
+    wait_until(lambda: gone(pid))
+
+
+def test_two_processes_do_not_play_the_same_run(save, tmp_path):
+    save(policy(), Toy)
+    run = tmp_path / "run"
+    command = [sys.executable, "-m", "hooktrainer.policies.evaluate", str(run), "--episodes", "1"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    with alone(run) as free:
+        assert free
+        with alone(run) as also_free:
+            assert not also_free
+        subprocess.run(command, check=True, timeout=60, env=environment)
+    assert [saved.evaluation for saved in list_policies(run)] == [None]

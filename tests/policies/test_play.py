@@ -1,0 +1,321 @@
+"""Playing saved policies: repeatable to the last bit, in the environment they were trained in."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium.envs.classic_control import CartPoleEnv
+from gymnasium.envs.registration import EnvSpec
+from policy_envs import Toy
+from torch import nn
+
+from hooktrainer import CheckpointError, ConfigError, load_policy, play_episodes
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
+from hooktrainer.policies.evaluate import evaluate_run
+from hooktrainer.policies.files import read_facts
+
+
+def policy(observations: int = 4, actions: int = 3) -> CategoricalPolicy:
+    return CategoricalPolicy(mlp(observations, actions, (8,)))
+
+
+def test_seeds_of_episodes_are_documented_and_differ():
+    words = np.random.SeedSequence([7, 2]).generate_state(1, np.uint32)
+    assert episode_seed(7, 2) == int(words[0]) // 2
+    assert len({episode_seed(seed, episode) for seed in range(20) for episode in range(20)}) == 400
+
+
+def test_the_same_seed_gives_the_same_episodes(reload):
+    loaded = reload(policy(4, 2), "CartPole-v1")
+    first = play_episodes(loaded, seed=7, episodes=5)
+    assert play_episodes(loaded, seed=7, episodes=5) == first
+    assert play_episodes(loaded, seed=7, episodes=3) == first[:3]
+    assert play_episodes(loaded, seed=8, episodes=5) != first
+    assert all(episode.return_ == episode.length for episode in first)
+
+
+def test_returns_and_lengths_by_hand(reload):
+    class Ones(nn.Module):
+        def forward(self, observation):
+            return torch.ones_like(observation[..., 0], dtype=torch.int64)
+
+    played = play_episodes(reload(Ones()), seed=1, episodes=20)
+    # The action, 1, and what is left, from length - 1 down to 0.
+    assert all(e.return_ == e.length + sum(range(e.length)) for e in played)
+    assert {e.length for e in played} == {3, 4, 5, 6}
+
+
+def test_an_onlooker_sees_every_moment_and_the_end(reload):
+    steps = []
+    loaded = reload(policy())
+    episodes = play_episodes(loaded, 3, 2, steps.append, render_mode="rgb_array")
+    for number, episode in enumerate(episodes):
+        own = [step for step in steps if step.episode == number]
+        assert [step.index for step in own] == list(range(episode.length + 1))
+        assert [step.action is None for step in own] == [False] * episode.length + [True]
+        assert own[0].return_ == 0.0
+        assert own[-1].return_ == episode.return_
+    assert steps[0].env.render_mode == "rgb_array"
+
+
+def test_an_environment_of_the_callers_stays_open(reload):
+    class Closes(Toy):
+        closed = 0
+
+        def close(self):
+            self.closed += 1
+
+    env = Closes()
+    play_episodes(reload(policy()), episodes=1, env=env)
+    assert env.closed == 0
+
+
+def test_actions_are_repeated_as_in_training(reload):
+    class Steps(Toy):
+        taken = 0
+
+        def step(self, action):
+            self.taken += 1
+            return super().step(action)
+
+    env = Steps()
+    (episode,) = play_episodes(reload(policy(), frame_skip=2), episodes=1, env=env)
+    assert episode.length == -(-env.taken // 2)
+
+
+def test_a_recurrent_policy_forgets_between_episodes(reload):
+    from tensordict.nn import TensorDictModule
+    from torchrl.data import Unbounded
+    from torchrl.envs import TensorDictPrimer
+
+    class Counts(nn.Module):
+        def forward(self, observation, count):
+            return count.long().squeeze(-1) % 3, count + 1
+
+    module = TensorDictModule(Counts(), ["observation", "count"], ["action", ("next", "count")])
+    module.make_tensordict_primer = lambda: TensorDictPrimer(
+        {"count": Unbounded((1,))}, default_value=0.0
+    )
+    loaded = reload(module)
+    assert [int(loaded(np.zeros(4))) for _ in range(4)] == [0, 1, 2, 0]
+    loaded.reset()
+    assert [int(loaded(np.zeros(4))) for _ in range(2)] == [0, 1]
+    assert loaded(np.zeros((2, 4))).tolist() == [0, 0]
+    assert loaded(np.zeros((2, 4))).tolist() == [1, 1]
+    loaded.reset([1])
+    assert loaded(np.zeros((2, 4))).tolist() == [2, 0]
+
+
+def test_an_evaluation_is_recorded_and_repeated(save):
+    path = save(policy(4, 2), "CartPole-v1")
+    saved = evaluate_policy(path, seed=5, episodes=4)
+    assert find_policy(path).evaluation == saved.evaluation
+    assert saved.evaluation.seed == 5
+    played = play_episodes(load_policy(path), 5, 4)
+    assert saved.evaluation.returns == tuple(episode.return_ for episode in played)
+    assert saved.evaluation.lengths == tuple(episode.length for episode in played)
+    facts = read_facts(path)["evaluation"]
+    assert facts["mean"] == pytest.approx(np.mean(facts["returns"]))
+    assert facts["std"] == pytest.approx(np.std(facts["returns"]))
+
+
+def test_all_policies_of_a_run_are_evaluated_once(save, tmp_path):
+    for frames in (0, 10, 20):
+        save(policy(4, 2), "CartPole-v1", frames)
+    run = tmp_path / "run"
+    assert [saved.frames for saved, _ in evaluate_run(run, episodes=2)] == [0, 10, 20]
+    assert list(evaluate_run(run, episodes=2)) == []
+    assert len(list(evaluate_run(run, episodes=3, again=True))) == 3
+    assert find_policy(f"{run}@10").evaluation.episodes == 3
+
+
+def test_one_that_cannot_be_played_does_not_stop_the_others(save, tmp_path):
+    from policy_envs import Broken
+
+    save(policy(), Broken, 0)
+    save(policy(), Toy, 10)
+    results = list(evaluate_run(tmp_path / "run", episodes=1))
+    assert [(saved.frames, str(error or "")) for saved, error in results] == [
+        (0, "the gears are stuck"),
+        (10, ""),
+    ]
+
+
+def test_a_policy_that_is_deleted_while_it_is_played(save):
+    import shutil
+
+    path = save(policy())
+
+    class Deletes(Toy):
+        def close(self):
+            pass
+
+        def step(self, action):
+            shutil.rmtree(path, ignore_errors=True)
+            return super().step(action)
+
+    with pytest.raises(CheckpointError, match=r"was deleted while it was played|is damaged"):
+        evaluate_policy(path, episodes=1, env=Deletes())
+
+
+# -- the environment ---------------------------------------------------------------------------
+
+
+def rescaled(steps: int) -> gym.Env:
+    env = gym.wrappers.TimeLimit(gym.make("CartPole-v1"), max_episode_steps=steps)
+    return gym.wrappers.ClipReward(env, min_reward=0.0, max_reward=0.5)
+
+
+def test_an_environment_with_recorded_wrappers_is_made_again(reload):
+    loaded = reload(policy(4, 2), partial(rescaled, 3))
+    environment = loaded.saved.environment
+    assert (environment.id, environment.kwargs) == ("CartPole-v1", {"max_episode_steps": 3})
+    assert [name.split(":")[1] for name, _ in environment.wrappers] == ["ClipReward"]
+    assert play_episodes(loaded, episodes=2) == [Episode(1.5, 3)] * 2
+
+
+def short_spec() -> EnvSpec:
+    return dataclasses.replace(gym.spec("CartPole-v1"), max_episode_steps=3)
+
+
+def make_short() -> gym.Env:
+    return gym.make("CartPole-v1", max_episode_steps=3)
+
+
+@pytest.mark.parametrize(
+    "env",
+    [
+        short_spec,
+        lambda: [make_short, make_short],
+        lambda: [lambda: make_short()],
+        lambda: gym.make_vec("CartPole-v1", num_envs=2, vectorization_mode="sync"),
+        lambda: gym.make_vec("CartPole-v1", num_envs=2, sutton_barto_reward=True),
+    ],
+    ids=["spec", "functions", "lambdas", "vector", "vector with arguments"],
+)
+def test_every_form_that_a_collector_takes_is_made_again(env, reload):
+    given = env()
+    loaded = reload(policy(4, 2), given)
+    made = loaded.make_env()
+    assert isinstance(made.unwrapped, CartPoleEnv)
+    if isinstance(given, gym.vector.VectorEnv):
+        given.close()
+        assert made.unwrapped._sutton_barto_reward == bool(loaded.saved.env_kwargs)
+    else:
+        assert play_episodes(loaded, episodes=1, env=made)[0].length == 3
+    made.close()
+
+
+def test_the_environment_of_an_algorithm_is_made_again(reload):
+    from hooktrainer.algorithms.task import _clipped
+    from hooktrainer.modules import DiagonalGaussianPolicy
+
+    loaded = reload(DiagonalGaussianPolicy(mlp(3, 1, (8,)), 1), _clipped("Pendulum-v1", {"g": 9.0}))
+    env = loaded.make_env()
+    assert isinstance(env, gym.wrappers.ClipAction)
+    assert env.unwrapped.g == 9.0
+    env.close()
+
+
+def test_a_function_that_nobody_can_import_is_said(reload):
+    env = gym.wrappers.TransformReward(gym.make("CartPole-v1"), lambda reward: 2 * reward)
+    loaded = reload(policy(4, 2), lambda: env)
+    assert loaded.saved.environment.reason
+    with pytest.raises(ConfigError, match=r"does not say how to make .* pass it as env="):
+        loaded.make_env()
+    assert len(play_episodes(loaded, episodes=1, env=gym.make("CartPole-v1"))) == 1
+
+
+def normalizing() -> gym.Env:
+    return gym.wrappers.NormalizeObservation(gym.make("CartPole-v1"))
+
+
+def test_an_environment_that_learns_is_refused(reload):
+    with pytest.raises(ConfigError, match="put a RunningNorm into the network"):
+        reload(policy(4, 2), normalizing).make_env()
+
+
+def test_an_unknown_id_is_said(save):
+    from hooktrainer.policies.writing import change_facts
+
+    path = save(policy(4, 2), "CartPole-v1")
+    env = read_facts(path)["env"] | {"id": "Gone/CartPole-v1"}
+    change_facts(path, env=env)
+    with pytest.raises(ConfigError, match="If a package registers Gone/CartPole-v1, import it"):
+        load_policy(path).make_env()
+
+
+def test_a_wrapper_must_be_one(save):
+    from hooktrainer.policies.writing import change_facts
+
+    path = save(policy(4, 2), "CartPole-v1")
+    env = read_facts(path)["env"] | {"wrappers": [["os:mkdir", {"path": "planted"}]]}
+    change_facts(path, env=env)
+    with pytest.raises(ConfigError, match="os:mkdir is not a wrapper of environments"):
+        load_policy(path).make_env()
+    assert not Path("planted").exists()
+
+
+SCRIPT = """
+import sys
+import gymnasium as gym
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.progress import Progress
+from pathlib import Path
+
+class Short(gym.Wrapper):
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1", max_episode_steps=4))
+
+if __name__ == "__main__":
+    recorder = PolicyRecorder(Path(sys.argv[1]), CategoricalPolicy(mlp(4, 2, ())), Short)
+    recorder.save(Progress(frames=1))
+    recorder.wait()
+"""
+
+
+def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(SCRIPT)
+    subprocess.run([sys.executable, script, tmp_path / "policies"], check=True, timeout=120)
+    saved = find_policy(tmp_path / "policies")
+    assert saved.environment.file == str(script)
+    assert play_episodes(saved.load(), episodes=1) == [Episode(4.0, 4)]
+    script.unlink()
+    del sys.modules["hooktrainer_env_train"]
+    with pytest.raises(ConfigError, match=r"is made by .*train.py, which is not there"):
+        saved.load().make_env()
+
+
+LIGHT = """
+import sys
+from hooktrainer import load_policy
+import numpy as np
+policy = load_policy(sys.argv[1])
+print(policy(np.zeros(4, dtype="float32")))
+heavy = ("tensordict", "torchrl", "gymnasium", "hooktrainer.trainer", "hooktrainer.modules")
+assert not [name for name in heavy if name in sys.modules], sys.modules.keys()
+"""
+
+
+def test_loading_needs_no_training_code(save, tmp_path):
+    path = save(policy())
+    done = subprocess.run(
+        [sys.executable, "-c", LIGHT, path],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() in ("0", "1", "2")

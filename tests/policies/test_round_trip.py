@@ -1,0 +1,297 @@
+"""A policy that was saved and loaded does what the one in training does, whatever its kind."""
+
+from __future__ import annotations
+
+import copy
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from policy_envs import Toy
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, TensorDictModule, TensorDictSequential
+from tensordict.nn.probabilistic import set_interaction_type
+from torch import nn
+from torchrl.modules import (
+    GRUModule,
+    LSTMModule,
+    NormalParamExtractor,
+    ProbabilisticActor,
+    TanhNormal,
+)
+
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.modules import (
+    AdditiveGaussian,
+    CategoricalPolicy,
+    DeterministicPolicy,
+    DiagonalGaussianPolicy,
+    EpsilonGreedy,
+    QNetwork,
+    RunningNorm,
+    TanhGaussianPolicy,
+    mlp,
+)
+
+BOX = spaces.Box(np.array([-2.0, 0.0], "float32"), np.array([2.0, 8.0], "float32"))
+
+
+def box_env() -> gym.Env:
+    return Toy(action=BOX)
+
+
+def normalized(out: int) -> nn.Module:
+    norm = RunningNorm(4)
+    norm.update(3.0 + 2.0 * torch.randn(100, 4))
+    return nn.Sequential(norm, *mlp(4, out, (8,)))
+
+
+def torchrl_actor() -> nn.Module:
+    network = nn.Sequential(mlp(4, 4, (8,)), NormalParamExtractor())
+    return ProbabilisticActor(
+        TensorDictModule(network, ["observation"], ["loc", "scale"]),
+        in_keys=["loc", "scale"],
+        distribution_class=TanhNormal,
+    )
+
+
+KINDS = {
+    "categorical": (lambda: CategoricalPolicy(mlp(4, 3, (8,))), Toy),
+    "normalized": (lambda: CategoricalPolicy(normalized(3)), Toy),
+    "gaussian": (lambda: DiagonalGaussianPolicy(normalized(2), 2), box_env),
+    "tanh gaussian": (
+        lambda: TanhGaussianPolicy(normalized(4), 2, low=[-2.0, 0.0], high=[2.0, 8.0]),
+        box_env,
+    ),
+    "deterministic": (lambda: DeterministicPolicy(mlp(4, 2, (8,)), 2, low=-1.0, high=3.0), box_env),
+    "with noise": (lambda: AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2)), box_env),
+    "q network": (lambda: QNetwork(mlp(4, 3, (8,))), Toy),
+    "epsilon greedy": (lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,)))), Toy),
+    "torchrl": (torchrl_actor, box_env),
+    "plain module": (lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh()), box_env),
+}
+
+
+def act(policy: nn.Module, observation: torch.Tensor) -> torch.Tensor:
+    with set_interaction_type(InteractionType.DETERMINISTIC), torch.no_grad():
+        if hasattr(policy, "in_keys"):
+            return policy(TensorDict(observation=observation, batch_size=len(observation)))[
+                "action"
+            ]
+        return policy(observation)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loaded_policy_takes_the_same_actions(kind, reload):
+    make, env = KINDS[kind]
+    policy = make()
+    loaded = reload(policy, env)
+    observation = torch.randn(32, 4) * 3
+    batch = loaded(observation.numpy())
+    torch.testing.assert_close(torch.from_numpy(batch), act(policy, observation))
+    assert len(np.unique(batch)) > 1
+    space = loaded.make_env().action_space
+    for row, action in zip(observation.numpy(), batch, strict=True):
+        np.testing.assert_allclose(loaded(row), action, rtol=1e-5, atol=1e-6)
+        assert (loaded(row).shape, loaded(row).dtype) == (space.shape, space.dtype)
+
+
+def test_weights_of_now_are_saved_not_those_of_the_first_time(reload, save, tmp_path):
+    from hooktrainer.policies import load_policy
+    from hooktrainer.policies.recorder import PolicyRecorder
+    from hooktrainer.progress import Progress
+
+    policy = DeterministicPolicy(mlp(4, 2, ()), 2)
+    recorder = PolicyRecorder(tmp_path / "policies", policy, box_env)
+    recorder.save(Progress(frames=1))
+    nn.init.zeros_(policy.network[0].weight)
+    nn.init.ones_(policy.network[0].bias)
+    recorder.save(Progress(frames=2))
+    recorder.wait()
+    action = load_policy(tmp_path / "policies/latest")(np.ones(4))
+    np.testing.assert_allclose(action, np.tanh([1.0, 1.0]), rtol=1e-6)
+
+
+class Scaled(nn.Module):
+    """Has a number that is not a tensor."""
+
+    scale = 1.0
+
+    def forward(self, observation):
+        return self.scale * observation[..., :2]
+
+
+def test_a_number_that_is_no_tensor_is_saved_as_it_is_now(tmp_path):
+    from hooktrainer.policies import load_policy
+    from hooktrainer.policies.recorder import PolicyRecorder
+    from hooktrainer.progress import Progress
+
+    policy = Scaled()
+    recorder = PolicyRecorder(tmp_path / "policies", policy, box_env)
+    recorder.save(Progress(frames=1))
+    policy.scale = 3.0
+    recorder.save(Progress(frames=2))
+    recorder.wait()
+    assert load_policy(tmp_path / "policies/latest")(np.ones(4)).tolist() == [3.0, 3.0]
+
+
+def test_a_compiled_policy_is_saved_as_it_was(reload):
+    policy = CategoricalPolicy(mlp(4, 3, (8,)))
+    loaded = reload(torch.compile(policy, backend="eager"))
+    observation = torch.randn(6, 4)
+    assert loaded(observation.numpy()).tolist() == act(policy, observation).tolist()
+
+
+def masked_env() -> gym.Env:
+    return Toy(mask=3)
+
+
+def test_a_mask_from_the_info_is_a_keyword(reload):
+    policy = CategoricalPolicy(mlp(4, 3, (8,)), action_mask_key="action_mask")
+    loaded = reload(policy, masked_env)
+    mask = np.array([[True, False, True], [False, True, False], [False, False, True]])
+    actions = loaded(np.zeros((3, 4)), action_mask=mask)
+    assert actions[1:].tolist() == [1, 2]
+    assert actions[0] in (0, 2)
+    assert loaded(np.zeros(4), action_mask=mask[1]) == 1
+    with pytest.raises(ConfigError, match="needs the keyword action_mask"):
+        loaded(np.zeros(4))
+
+
+def dict_env() -> gym.Env:
+    box = spaces.Box(-1.0, 1.0, (2,))
+    space = spaces.Dict({"near": box, "deep": spaces.Dict({"far": box}), "unused": box})
+    return Toy(space, BOX)
+
+
+def test_a_dict_observation_is_read_by_its_keys(reload):
+    policy = DeterministicPolicy(mlp(4, 2, (8,)), 2, in_keys=["near", ("deep", "far")])
+    loaded = reload(policy, dict_env)
+    near, far = torch.randn(5, 2), torch.randn(5, 2)
+    expected = policy.act(near, far)["action"]
+    actions = loaded({"near": near.numpy(), "deep": {"far": far.numpy()}})
+    np.testing.assert_allclose(actions, expected.numpy(), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ConfigError, match=r"lacks 'deep.far'"):
+        loaded({"near": near.numpy()})
+
+
+class OfDict(nn.Module):
+    """Takes a dict, as a function does that a collector calls."""
+
+    def forward(self, observation):
+        return observation["near"] + observation["deep"]["far"]
+
+
+def test_a_module_that_takes_a_dict(reload):
+    loaded = reload(OfDict(), dict_env)
+    ones = np.ones(2, "float32")
+    observation = {"near": ones, "deep": {"far": 2 * ones}, "unused": ones}
+    assert loaded(observation).tolist() == [3.0, 3.0]
+
+
+def shifted_env() -> gym.Env:
+    return Toy(spaces.Discrete(5, start=2), spaces.Discrete(3, start=-1))
+
+
+class Table(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.values = nn.Embedding(5, 3)
+        with torch.no_grad():
+            self.values.weight.copy_(torch.eye(5, 3))
+
+    def forward(self, observation):
+        return self.values(observation)
+
+
+def test_discrete_spaces_that_do_not_begin_at_zero(reload):
+    loaded = reload(QNetwork(Table()), shifted_env)
+    assert [int(loaded(np.int64(state))) for state in (2, 3, 4)] == [-1, 0, 1]
+    assert isinstance(loaded(2), np.integer)
+
+
+def test_one_hot_actions_become_indices(reload):
+    network = nn.Linear(4, 3)
+    loaded = reload(network, Toy, categorical_actions=False)
+    observation = torch.randn(6, 4)
+    expected = network(observation).argmax(-1)
+    assert loaded(observation.numpy()).tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("module", [GRUModule, LSTMModule])
+def test_a_recurrent_policy_remembers_as_it_does_in_the_collector(module, reload):
+    memory = module(input_size=4, hidden_size=8, in_key="observation", out_key="features")
+    head = TensorDictModule(mlp(8, 3, ()), ["features"], ["logits"])
+    policy = ProbabilisticActor(
+        TensorDictSequential(memory, head),
+        in_keys=["logits"],
+        distribution_class=torch.distributions.Categorical,
+    )
+    collector = VectorCollector(
+        Toy,
+        policy,
+        num_envs=2,
+        frames_per_batch=60,
+        exploration_type=InteractionType.DETERMINISTIC,
+    )
+    batch = collector.collect()
+    collector.shutdown()
+    loaded = reload(policy)
+    assert loaded.recurrent
+    first = batch["is_init"].squeeze(-1)
+    for time in range(30):
+        if first[:, time].any():
+            loaded.reset(first[:, time].numpy())
+        actions = loaded(batch["observation"][:, time].numpy())
+        assert actions.tolist() == batch["action"][:, time].tolist()
+    assert first.sum() > 6
+
+
+def test_shapes_that_do_not_fit_are_named(reload):
+    loaded = reload(CategoricalPolicy(mlp(4, 3, (8,))))
+    with pytest.raises(ConfigError, match=r"shape \[5\]; the policy needs \[4\], or \[batch, 4\]"):
+        loaded(np.zeros(5))
+    with pytest.raises(ConfigError, match=r"shape \[\]"):
+        loaded(0.0)
+
+
+def test_what_cannot_be_saved_is_refused_with_the_reason(save):
+    with pytest.raises(ConfigError, match=r"only a torch.nn.Module can be saved"):
+        save(lambda observation: observation)
+
+    class Dice(nn.Module):
+        def forward(self, observation):
+            return torch.rand(len(observation), 2)
+
+    with pytest.raises(ConfigError, match="draws random numbers"):
+        save(Dice(), box_env)
+
+    with pytest.raises(ConfigError, match=r"shape \[12, 2\]; Discrete\(3\)"):
+        save(nn.Linear(4, 2))
+
+    class Fickle(nn.Module):
+        def forward(self, observation):
+            return observation[:, :2] * (1 if observation.sum() > 0 else -1)
+
+    with pytest.raises(ConfigError, match=r"could not be run to be saved|acts differently"):
+        save(Fickle(), box_env)
+
+
+def test_saving_leaves_policy_and_random_numbers_alone(save):
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)
+
+        def forward(self, observation):
+            return self.norm(observation)[:, :2]
+
+    policy = Counts().train()
+    before = copy.deepcopy(policy.state_dict())
+    state = torch.get_rng_state()
+    save(policy, box_env)
+    assert torch.equal(torch.get_rng_state(), state)
+    assert policy.training
+    assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())

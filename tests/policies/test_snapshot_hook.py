@@ -1,0 +1,263 @@
+"""`PolicySnapshot`: when it saves, what it keeps, and that training does not notice."""
+
+from __future__ import annotations
+
+import copy
+import random
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer import (
+    ConfigError,
+    Evaluate,
+    Every,
+    PolicySnapshot,
+    RunDir,
+    Trainer,
+    VectorCollector,
+    list_policies,
+    load_policy,
+)
+from hooktrainer.checkpoint import Best, EveryFrames, Latest
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies.evaluation import Evaluation
+from hooktrainer.policies.writing import change_facts
+
+
+class Reinforce(nn.Module):
+    """Makes rewarded actions likelier."""
+
+    def __init__(self, policy: CategoricalPolicy) -> None:
+        super().__init__()
+        self.policy = policy
+
+    def forward(self, data):
+        log_prob, _ = self.policy.log_prob_and_entropy([data["observation"]], data["action"])
+        weight = data["next", "episode_reward"].squeeze(-1) - 10.0
+        return TensorDict(loss_policy=-(log_prob * weight).mean())
+
+
+def make_trainer(total_frames=200, **options) -> Trainer:
+    torch.manual_seed(0)
+    policy = CategoricalPolicy(mlp(4, 2, (16,)))
+    loss = Reinforce(policy)
+    return Trainer(
+        collector=VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=20),
+        total_frames=total_frames,
+        optim_steps_per_batch=2,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-2),
+        progress_bar=False,
+        seed=3,
+        **options,
+    )
+
+
+def snapshot(trainer, run, **options) -> PolicySnapshot:
+    hook = PolicySnapshot(
+        trainer.loss_module.policy, "CartPole-v1", run, **{"episodes": 0, "report": False} | options
+    )
+    hook.register(trainer)
+    return hook
+
+
+def frames_of(run) -> list[int]:
+    return [saved.frames for saved in list_policies(run)]
+
+
+def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
+    trainer, seen = make_trainer(), []
+    hook = snapshot(
+        trainer,
+        tmp_path,
+        every=Every(frames=60),
+        policy_fn=lambda frames, policy: seen.append((frames, policy)),
+    )
+    before = hook.policy.network[0].weight.detach().clone()
+    trainer.train()
+    assert [frames for frames, _ in seen] == [0, 60, 120, 180, 200]
+    assert all(policy is trainer.loss_module.policy for _, policy in seen)
+    assert frames_of(tmp_path) == [0, 60, 120, 180, 200]
+    content = torch.load(tmp_path / "policies/step_000000000000/policy.pt", weights_only=True)
+    assert torch.equal(content["weights"]["policy.network.0.weight"], before)
+    seconds = [saved.seconds for saved in list_policies(tmp_path)]
+    assert seconds == sorted(seconds)
+
+
+def test_the_last_policy_is_the_trained_one(tmp_path):
+    trainer = make_trainer()
+    snapshot(trainer, tmp_path, snapshots=3)
+    trainer.train()
+    assert frames_of(tmp_path) == [0, 100, 200]
+    observation = torch.randn(50, 4)
+    logits = trainer.loss_module.policy.network(observation)
+    loaded = load_policy(tmp_path / "policies/latest")
+    assert loaded(observation.numpy()).tolist() == logits.argmax(-1).tolist()
+
+
+def test_a_function_alone_needs_no_run():
+    trainer, seen = make_trainer(), []
+    PolicySnapshot(
+        trainer.loss_module.policy,
+        every=Every(frames=100),
+        policy_fn=lambda frames, policy: seen.append(frames),
+    ).register(trainer)
+    trainer.train()
+    assert seen == [0, 100, 200]
+
+
+def draw(frames, policy):
+    random.random()
+    np.random.random()
+    torch.randn(3)
+
+
+def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path):
+    plain = make_trainer()
+    plain.train()
+    watched = make_trainer()
+    snapshot(watched, tmp_path, snapshots=5, policy_fn=draw, episodes=2)
+    watched.train()
+    states = [trainer.loss_module.state_dict() for trainer in (plain, watched)]
+    assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
+    assert [saved.evaluation.episodes for saved in list_policies(tmp_path)] == [2] * 5
+
+
+def test_retention_policies_of_checkpoints_thin_them_out(tmp_path):
+    trainer = make_trainer()
+    snapshot(trainer, tmp_path, every=Every(frames=20), keep=EveryFrames(100) | Latest(2))
+    trainer.train()
+    assert frames_of(tmp_path) == [0, 100, 180, 200]
+    assert (tmp_path / "policies/latest").resolve().name == "step_000000000200"
+
+
+def test_the_best_is_kept_and_so_is_what_was_not_played_yet(tmp_path):
+    trainer = make_trainer(total_frames=100)
+    returns = {0: 5.0, 20: 9.0, 40: 3.0}
+
+    def rate(frames, policy):
+        for saved in list_policies(tmp_path):
+            if saved.evaluation is None and saved.frames in returns:
+                evaluation = Evaluation(0, (returns[saved.frames],), (1,))
+                change_facts(saved.path, evaluation=evaluation.encode())
+
+    hook = snapshot(
+        trainer,
+        tmp_path,
+        every=Every(frames=20),
+        keep=Latest(1) | Best(1, "eval/return"),
+        policy_fn=rate,
+    )
+    trainer.train()
+    hook.close()
+    assert frames_of(tmp_path) == [20, 60, 80, 100]
+
+
+class StopAt:
+    """Interrupts a run, as a signal does."""
+
+    def __init__(self, trainer: Trainer, frames: int) -> None:
+        self.trainer = trainer
+        self.frames = frames
+
+    def __call__(self) -> None:
+        if self.trainer.collected_frames >= self.frames:
+            self.trainer.request_stop("enough")
+
+
+@pytest.mark.parametrize("options", [{"snapshots": 6}, {"every": Every(frames=50)}])
+def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
+    whole = make_trainer(total_frames=400)
+    snapshot(whole, tmp_path / "whole", **options)
+    whole.train()
+
+    seen = []
+    options = options | {"policy_fn": lambda frames, policy: seen.append(frames)}
+    first = make_trainer(total_frames=400, save_trainer_file=tmp_path / "state.pt")
+    snapshot(first, tmp_path / "parts", **options)
+    state = {}
+
+    def stop() -> None:
+        if first.collected_frames == 160:
+            state.update(copy.deepcopy(first.state_dict()))
+        if first.collected_frames == 240:  # what is saved from here on is done again
+            raise KeyboardInterrupt
+
+    first.register_op("post_steps", stop, priority=-1)
+    with pytest.raises(KeyboardInterrupt):
+        first.train()
+    assert max(frames_of(tmp_path / "parts")) > 160
+    latest = []
+
+    rest = make_trainer(total_frames=400)
+    snapshot(rest, tmp_path / "parts", **options)
+    rest.load_state_dict(state)
+    link = tmp_path / "parts/policies/latest"
+    rest.register_op("batch_process", lambda batch: latest.append(link.resolve().name))
+    rest.train()
+    assert latest[0] in ("step_000000000160", "step_000000000120", "step_000000000100")
+    assert frames_of(tmp_path / "parts") == frames_of(tmp_path / "whole")
+    assert seen.count(0) == 1
+    for frames in frames_of(tmp_path / "whole"):
+        contents = [
+            (tmp_path / run / f"policies/step_{frames:012d}/policy.pt").read_bytes()
+            for run in ("whole", "parts")
+        ]
+        assert contents[0] == contents[1]
+
+
+def test_a_run_can_be_resumed_with_snapshots_that_began_without(tmp_path):
+    first = make_trainer(total_frames=100)
+    first.train()
+    state = first.state_dict()
+    rest = make_trainer(total_frames=200)
+    snapshot(rest, tmp_path, snapshots=3)
+    rest.load_state_dict(state)
+    rest.train()
+    assert frames_of(tmp_path) == [100, 160, 200]
+    again = make_trainer(total_frames=220)
+    again.load_state_dict(rest.state_dict())
+
+
+def test_an_early_end_leaves_as_many_evenly_spaced(tmp_path):
+    trainer = make_trainer(total_frames=4_000)
+    trainer.register_op("post_steps", StopAt(trainer, 400))
+    snapshot(trainer, tmp_path, snapshots=5)
+    trainer.train()
+    assert frames_of(tmp_path) == [
+        0,
+        80,
+        200,
+        320,
+        400,
+    ]  # of those at 0, 80, 140, 200, 260, 320, 380, 400
+
+
+def test_the_policy_and_environment_of_evaluate_are_taken(tmp_path):
+    trainer = make_trainer(total_frames=60)
+    policy = trainer.loss_module.policy
+    kwargs = {"sutton_barto_reward": True}
+    Evaluate(
+        "CartPole-v1", policy, every=Every(frames=1000), episodes=1, env_kwargs=kwargs
+    ).register(trainer)
+    hook = PolicySnapshot.of(trainer, RunDir(tmp_path), snapshots=2, episodes=0)
+    assert (hook.policy, hook.env, hook.env_kwargs) == (policy, "CartPole-v1", kwargs)
+    trainer.shutdown()
+
+
+def test_mistakes_are_named():
+    policy = CategoricalPolicy(mlp(4, 2, ()))
+    with pytest.raises(ConfigError, match="give exactly one"):
+        PolicySnapshot(policy, "CartPole-v1", "runs/a")
+    with pytest.raises(ConfigError, match="at least 2, the first and the last"):
+        PolicySnapshot(policy, "CartPole-v1", "runs/a", snapshots=1)
+    with pytest.raises(ConfigError, match="or a policy_fn to call"):
+        PolicySnapshot(policy, snapshots=3)
+    trainer = make_trainer()
+    with pytest.raises(ConfigError, match="snapshots need an Evaluate hook"):
+        PolicySnapshot.of(trainer, RunDir("runs/a"), snapshots=3)
+    trainer.shutdown()

@@ -1,0 +1,81 @@
+"""About N policies, evenly spaced, however long the run turns out to be."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from hooktrainer import ConfigError
+from hooktrainer.checkpoint import Checkpoint, Manifest
+from hooktrainer.policies.spread import Spread, SpreadCadence
+
+
+def checkpoints(frames: list[int]) -> list[Checkpoint]:
+    return [
+        Checkpoint(
+            Path(str(number)),
+            Manifest(frames=number, optim_steps=0, sequence=i, time=0.0, backend="policy"),
+        )
+        for i, number in enumerate(frames)
+    ]
+
+
+def kept(policy, frames: list[int]) -> list[int]:
+    return sorted(int(path.name) for path in policy.keep(checkpoints(frames)))
+
+
+def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
+    assert kept(Spread(3), [0, 10, 49, 60, 100]) == [0, 49, 100]
+    assert kept(Spread(4), [0, 1, 2, 3, 100]) == [0, 2, 3, 100]
+    assert kept(Spread(2), [5, 6, 7]) == [5, 7]
+    assert kept(Spread(5), [5, 6, 7]) == [5, 6, 7]
+
+
+def test_spread_needs_two():
+    with pytest.raises(ConfigError, match=r"Spread\(1\): the number must be at least 2"):
+        Spread(1)
+
+
+def train(n: int, total: int, end: int, batch: int) -> tuple[list[int], int]:
+    """The frames of the policies that a run has at its end, and how many it saved."""
+    cadence = SpreadCadence(n, total)
+    saved, taken = [0], 1
+    for frames in range(batch, end + 1, batch):
+        if cadence.due(frames, saved[-1]):
+            saved.append(frames)
+            taken += 1
+            saved = kept(cadence.keep(frames), saved)
+            assert len(saved) <= 2 * n + 1
+    if saved[-1] != end:
+        saved, taken = [*saved, end], taken + 1
+    return kept(cadence.final, saved), taken
+
+
+def test_a_run_that_goes_to_its_end_has_them_at_even_marks():
+    assert train(6, 100, 100, 1)[0] == [0, 20, 40, 60, 80, 100]
+    assert train(5, 1_000_000, 1_000_000, 1_000)[0] == [0, 250_000, 500_000, 750_000, 1_000_000]
+    assert train(2, 100, 100, 10)[0] == [0, 100]
+
+
+@pytest.mark.parametrize("end", [10_240, 12_000, 20_000, 33_000, 50_000, 77_000, 99_000])
+def test_a_run_that_ends_early_has_as_many_evenly_spaced(end):
+    frames, taken = train(6, 100_000, end, 1_000)
+    assert len(frames) == 6
+    gaps = [after - before for before, after in pairwise(frames)]
+    assert max(gaps) <= 2 * min(gaps) + 1_000
+    assert taken < 60
+
+
+def test_a_run_of_few_batches_has_one_a_batch():
+    assert train(6, 100, 3, 1)[0] == [0, 1, 2, 3]
+    assert train(10, 512, 512, 128)[0] == [0, 128, 256, 384, 512]
+
+
+def test_when_it_is_due_depends_on_the_counters_alone():
+    for frames in range(1, 2_000, 7):
+        fresh, used = SpreadCadence(6, 100_000), SpreadCadence(6, 100_000)
+        newest = frames - frames % 300
+        used.due(newest, 0)
+        assert fresh.due(frames, newest) == used.due(frames, newest)
