@@ -6,7 +6,7 @@
 An environment shows a picture and takes 2 ms a step, as a simulator does that runs elsewhere. The
 policy is a frozen convolutional encoder with a small head on its features, as in fine-tuning; PPO
 learns the head. The encoder's size and the epochs are chosen at the start so that acting and
-learning each take about 0.8 of the time that stepping takes: there is something to overlap.
+learning take about as long as stepping: there is something to overlap.
 
 All rows step the environments in as many processes and train on the same number of frames; rounds
 take them in turns, each in another order. Frames per second of the whole training loop, as ratios
@@ -21,7 +21,7 @@ import random
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -181,7 +181,7 @@ class Clock(TrainerHookBase):
     def __init__(self) -> None:
         self.times: list[float] = []
         self.ages: list[float] = []
-        self.learning: list[float] = []
+        self.totals: list[dict[str, float]] = []
 
     def register(self, trainer: Trainer, name: str = "clock") -> None:
         self._trainer = trainer
@@ -191,7 +191,12 @@ class Clock(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> None:
         self.times.append(time.perf_counter())
         self.ages.append(self._trainer.metrics.latest("data/age") or 0.0)
-        self.learning.append(self._trainer.timing.totals["optimize"])
+        self.totals.append(dict(self._trainer.timing.totals))
+
+    def seconds(self, phase: str) -> float:
+        """Seconds of a phase a batch, without the first two."""
+        spent = self.totals[-1].get(phase, 0.0) - self.totals[1].get(phase, 0.0)
+        return spent / (len(self.totals) - 2)
 
 
 class NextFeatures(TrainerHookBase):
@@ -217,7 +222,7 @@ class NextFeatures(TrainerHookBase):
 def networks(channels: int) -> tuple[EncodedPolicy, ClipPPOLoss, GAE]:
     """The policy, and what learns its head."""
     torch.manual_seed(0)
-    head = CategoricalPolicy(mlp(FEATURES, 2), in_keys=["features"])
+    head = CategoricalPolicy(mlp(FEATURES, 2, activation_class=nn.SiLU), in_keys=["features"])
     critic = ValueNetwork(mlp(FEATURES, 1), in_keys=["features"])
     policy = EncodedPolicy(Encoder(channels), head)
     loss = ClipPPOLoss(head, critic, loss_critic_type="l2", normalize_advantage=True)
@@ -228,7 +233,8 @@ def train(row: Row, work: Work) -> dict[str, float]:
     """Train.
 
     Returns:
-        ``fps``: frames per second; ``age``: the greatest of a batch; ``learning``: seconds a batch.
+        ``fps``: frames per second; ``age``: the greatest of a batch; ``acting``: seconds a step;
+        ``learning``: seconds a batch.
     """
     policy, loss, gae = networks(work.channels)
     frames_per_batch = NUM_ENVS * work.steps
@@ -260,8 +266,6 @@ def train(row: Row, work: Work) -> dict[str, float]:
         ValueEstimatorHook(gae).register(trainer)
         keys = ["features", "action", "action_log_prob", "advantage", "value_target"]
         MiniBatches(64, keys).register(trainer)
-        if row.depth:
-            collector.register(trainer)
         clock = Clock()
         clock.register(trainer)
         trainer.train()
@@ -269,35 +273,21 @@ def train(row: Row, work: Work) -> dict[str, float]:
     return {
         "fps": work.batches * frames_per_batch / seconds,
         "age": max(clock.ages),
-        "learning": (clock.learning[-1] - clock.learning[1]) / work.batches,
+        "acting": clock.seconds("collect/inference") / work.steps,
+        "learning": clock.seconds("optimize"),
     }
 
 
 def calibrate(args: Args) -> Work:
-    """Choose the encoder's size and the number of epochs for this machine."""
+    """Choose the encoder's size and the number of epochs for this machine, by two short runs."""
     stepping = NUM_ENVS / args.workers * LATENCY
-    pictures = torch.zeros(NUM_ENVS, 3, SIZE, SIZE, dtype=torch.uint8)
-    acting = {}
-    for channels in (16, 32, 48, 64, 96, 128, 160, 192):
-        encoder = Encoder(channels)
-        acting[channels] = seconds_of(lambda encoder=encoder: encoder(pictures))
-    channels = min(acting, key=lambda c: abs(acting[c] - 0.8 * stepping))
-    steps = 4 if args.quick else 16
-    batches = 2 if args.quick else 12
-    tried = train(Row(SERIAL, args.workers), Work(channels, 8, steps, 4))
-    epochs = max(1, round(8 * 0.8 * stepping * steps / tried["learning"]))
+    steps, batches = (4, 2) if args.quick else (16, 12)
+    serial = Row(SERIAL, args.workers)
+    first = train(serial, Work(128, 1, steps, 4))
+    channels = 8 * round(128 / 8 * (stepping / first["acting"]) ** 0.5)  # work grows as the square
+    second = train(serial, Work(channels, 16, steps, 4))
+    epochs = max(1, round(16 * stepping * steps / second["learning"]))
     return Work(channels, epochs, steps, batches)
-
-
-def seconds_of(call: Callable[[], Any]) -> float:
-    """Seconds of one call, the median of several."""
-    call()
-    seconds = []
-    for _ in range(9):
-        start = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds)
 
 
 def main(args: Args) -> None:

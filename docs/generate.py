@@ -1,8 +1,8 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
 A page says where: ``<!-- hook-points: loop -->`` and ``<!-- hook-points: table -->``,
-``<!-- benchmarks -->`` and ``<!-- benchmarks: short -->``. MkDocs calls `on_page_markdown` for
-every page.
+``<!-- benchmarks -->``, ``<!-- benchmarks: short -->`` and ``<!-- benchmarks: pipeline -->``.
+MkDocs calls `on_page_markdown` for every page.
 """
 
 from __future__ import annotations
@@ -101,6 +101,15 @@ def short() -> str:
     return "\n".join(lines) or "Nothing: every target is met."
 
 
+def pipeline() -> str:
+    """What stages and collecting ahead gain."""
+    result = json.loads((RESULTS / "pipeline.json").read_text())
+    lines = ["| | frames per second | to serial |", "|---|---:|---:|"]
+    for name, row in result["summary"].items():
+        lines.append(f"| {name} | {row['fps']:.0f} | {row['ratio']:.2f} x |")
+    return "\n".join(lines)
+
+
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Replace the marks of one page."""
     made = {
@@ -108,6 +117,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         "<!-- hook-points: table -->": table,
         "<!-- benchmarks -->": lambda: "\n\n".join(map(benchmark, results())),
         "<!-- benchmarks: short -->": short,
+        "<!-- benchmarks: pipeline -->": pipeline,
     }
     for mark, make in made.items():
         if mark in markdown:

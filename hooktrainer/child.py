@@ -101,7 +101,7 @@ class Child:
             )
         try:
             message = self._connection.recv_bytes()
-        except (EOFError, ConnectionResetError):
+        except (EOFError, OSError):  # the latter if it died in the midst of a message
             raise ChildError(self._obituary()) from None
         if message[:1] == _ERROR:
             error, text = pickle.loads(message[1:])

@@ -49,7 +49,8 @@ class Trainer:
     once: when `train` returns or raises, everything it uses is closed.
 
     Args:
-        collector: An iterable of TensorDicts, usually ``[num_envs, time]``.
+        collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
+            ``register``, as hooks have, that is called with the trainer.
         total_frames: Environment frames at which training ends, those before a resume included.
         frame_skip: Environment frames per step of the collected data.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
@@ -147,6 +148,8 @@ class Trainer:
             NanGuard().register(self)
         if optimizer is not None:
             OptimizerHook(optimizer).register(self)
+        if callable(getattr(collector, "register", None)):
+            collector.register(self)
 
     # -- the loop --------------------------------------------------------------------------------
 

@@ -38,6 +38,8 @@ class Evaluate(TrainerHookBase):
         stop_at: Mean return at which the run is asked to stop, and stays so when it is resumed.
         seed: Seed of the episodes.
         env_kwargs: Keyword arguments of the environment.
+        frame_skip: How often each action is repeated; by default as often as the trainer's
+            collector does.
         log_pbar: Whether ``eval/return`` is shown in the progress bar.
     """
 
@@ -54,6 +56,7 @@ class Evaluate(TrainerHookBase):
         stop_at: float | None = None,
         seed: int = 2_000_000_011,
         env_kwargs: Mapping[str, Any] | None = None,
+        frame_skip: int | None = None,
         log_pbar: bool = True,
     ) -> None:
         check_count("episodes", episodes)
@@ -64,6 +67,7 @@ class Evaluate(TrainerHookBase):
         self.stop_at = stop_at
         self.seed = seed
         self.env_kwargs = env_kwargs
+        self.frame_skip = frame_skip
         self.log_pbar = log_pbar
         self._trainer: Trainer | None = None
         self._collector: VectorCollector | None = None
@@ -130,6 +134,7 @@ class Evaluate(TrainerHookBase):
                 num_envs=self.episodes,
                 frames_per_batch=self.episodes * _STEPS_AT_ONCE,
                 env_kwargs=self.env_kwargs,
+                frame_skip=self.frame_skip or 1,
                 exploration_type=InteractionType.DETERMINISTIC,
             )
         return self._collector
@@ -158,6 +163,8 @@ class Evaluate(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``."""
         self._trainer = trainer
+        if self.frame_skip is None:
+            self.frame_skip = getattr(trainer.collector, "frame_skip", None)
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, every=self.every)
 

@@ -135,7 +135,7 @@ class PolicySnapshot(TrainerHookBase):
             evaluate.env,
             run_dir,
             env_kwargs=evaluate.env_kwargs,
-            frame_skip=getattr(trainer.collector, "frame_skip", 1),
+            frame_skip=evaluate.frame_skip or 1,
             **options,
         )
 

@@ -113,6 +113,10 @@ class RayCollector:
         """What to log of a batch: ``data/age``, ``data/restarts``."""
         return {"data/age": self.policy_age, "data/restarts": Total(self.restarts)}
 
+    def register(self, trainer: Any) -> None:
+        """Have a trainer log `metrics` with every batch."""
+        trainer.register_op("pre_steps_log", self.metrics)
+
     @property
     def restarts(self) -> int:
         """How often a process was begun again."""

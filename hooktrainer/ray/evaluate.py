@@ -40,6 +40,7 @@ class RayEvaluate(Evaluate):
             "episodes": evaluate.episodes,
             "seed": evaluate.seed,
             "env_kwargs": evaluate.env_kwargs,
+            "frame_skip": evaluate.frame_skip,
             "log_pbar": evaluate.log_pbar,
         }
         super().__init__(evaluate.env, **options, stop_at=evaluate.stop_at)

@@ -43,5 +43,5 @@ def use_ray(
             RayEvaluate(hook, evaluation, cluster).register(trainer, name)
     finally:
         cluster.release()
-    trainer.register_op("pre_steps_log", collector.metrics)
+    collector.register(trainer)
     return collector

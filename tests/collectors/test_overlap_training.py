@@ -78,8 +78,6 @@ def make_trainer(collector=None, env=Counter, total_frames=80, **options) -> Tra
     TargetNetUpdaterHook(HardUpdate(loss, value_network_update_interval=5)).register(trainer)
     UTDRHook(trainer).register(trainer)
     trainer.register_op("post_steps", policy.step, frames=FRAMES_PER_BATCH)
-    if isinstance(trainer.collector, OverlappedCollector):
-        trainer.collector.register(trainer)
     return trainer
 
 
@@ -169,8 +167,8 @@ def test_a_trace_shows_both_at_work():
     collector.collect()
     collector.shutdown()
     events = trace.as_dict()["traceEvents"]
-    (process,) = {e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert process == "the collecting process"
+    processes = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert "the collecting process" in processes
     assert [event["name"] for event in events if event["name"] == "collect"] == ["collect"] * 2
 
 

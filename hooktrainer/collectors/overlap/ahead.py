@@ -70,9 +70,10 @@ class Ahead:
     def ask(self, version: int) -> None:
         """Ask for a batch with the weights as they are, which have this version."""
         worker = self._worker or self.begin(version)
-        weights = None if self._sent == version else self._weights()
-        self._sent = version
-        worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
+        with self.timing.phase("sync_weights"):
+            weights = None if self._sent == version else self._weights()
+            self._sent = version
+            worker.send(Request("collect", (version, weights, self.timing.trace is not None)))
         self._under_way += 1
 
     def take(self) -> TensorDictBase:
