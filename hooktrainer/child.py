@@ -10,10 +10,11 @@ import signal
 import threading
 import traceback
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
+from time import monotonic
 from typing import Any
 
 import cloudpickle
@@ -26,6 +27,10 @@ _GRACE = 3.0  # seconds a child has to end by itself
 
 class ChildError(RuntimeError):
     """A process that works for this one has died, or does not answer."""
+
+
+class ClosedError(EOFError):
+    """The parent has closed its end of the connection: a child ends then without a word."""
 
 
 class RemoteError(Exception):
@@ -62,6 +67,7 @@ class Child:
     ) -> None:
         self.name = name
         self._timeout = timeout
+        self._has_begun = False
         context = _context(target)
         self._connection, theirs = context.Pipe()
         payload = cloudpickle.dumps((target, args))
@@ -103,6 +109,7 @@ class Child:
             message = self._connection.recv_bytes()
         except (EOFError, OSError):  # the latter if it died in the midst of a message
             raise ChildError(self._obituary()) from None
+        self._has_begun = True
         if message[:1] == _ERROR:
             error, text = pickle.loads(message[1:])
             add_note(error, f"raised in {self.name} (process {self.pid})")
@@ -127,6 +134,12 @@ class Child:
     def _obituary(self) -> str:
         self._process.join(_GRACE)
         code = self._process.exitcode
+        if code == 1 and not self._has_begun:
+            return (
+                f"{self.name} (process {self.pid}) ended before it began its work; the message "
+                "above says why. It imports the script first. So the script has to be a file, and "
+                'to begin its own work below if __name__ == "__main__":'
+            )
         if code is None:
             how = "closed its connection"
         elif code < 0:
@@ -136,9 +149,22 @@ class Child:
         return (
             f"{self.name} (process {self.pid}) {how}. If it left no message above, memory may have "
             "run out, which the system's log tells. A run that was saved goes on with --resume "
-            "latest. (A script that starts processes begins its work below "
-            'if __name__ == "__main__":)'
+            "latest."
         )
+
+
+def close_all(children: Sequence[Child]) -> None:
+    """Close several children, which together have as long as one to end by themselves."""
+    living = [child for child in children if child.close.alive]
+    for child in living:
+        child._connection.close()
+    deadline = monotonic() + _GRACE
+    for child in living:
+        child._process.join(max(0.0, deadline - monotonic()))
+    for child in living:
+        if child._process.exitcode is None:
+            child._process.kill()
+        child.close()
 
 
 class Channel:
@@ -151,12 +177,12 @@ class Channel:
         """Wait for the next message.
 
         Raises:
-            EOFError: If there will be none; a child ends then without a word.
+            ClosedError: If there will be none.
         """
         try:
             return self._connection.recv_bytes()
-        except ConnectionResetError:
-            raise EOFError from None
+        except (EOFError, ConnectionResetError):
+            raise ClosedError from None
 
     def send(self, answer: bytes) -> None:
         """Send an answer."""
@@ -197,7 +223,7 @@ def _run(connection: Connection, payload: bytes) -> None:
     try:
         target, args = pickle.loads(payload)
         target(channel, *args)
-    except EOFError:
+    except ClosedError:
         pass
     except BaseException as error:
         with suppress(OSError):

@@ -97,8 +97,17 @@ class Layout:
                 f"processes and there are {ranks.world_size}; start them with torchrun "
                 f"--nproc-per-node {learner.processes}."
             )
-        if args.overlap is not None and args.overlap < 0:
-            raise ConfigError(f"--overlap {args.overlap}: give 0 or more.")
+        for option, value, least in (
+            ("overlap", args.overlap, 0),
+            ("workers", args.workers, 0),
+            ("stages", args.stages, 1),
+        ):
+            if value is not None and value < least:
+                raise ConfigError(f"--{option} {value}: give {least} or more.")
+        if args.stages > 1 and not args.workers:
+            raise ConfigError(
+                f"--stages {args.stages}: stages need processes beside this one; add --workers 2."
+            )
         return cls(
             placement,
             engine,
@@ -136,7 +145,7 @@ class Layout:
                     f"the learner belongs on {self._device}, and this recipe's networks are on "
                     f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
                 )
-        if self._workers or self._stages != 1:
+        if self._workers:
             self._use_workers(trainer.collector)
         if self.engine == "ray":
             from .ray import use_ray
@@ -151,8 +160,6 @@ class Layout:
 
     def _use_workers(self, collector: Any) -> None:
         options = f"--workers {self._workers} --stages {self._stages}"
-        if not self._workers:
-            raise ConfigError(f"{options}: stages need processes beside this one; add --workers 2.")
         if not callable(getattr(collector, "use_workers", None)):
             raise ConfigError(
                 f"{options}: {type(collector).__name__} has no environments to step in processes; "

@@ -34,6 +34,7 @@ _NAMES: Final = {
     "eval": ("eval", "evaluator", "evaluation"),
 }
 _COMPONENTS: Final = {name: part for part, names in _NAMES.items() for name in names}
+_LIMIT: Final = 100_000  # of the numbers in a range, before they are compared with the machine
 _RANGES = r"all|\d+(?:-\d+)?"
 _PLACE = re.compile(
     rf"(?:(?P<count>\d+)@)?(?:(?P<kind>cpu|gpu|node)(?::(?P<of>{_RANGES}))?|(?P<bare>{_RANGES}))"
@@ -215,10 +216,12 @@ def _numbers(ranges: str, text: str) -> tuple[int, ...]:
     if ranges == "all":
         return ()
     first, _, last = ranges.partition("-")
-    numbers = tuple(range(int(first), int(last or first) + 1))
+    numbers = range(int(first), int(last or first) + 1)
     if not numbers:
         raise _error(text, f"the range {ranges} is empty")
-    return numbers
+    if numbers[-1] >= _LIMIT:
+        raise _error(text, f"{numbers[-1]} is more than any machine has")
+    return tuple(numbers)
 
 
 def _join(numbers: tuple[int, ...]) -> str:

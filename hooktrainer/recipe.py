@@ -41,7 +41,7 @@ from .distributed import (
     shard_parameters,
 )
 from .errors import CheckpointError, ConfigError, StateMismatchError
-from .hooks.policy_snapshot import PolicySnapshot
+from .hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from .hooks.profiler import Profiler
 from .hooks.run_recorder import RunRecorder
 from .hooks.tracer import Tracer
@@ -149,6 +149,11 @@ class Run:
         """Find and check what is resumed, or make what is new; return the run's directory."""
         args = self.args
         get_backend(backend_name())  # an unknown one is refused before anything is made
+        if args.snapshots:
+            check_snapshots(args.snapshots)
+        for option in ("trace", "profile"):
+            if (batches := getattr(args, option)) < 0:
+                raise ConfigError(f"--{option} {batches}: give 0 or more.")
         place = _resolve(args, experiment)
         if args.resume is not None and place is not None:
             _check_unchanged(args, RunDir(place))
@@ -257,7 +262,7 @@ def mistakes_in_one_line() -> Iterator[None]:
         print(f"error: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     except KeyboardInterrupt as error:
-        print(f"aborted by {error or 'SIGINT'}; --resume latest goes on.", file=sys.stderr)
+        print(f"aborted by {str(error) or 'SIGINT'}; --resume latest goes on.", file=sys.stderr)
         raise SystemExit(130) from None
 
 

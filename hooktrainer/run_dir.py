@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import shlex
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from .alive import is_alive
 from .loggers.hparams import to_plain, to_yaml
 
 STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
@@ -80,7 +82,8 @@ class RunDir:
             resume: Continue the run that `path` holds.
 
         Raises:
-            FileExistsError: `path` holds a run already and `resume` is false.
+            FileExistsError: `path` holds a run already and `resume` is false. One that died before
+                its first batch is no reason.
             FileNotFoundError: `resume` is true and `path` holds no run.
             ValueError: `resume` is true and there is no `path`.
         """
@@ -222,7 +225,7 @@ class RunDir:
     def _check_free(self) -> None:
         if self.path.exists() and not self.path.is_dir():
             raise FileExistsError(f"{self.path} is a file; a run needs a directory")
-        if self.holds_run:
+        if self.holds_run and not self._came_to_nothing():
             state = self.read()
             what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
             raise FileExistsError(
@@ -230,6 +233,18 @@ class RunDir:
                 "overwrite. Continue it with --resume latest, choose another --run-dir, or delete "
                 "the directory."
             )
+
+    def _came_to_nothing(self) -> bool:
+        """Whether a run died here before its first batch, as by an option that cannot work."""
+        state = self.read()
+        begun = state.get("frames") != 0 or (
+            self.checkpoints.exists() and any(self.checkpoints.glob("step_*"))
+        )
+        if begun or state.get("status") != "running" or is_alive(self, state) is not False:
+            return False
+        self.metrics.unlink(missing_ok=True)
+        shutil.rmtree(self.logs, ignore_errors=True)
+        return True
 
     def _check_resumable(self) -> None:
         if not self.holds_run:

@@ -148,8 +148,9 @@ class Trainer:
             NanGuard().register(self)
         if optimizer is not None:
             OptimizerHook(optimizer).register(self)
-        if callable(getattr(collector, "register", None)):
-            collector.register(self)
+        register = getattr(collector, "register", None)
+        if callable(register):
+            register(self)
 
     # -- the loop --------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@ import json
 import pickle
 import re
 import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,3 +221,17 @@ def test_versions_are_strings_or_none():
     versions = library_versions()
     assert versions["torch"] == torch.__version__
     assert all(isinstance(version, str) for version in versions.values())
+
+
+def test_a_run_that_died_before_its_first_batch_is_no_reason_to_refuse(tmp_path):
+    first = RunDir.create(tmp_path / "run", experiment="first", seed=1)
+    first.metrics.touch()
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
+    first.update(pid=gone.pid)
+    second = RunDir.create(tmp_path / "run", experiment="second", seed=2)
+    assert second.read()["experiment"] == "second"
+    assert not second.metrics.exists()
+    second.update(pid=gone.pid, frames=64)
+    with pytest.raises(FileExistsError, match="already holds a run"):
+        RunDir.create(tmp_path / "run")

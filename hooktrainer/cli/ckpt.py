@@ -223,7 +223,10 @@ def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
     columns = ["checkpoint", "frames", "optimizer steps", "saved", "back end", "size"]
     columns += [metric] if metric else []
     output.print_table(
-        [*columns, "note"], rows, right=["frames", "optimizer steps", "size", metric or ""]
+        [*columns, "note"],
+        rows,
+        right=["frames", "optimizer steps", "size", metric or ""],
+        optional=["optimizer steps", "saved", "back end", "size"],
     )
 
 

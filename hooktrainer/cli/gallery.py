@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -67,6 +68,7 @@ def gallery(
     view = View(size=size, seconds=seconds)
     step_aside()
     shown: list[Path] = []
+    say = _once_each()
     while True:
         training = follow and summarize(RunDir(run), metric=None).status == "running"
         try:
@@ -76,7 +78,7 @@ def gallery(
                 seed=SEED if seed is None else seed,
                 episodes=episodes,
                 view=view,
-                say=output.say,
+                say=say,
             )
         except CheckpointError:
             if not training:
@@ -88,6 +90,18 @@ def gallery(
                 output.say(f"wrote {made.file}: {output.plural(len(now), 'policy')}")
                 shown = now
         time.sleep(_LOOK_SECONDS)
+
+
+def _once_each() -> Callable[[str], None]:
+    """Prints each line on stderr, but not again what it printed before."""
+    said: set[str] = set()
+
+    def say(text: str) -> None:
+        if text not in said:
+            said.add(text)
+            output.say(text)
+
+    return say
 
 
 def _report(made: Gallery, json: bool) -> int:
@@ -109,7 +123,7 @@ def _report(made: Gallery, json: bool) -> int:
             for exhibit in made.exhibits
         ]
         heads = ["frames", "trained", "return", "length", "picture"]
-        output.print_table(heads, rows, right=heads[:4])
+        output.print_table(heads, rows, right=heads[:4], optional=["trained", "length", "picture"])
     for reason in dict.fromkeys(exhibit.picture.reason for exhibit in made.exhibits):
         if reason is not None:
             output.say(f"curves instead of a film: {reason}")

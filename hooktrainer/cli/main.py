@@ -5,6 +5,7 @@ The commands import what they need when they are called: `--help` must come at o
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -90,6 +91,7 @@ def main(args: Sequence[str] | None = None) -> int:
     """
     words = separate_arguments(sys.argv[1:] if args is None else list(args))
     try:
+        _check_names(words)
         code = _app(words).cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
         sys.stdout.flush()
     except DamagedCheckpointError as error:
@@ -134,6 +136,26 @@ def _group(
         summary = (command.__doc__ or "").split("\n", 1)[0]
         app.command(name=name, help=None if name in words else summary)(command)
     return app
+
+
+def _check_names(words: Sequence[str]) -> None:
+    """Refuse a word in place of a command, naming the nearest one.
+
+    Raises:
+        ConfigError: If there is no such command.
+    """
+    groups: Mapping[str, Mapping[str, Command]] = {"ckpt": CKPT, "policies": POLICIES}
+    group = words[0] if words and words[0] in groups else None
+    known = [*groups, *COMMANDS] if group is None else [*groups[group]]
+    name = next(iter(words[group is not None :]), "-")
+    if not name.startswith("-") and name not in known:
+        near = difflib.get_close_matches(name.lower(), known, n=1)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        command = "hooktrainer" if group is None else f"hooktrainer {group}"
+        raise ConfigError(
+            f"{command} has no command {name!r}.{hint} It has {', '.join(known)}; see {command} "
+            "--help."
+        )
 
 
 def _fail(error: object, code: int) -> int:

@@ -7,9 +7,10 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 from rich.console import Console
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
@@ -33,6 +34,7 @@ def print_table(
     *,
     title: str | None = None,
     right: Iterable[str] = (),
+    optional: Iterable[str] = (),
 ) -> None:
     """Print a table.
 
@@ -42,14 +44,30 @@ def print_table(
             plain text.
         title: Stands above it.
         right: The columns that hold numbers.
+        optional: The columns that a narrow terminal may do without, the last of the table first; a
+            line on stderr names those that are left out.
     """
-    table = Table(title=title, title_justify="left", title_style="bold")
-    numbers = set(right)
-    for column in columns:
-        table.add_column(column, justify="right" if column in numbers else "left", overflow="fold")
-    for row in rows:
-        table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
-    console().print(table)
+    columns, numbers, screen = list(columns), set(right), console()
+    cells = [[c if isinstance(c, Text) else Text(str(c)) for c in row] for row in rows]
+    kept, left_out = list(range(len(columns))), list[str]()
+    spare = [index for index in kept if columns[index] in set(optional)]
+
+    def table() -> Table:
+        made = Table(title=title, title_justify="left", title_style="bold")
+        for index in kept:
+            justify: Literal["left", "right"] = "right" if columns[index] in numbers else "left"
+            made.add_column(columns[index], justify=justify, overflow="fold")
+        for row in cells:
+            made.add_row(*(row[index] for index in kept))
+        return made
+
+    unbounded = screen.options.update(width=10_000)
+    while spare and Measurement.get(screen, unbounded, table()).maximum > screen.width:
+        kept.remove(index := spare.pop())
+        left_out.insert(0, columns[index])
+    screen.print(table())
+    if left_out:
+        say(f"too narrow for: {', '.join(left_out)}")
 
 
 def good(text: str) -> Text:

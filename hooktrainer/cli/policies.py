@@ -60,7 +60,8 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     ]
     rows += [(path.name, "", "", "", "", "", output.bad(why)) for path, why in damaged.items()]
     columns = ("frames", "trained", "return", "length", "episodes", "size", "note")
-    output.print_table(columns, rows, right=columns[:-1])
+    optional = ("trained", "length", "episodes", "size")
+    output.print_table(columns, rows, right=columns[:-1], optional=optional)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = f"{len(policies):,} {'policy' if len(policies) == 1 else 'policies'}"
     print(f"{count} of {names} in {run}; hooktrainer play {run}@FRAMES plays one")
@@ -151,6 +152,8 @@ def evaluate(
             else:
                 failed += 1
                 output.say(f"{saved.path.name} could not be played: {error}")
+    if not entries and not failed:
+        output.say("nothing to play: none is left that was not played already.")
     if json:
         output.print_json(_entries(entries))
     return 1 if failed else 0

@@ -165,7 +165,7 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
     from ..report.curves import configuration, differing
 
     configs = [configuration(run) for run in runs]
-    options = differing(configs)
+    options = differing(runs)
     now = time.time()
     rows = [
         (
@@ -184,7 +184,10 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
     ]
     heads = ["run", "experiment", "seed", "status", "frames", "time", metric, "best", "age"]
     output.print_table(
-        heads + options, rows, right=["seed", "frames", "time", metric, "best", "age", *options]
+        heads + options,
+        rows,
+        right=["seed", "frames", "time", metric, "best", "age", *options],
+        optional=["experiment", "seed", "time", "best", "age", *options],
     )
 
 

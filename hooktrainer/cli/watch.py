@@ -220,7 +220,9 @@ def _newest(place: Path) -> RunDir:
     if RunDir(place).run_file.exists():
         return RunDir(place)
     if not place.is_dir():
-        raise FileNotFoundError(f"there is no run {place}.")
+        raise FileNotFoundError(
+            f"there is no run {place}; name one, or a directory with runs below it."
+        )
     if not (found := find_runs(place)):
         raise FileNotFoundError(f"{place} holds no run: no run.json in it or below.")
     return found[-1]

@@ -77,8 +77,6 @@ def serve(channel: Channel, task: Task) -> None:
                 if name == "map":
                     args = (channel.take_file(), *args)
                 channel.send_object(getattr(worker, name)(*args))
-            except EOFError:
-                raise
             except Exception as error:
                 channel.send_error(error)
     finally:

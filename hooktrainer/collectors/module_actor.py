@@ -120,6 +120,7 @@ class ModuleActor:
         self._policy(data)
         if not self._outputs:
             self._lay_out()
+        self._rewind.compare(t, envs, data.get("action"))
         outputs = {key: data.get(key)[envs] for key in self._recorded}
         self._outputs.write_part(t, envs, outputs)
         for tensor, following in self._following:

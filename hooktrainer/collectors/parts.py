@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ class Rewind:
 
     def __init__(self) -> None:
         self.before: dict[str, Any] = {}
+        self._actions: Any = None
+        self._warned = False
 
     def __call__(self, envs: slice) -> None:
         """Note the generators' state before the first part; set it back before the others."""
@@ -29,6 +32,21 @@ class Rewind:
             self.before = rng_state()
         else:
             set_rng_state(self.before)
+
+    def compare(self, t: int, envs: slice, actions: Any) -> None:
+        """Warn if a call at the first step, where all find the same, does not act as the first."""
+        if t or self._warned:
+            return
+        if envs.start == 0:
+            self._actions = _copy(actions)
+        elif not _same(self._actions[envs], actions[envs]):
+            self._warned = True
+            warnings.warn(
+                "called twice for the same observations, the policy acts differently: it changes "
+                "as it acts, or draws from a random generator of its own. With several stages it "
+                "does so once a stage, so the data are not those of stages=1.",
+                stacklevel=2,
+            )
 
 
 class PartCaller:
@@ -71,7 +89,9 @@ class PartCaller:
         if self.splits:
             return dict(self._call_part(t, envs))
         self._rewind(envs)
-        outputs = {key: value[envs] for key, value in self._call_all(t, envs).items()}
+        whole = self._call_all(t, envs)
+        self._rewind.compare(t, envs, whole["action"])
+        outputs = {key: value[envs] for key, value in whole.items()}
         if self._trials:
             self._try(t, envs, outputs)
         return outputs

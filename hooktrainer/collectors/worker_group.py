@@ -12,8 +12,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ..child import Child
-from ..closing import call_all
+from ..child import Child, close_all
 from ..errors import ConfigError
 from .buffers import Row, StepBuffers
 from .env_worker import CALL, STEP, Facts, Task, serve
@@ -258,7 +257,7 @@ class WorkerGroup(EnvGroup):
         return self._children[w].receive()
 
     def _end(self) -> None:
-        call_all("closing", [child.close for child in self._children])
+        close_all(self._children)
 
 
 def _count(source: Any, num_envs: int | None) -> int:

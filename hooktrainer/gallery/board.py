@@ -6,8 +6,11 @@ beside the trainer's, whose files are never touched, so this may be done while t
 
 from __future__ import annotations
 
+import fcntl
 import io
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,6 +44,12 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
         How many were written.
     """
     directory = logs / "gallery"
+    directory.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(directory):
+        return _write_missing(directory, exhibits)
+
+
+def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
     number, path = max(
         ((int(path.name.split(".")[3]), path) for path in directory.glob("*.gallery")),
         default=(0, directory / _NAME.format(0)),
@@ -57,10 +66,21 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
         _add(records, wall_time=exhibits[0].saved.time, file_version="brain.Event:2")
     for exhibit in missing:
         _add_picture(records, exhibit)
-    directory.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as file:
         file.write(records.getvalue())
     return len(missing)
+
+
+@contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """In the block, no other process is in it, where the file system has locks."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]) -> bool:

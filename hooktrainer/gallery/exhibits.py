@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import CheckpointError, ConfigError
-from ..policies import Evaluation, SavedPolicy, evaluate_policy, list_policies
+from ..policies import Evaluation, SavedPolicy, evaluate_policy
 from ..policies.evaluation import EPISODES, SEED
 from ..policies.files import POLICY, read_facts
+from ..policies.saved import policy_directory, scan_policies
 from .headless import draw_off_screen
 from .picture import Picture
 from .recording import View, record
@@ -67,24 +68,26 @@ def make_exhibits(
         seed: Of the evaluation, for policies that have none yet.
         episodes: Likewise.
         view: How the pictures are made.
-        say: Is told what is being done, where it takes time.
+        say: Is told what is being done, where it takes time, and which policies are left out, as
+            they are damaged or cannot be loaded.
 
     Returns:
         The exhibits, by frames. The picture is the first episode of the evaluation.
 
     Raises:
         ConfigError: If the environment cannot be made, or there are no episodes.
-        CheckpointError: If a policy cannot be loaded.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
     view = view or View()
     cache = Path(run) / "gallery"
     draw_off_screen()
-    policies = list_policies(run)
+    policies, damaged = scan_policies(policy_directory(run))
+    for reason in damaged.values():
+        say(f"left out: {reason}")
     exhibits = []
     for saved in policies:
-        with _unless_deleted(saved):
+        with _left_out(saved, say):
             if saved.evaluation is None:
                 say(f"playing {episodes} episodes of {saved.path.name}")
                 saved = evaluate_policy(saved, seed=seed, episodes=episodes)
@@ -103,16 +106,22 @@ def _exhibit(saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], N
         say(f"drawing {saved.path.name}")
         (recording,) = record(saved.load(), seed=seed, view=view)
         picture = Picture.of(recording)
-        picture.save(place)
+        try:
+            picture.save(place)
+        except OSError as error:  # the run may be somebody else's
+            say(f"the pictures cannot be kept for the next time: {error.strerror}")
     return Exhibit(saved, picture, key)
 
 
 @contextmanager
-def _unless_deleted(saved: SavedPolicy) -> Iterator[None]:
-    """In the block, a policy that a running run thins out is passed over."""
+def _left_out(saved: SavedPolicy, say: Callable[[str], None]) -> Iterator[None]:
+    """In the block, a policy is passed over that a running run thins out, or that is damaged."""
     try:
         yield
-    except (CheckpointError, FileNotFoundError):
+    except CheckpointError as error:
+        if saved.path.exists():
+            say(f"left out: {error}")
+    except FileNotFoundError:
         if saved.path.exists():
             raise
 

@@ -52,11 +52,11 @@ def make_gallery(
         episodes: Likewise.
         view: How the pictures are made.
         tensorboard: Whether to put them into TensorBoard, too, if the run logs there.
-        say: Is told what is being done, where it takes time.
+        say: Is told what is being done, where it takes time, and what is left out.
 
     Raises:
         FileNotFoundError: If there is no such run.
-        CheckpointError: If it has no saved policies, or one cannot be loaded.
+        CheckpointError: If it has no saved policies that can be loaded.
         ConfigError: If the environment cannot be made.
     """
     place = RunDir(run)
@@ -72,5 +72,10 @@ def make_gallery(
     path = place.path / "gallery.html" if file is None else Path(file)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, page, durable=False)
-    new = write_board(place.logs, exhibits) if tensorboard and place.logs.is_dir() else 0
+    new = 0
+    if tensorboard and place.logs.is_dir():
+        try:
+            new = write_board(place.logs, exhibits)
+        except OSError as error:  # the run may be somebody else's
+            say(f"TensorBoard cannot be given the pictures: {error.strerror}")
     return Gallery(path, exhibits, new)

@@ -82,9 +82,7 @@ class PolicySnapshot(TrainerHookBase):
                 f"PolicySnapshot(every={every!r}, snapshots={snapshots!r}): give exactly one."
             )
         if snapshots is not None:
-            check_count("snapshots", snapshots)
-            if snapshots < 2:
-                raise ConfigError("snapshots=1: there are at least 2, the first and the last.")
+            check_snapshots(snapshots)
         if (env is None or run_dir is None) and policy_fn is None:
             raise ConfigError(
                 "PolicySnapshot needs env and run_dir to save snapshots, or a policy_fn to call."
@@ -234,6 +232,17 @@ class PolicySnapshot(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_recorder": None, "_evaluator": None}
+
+
+def check_snapshots(snapshots: int) -> None:
+    """Refuse a number of snapshots that is not an integer of at least 2.
+
+    Raises:
+        ConfigError: Says what is wrong with it.
+    """
+    check_count("snapshots", snapshots)
+    if snapshots < 2:
+        raise ConfigError("snapshots=1: there are at least 2, the first and the last.")
 
 
 @contextmanager

@@ -47,9 +47,16 @@ class Observation:
         """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
 
         Raises:
-            ConfigError: If ``value`` has another shape.
+            ConfigError: If ``value`` has another shape, or does not hold numbers.
         """
-        array = np.asarray(value)
+        try:
+            array = np.asarray(value)
+        except ValueError as error:  # rows of different lengths
+            raise ConfigError(f"{self.key} is not an array: {error}") from None
+        if array.dtype.kind not in "biuf":
+            raise ConfigError(
+                f"{self.key} is a {type(value).__name__}; the policy needs an array of numbers."
+            )
         batched = array.ndim == len(self.shape) + 1
         if array.shape[batched:] != self.shape or array.ndim > len(self.shape) + 1:
             expected = list(self.shape)

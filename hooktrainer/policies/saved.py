@@ -104,9 +104,12 @@ class SavedPolicy:
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:
-    """Return where a run keeps its policies; ``run`` may be that directory already."""
+    """Return where a run keeps its policies; ``run`` may be that directory, or a copy of it."""
     path = Path(run)
-    return path if path.name == DIRECTORY and not (path / DIRECTORY).is_dir() else path / DIRECTORY
+    inside = path / DIRECTORY
+    if not inside.is_dir() and (path.name == DIRECTORY or any(path.glob(f"step_*/{FACTS}"))):
+        return path
+    return inside
 
 
 def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:

@@ -51,12 +51,14 @@ class RayCollector:
     Attributes:
         policy_age: How many updates the policy of the last batch was behind.
         is_divided: Always true: its state is made of several collectors'.
+        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
         ConfigError: If the environments cannot be shared equally.
     """
 
     is_divided = True
+    is_saved = False
 
     def __init__(
         self,
@@ -116,6 +118,11 @@ class RayCollector:
     def register(self, trainer: Any) -> None:
         """Have a trainer log `metrics` with every batch."""
         trainer.register_op("pre_steps_log", self.metrics)
+
+    def on_train_start(self, trainer: Any) -> None:
+        """Start the processes, so that the first batch need not wait for them."""
+        with trainer.timing.phase("start"):
+            self.pids()
 
     @property
     def restarts(self) -> int:

@@ -5,9 +5,10 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 
 from __future__ import annotations
 
+from ..alive import is_alive
 from .curves import Band, Curve, Group, band, group_runs, read_curves
 from .page import comparison_page
-from .summary import RunSummary, is_alive, summarize
+from .summary import RunSummary, summarize
 from .tail import MetricsTail
 
 __all__ = [

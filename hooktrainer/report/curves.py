@@ -28,6 +28,8 @@ _NOT_WHAT_IS_RUN = {
     "log_interval",
     "save_interval",
     "snapshots",
+    "trace",
+    "profile",
 }
 """Options that two runs of one configuration may differ in."""
 
@@ -139,20 +141,19 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
 
     Returns:
         The groups, in order of their first run; each is labelled by its experiment and by the
-        options that not all groups share.
+        options that not all groups of the experiment share.
     """
     members: dict[tuple[Any, ...], list[RunSummary]] = {}
-    options: dict[tuple[Any, ...], Mapping[str, Any]] = {}
     for run in runs:
         config = configuration(run)
         key = (run.experiment, *sorted((name, repr(value)) for name, value in config.items()))
         members.setdefault(key, []).append(run)
-        options[key] = config
-    varying = differing(list(options.values()))
+    varying = {experiment: differing(its) for experiment, its in _by_experiment(runs).items()}
     groups = []
-    for key, group in members.items():
-        told = [f"{n}={_short(options[key][n])}" for n in varying if n in options[key]]
-        label = " ".join([group[0].experiment, *told]).strip()
+    for group in members.values():
+        experiment, options = group[0].experiment, configuration(group[0])
+        told = [f"{n}={_short(options[n])}" for n in varying[experiment] if n in options]
+        label = " ".join([experiment, *told]).strip()
         groups.append(Group(label or str(group[0].path), group))
     return groups
 
@@ -163,12 +164,26 @@ def configuration(run: RunSummary) -> dict[str, Any]:
     return {name: value for name, value in flat.items() if name not in _NOT_WHAT_IS_RUN}
 
 
-def differing(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The options that not all configurations have, or have the same value of."""
-    names = dict.fromkeys(name for config in configs for name in config)
-    return [
-        name for name in names if len({repr(c[name]) if name in c else None for c in configs}) > 1
-    ]
+def differing(runs: Sequence[RunSummary]) -> list[str]:
+    """The options in which runs of one experiment differ.
+
+    Those of two experiments are not compared: they share few, and all of them would be listed. Nor
+    are those of a run that ended before it wrote any.
+    """
+    found: dict[str, None] = {}
+    for its in _by_experiment(runs).values():
+        configs = [config for config in map(configuration, its) if config]
+        for name in dict.fromkeys(name for config in configs for name in config):
+            if len({repr(c[name]) if name in c else None for c in configs}) > 1:
+                found[name] = None
+    return list(found)
+
+
+def _by_experiment(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
+    found: dict[str, list[RunSummary]] = {}
+    for run in runs:
+        found.setdefault(run.experiment, []).append(run)
+    return found
 
 
 def _short(value: Any) -> str:

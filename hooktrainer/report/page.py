@@ -105,7 +105,7 @@ def _group_row(group: Group) -> list[str]:
 
 def _runs_table(groups: Sequence[Group], metric: str) -> str:
     runs = [run for group in groups for run in group.runs]
-    options = differing([configuration(run) for run in runs])
+    options = differing(runs)
     heads = ["run", "seed", "status", "frames", "seconds", f"last {metric}", "best", *options]
     rows = []
     for run in runs:

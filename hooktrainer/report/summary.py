@@ -1,12 +1,7 @@
-"""How a run stands, from its directory, and whether the process that trains it is still there."""
+"""How a run stands, from its directory."""
 
 from __future__ import annotations
 
-import fcntl
-import json
-import os
-import socket
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -14,11 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from ..alive import is_alive
 from ..run_dir import RunDir
 from .curves import Curve, read_curves
-
-_FRESH_SECONDS = 10.0
-"""A run writes `run.json` about once a second; one that did so lately is alive."""
 
 
 @dataclass(frozen=True)
@@ -75,9 +68,15 @@ def summarize(
         metric: The metric to report; ``None`` for none, so that no metrics file is read.
         minimize: Whether less of it is better.
     """
-    state: dict[str, Any] = {}
-    with suppress(ValueError, OSError):  # damaged, or not a run's
-        state = run.read()
+    try:
+        return _summary(run, run.read(), metric, minimize)
+    except (ValueError, TypeError, AttributeError, OSError):  # damaged, or not a run's
+        return _summary(run, {}, metric, minimize)
+
+
+def _summary(
+    run: RunDir, state: Mapping[str, Any], metric: str | None, minimize: bool
+) -> RunSummary:
     options = run.read_config()
     status = str(state.get("status", "unknown"))
     if status == "running" and is_alive(run, state) is False:
@@ -107,59 +106,6 @@ def summarize(
         options=options,
         metrics=metrics,
     )
-
-
-def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
-    """Whether the process that trains a run is still there.
-
-    Args:
-        run: The run.
-        state: The content of its `run.json`, whose status is ``running``.
-
-    Returns:
-        ``None`` if that cannot be known, as for a run on another machine.
-    """
-    if state.get("host", socket.gethostname()) != socket.gethostname():
-        return None
-    pid = state.get("pid")
-    if pid is not None and not _exists(int(pid)):
-        return False
-    updated = _seconds(state.get("updated"))
-    if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
-        return True
-    # The number may be another process's by now; a lock is let go of when its holder ends.
-    locked = _locked(run.checkpoints / ".lock")
-    return locked if locked is not None or pid is None else True
-
-
-def _locked(path: Path) -> bool | None:
-    """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
-    try:
-        host = json.loads(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
-        if host != socket.gethostname():
-            return None
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return False
-    except BlockingIOError:
-        return True
-    except (OSError, ValueError, AttributeError):  # no locks here, or not a lock file of ours
-        return None
-    finally:
-        os.close(fd)
-
-
-def _exists(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:  # it is another user's
-        return True
-    return True
 
 
 def _seconds(stamp: Any) -> float | None:

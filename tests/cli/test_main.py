@@ -41,6 +41,17 @@ def test_wrong_words_exit_with_2(call, words):
     assert done.err
 
 
+@pytest.mark.parametrize(
+    ("words", "nearest"),
+    [(["galery"], "gallery"), (["polices", "list"], "policies"), (["ckpt", "lst"], "list")],
+)
+def test_a_command_that_is_not_there_is_answered_with_the_nearest(call, words, nearest):
+    done = call(*words)
+    assert done.code == 2
+    assert f"Did you mean {nearest}?" in done.err
+    assert done.err.count("\n") == 1
+
+
 def test_an_interruption_exits_with_130(call, monkeypatch, tmp_path):
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt

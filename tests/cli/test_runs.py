@@ -8,6 +8,7 @@ import re
 import pytest
 from finished_runs import orphan, write_run
 
+from hooktrainer.cli import output
 from hooktrainer.run_dir import RunDir
 
 
@@ -171,3 +172,19 @@ def test_runs_are_read_without_a_csv_file(call, tmp_path):
     logger.log_scalar("eval/return", 3.0, step=100)
     logger.close()
     assert listed(call, tmp_path)[0]["last"] == 3.0
+
+
+@pytest.mark.parametrize(("width", "left_out"), [(200, ()), (80, ("age", "lr")), (50, ("seed",))])
+def test_a_narrow_terminal_shows_fewer_columns(call, monkeypatch, six, width, left_out):
+    console = output.Console
+    monkeypatch.setattr(output, "Console", lambda **options: console(**options | {"width": width}))
+    monkeypatch.chdir(six)
+    done = call("runs", ".")
+    assert max(map(len, done.out.splitlines())) <= width
+    head = done.out.splitlines()[1]
+    for name in ("run", "status", "frames", "eval/return"):
+        assert name in head
+    for name in left_out:
+        assert name not in head
+        assert name in done.err
+    assert bool(done.err) == bool(left_out)

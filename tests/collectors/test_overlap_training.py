@@ -232,6 +232,13 @@ def column(path: Path, name: str) -> list[float]:
     return [float(value) for _, key, value in lines[1:] if key == name]
 
 
+def test_the_table_of_hooks_leaves_its_state_alone():
+    trainer = make_trainer(lambda inner: OverlappedCollector(inner, mode="thread"))
+    (row,) = [row for row in trainer.registry.table() if "overlapped" in row["hook"]]
+    assert row["module"] is None  # it is saved, as the collector
+    trainer.shutdown()
+
+
 def test_the_option_wraps_the_collector(tmp_path):
     assert not isinstance(train(tmp_path / "without").collector, OverlappedCollector)
     trainer = train(tmp_path / "with", overlap=1)

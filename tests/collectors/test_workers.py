@@ -207,6 +207,69 @@ def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_next_batch_be
         assert batch["next", "step_count"][:, 0].flatten().tolist() == [1, 1, 1, 1]
 
 
+class Disconnected(Counter):
+    """Its simulator has closed the connection."""
+
+    def step(self, action: Any) -> Any:
+        raise EOFError("the simulator is gone")
+
+
+def test_the_end_of_an_environments_own_connection_is_an_error_like_any_other() -> None:
+    arguments: Arguments = {"num_envs": 2, "frames_per_batch": 4, "workers": 1}
+    with (
+        collector(env=Disconnected, restore_episodes=False, **arguments) as built,
+        pytest.raises(EOFError, match="the simulator is gone"),
+    ):
+        built.collect()
+
+
+class Private:
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+
+    def act(self, observation: torch.Tensor) -> Arguments:
+        shape = (len(observation),)
+        return {"action": torch.randint(2, shape, generator=self.generator)}
+
+
+def test_a_policy_that_stages_disturb_is_said_so() -> None:
+    arguments: Arguments = {"env": [Counter] * 32, "frames_per_batch": 64, "workers": 2}
+    with (
+        collector(policy=Private(), stages=2, **arguments) as built,
+        pytest.warns(UserWarning, match="a random generator of its own"),
+    ):
+        built.collect()
+    assert same(
+        batches(2, Private, env=[Counter] * 32, frames_per_batch=64),
+        batches(2, Private, **arguments),
+    )
+
+
+class Stuck(Counter):
+    """Never comes back from a step."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(1000)
+
+
+def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hooktrainer.child._GRACE", 0.5)
+    arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}
+    with collector(env=Stuck, restore_episodes=False, **arguments) as built:
+        left = pids(built)
+        rollout = built._open()
+        rollout.begin_episodes()
+        for child in built._group._children:  # type: ignore[attr-defined]
+            child._timeout = 0.1
+        with pytest.raises(ChildError, match="has not answered"):
+            rollout.collect(built.timing, warm_up=False)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2  # not half a second for each
+    assert not any(map(alive, left))
+
+
 def alive(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -265,6 +328,18 @@ if __name__ == "__main__":
         raise RuntimeError("the end")
     time.sleep(60)
 """
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hooktrainer import VectorCollector\n"
+        "VectorCollector('CartPole-v1', num_envs=1, frames_per_batch=4, workers=1)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "ended before it began its work" in ended.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])

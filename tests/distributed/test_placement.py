@@ -45,6 +45,7 @@ def test_what_is_written_is_understood(text, places):
         ("learner: cpu0", "'cpu0' is no place"),
         ("collectors: 0@cpu", "give at least 1"),
         ("collectors: cpu:3-1", "the range 3-1 is empty"),
+        ("collectors: cpu:0-99999999999", "99999999999 is more than any machine has"),
         ("env: cpu, rollout: gpu:0", "collectors is placed twice, at cpu and gpu:0"),
         ("eval: cpu:0-1", "one process evaluates"),
         ("learner: node:1", "the learner runs where it is started"),
@@ -71,8 +72,8 @@ def test_counts():
     assert Placement.parse("collectors: cpu:0-2").places["collectors"].processes == 3
 
 
-def options(placement=None, engine=None, collectors=None):
-    more = {"workers": 0, "stages": 1, "overlap": None}
+def options(placement=None, engine=None, collectors=None, **more):
+    more = {"workers": 0, "stages": 1, "overlap": None} | more
     return SimpleNamespace(placement=placement, engine=engine, collectors=collectors, **more)
 
 
@@ -100,6 +101,10 @@ def test_the_engine_follows_from_what_is_placed(given, engine, number):
         (options("collectors: 4@cpu", collectors=2), "contradicts"),
         (options(collectors=0), "give at least 1"),
         (options("learner: 2@cpu"), "--nproc-per-node 2"),
+        (options(overlap=-1), "--overlap -1: give 0 or more"),
+        (options(workers=-1), "--workers -1: give 0 or more"),
+        (options(stages=0, workers=1), "--stages 0: give 1 or more"),
+        (options(stages=2), "add --workers 2"),
     ],
 )
 def test_contradictions_are_refused(given, problem):

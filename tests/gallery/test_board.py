@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import io
 import shutil
+from threading import Thread
 
 from PIL import Image
 from saved_runs import FALLS, Silent, save_policy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrainer.gallery import View, make_exhibits, write_board
+from hooktrainer.gallery import View, board, make_exhibits, write_board
 from hooktrainer.loggers import get_logger
 from hooktrainer.loggers.tensorboard import read_events, read_scalars
 
@@ -113,3 +114,21 @@ def test_curves_become_a_picture(make_run):
     assert picture.n_frames == 1
     colors = picture.convert("RGB").getcolors(1 << 20)
     assert len(colors) > 10
+
+
+def test_two_galleries_at_once_write_everything_once(make_run, monkeypatch):
+    run = make_run()
+    exhibits = exhibit(run)
+    add_picture, beside = board._add_picture, []
+
+    def slowly(*args):
+        if not beside:  # another one begins while this one has only read
+            beside.append(Thread(target=write_board, args=(run.logs, exhibits)))
+            beside[0].start()
+            beside[0].join(0.1)
+        add_picture(*args)
+
+    monkeypatch.setattr(board, "_add_picture", slowly)
+    assert write_board(run.logs, exhibits) == 2
+    beside[0].join()
+    assert [step for step, _, _ in images(run)] == [0, 1000]

@@ -134,3 +134,23 @@ def test_the_global_random_state_is_left_alone(make_run):
 def test_no_episodes_are_refused(make_run):
     with pytest.raises(ConfigError, match="episodes=0"):
         make_exhibits(make_run(), episodes=0)
+
+
+def test_damaged_policies_are_left_out_and_named(make_run):
+    run = make_run(policies={0: FALLS, 500: FALLS, 1000: BALANCES})
+    (run.path / "policies/step_000000000000/policy.json").write_text("{")
+    (run.path / "policies/step_000000000500/policy.pt").write_bytes(b"")
+    said = []
+    assert [e.frames for e in exhibit(run, say=said.append)] == [1000]
+    told = [line for line in said if line.startswith("left out: ")]
+    assert ["000000000000" in told[0], "000000000500" in told[1], len(told)] == [True, True, 2]
+
+
+def test_a_run_that_cannot_be_written_to_is_shown_all_the_same(make_run):
+    run = make_run()
+    exhibit(run)
+    shutil.rmtree(run.path / "gallery")
+    (run.path / "gallery").touch()  # no directory can be made
+    said = []
+    assert len(exhibit(run, say=said.append)) == 2
+    assert "the pictures cannot be kept for the next time: File exists" in said

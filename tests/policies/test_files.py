@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import shutil
 import sys
 from pathlib import Path
 
@@ -76,6 +77,14 @@ def test_policies_are_found_by_run_frames_latest_best_and_path(save, tmp_path):
     rate(paths[0], 3.0)
     rate(paths[100], 5.0)
     assert find_policy(f"{run}@best").frames == 100
+
+
+def test_the_directory_of_policies_may_be_copied_elsewhere(save, tmp_path):
+    save(policy(), frames=100)
+    copy = shutil.copytree(tmp_path / "run/policies", tmp_path / "copy", symlinks=True)
+    shutil.rmtree(tmp_path / "run")
+    assert [saved.frames for saved in list_policies(copy)] == [100]
+    assert load_policy(f"{copy}@100").frames == load_policy(copy / "latest").frames == 100
 
 
 def test_latest_works_without_links(save, tmp_path):

@@ -7,7 +7,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from hooktrainer import list_policies, play_episodes
+import pytest
+
+from hooktrainer import ConfigError, list_policies, play_episodes
+from hooktrainer.recipe import Run, RunArgs
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,3 +43,10 @@ def test_snapshots_of_a_recipe_are_saved_played_and_taken_up_by_a_resume(tmp_pat
     more = ("--total-frames", 1024, "--snapshots", 5, "--resume", "latest")
     run(tmp_path, *recipe, *small, *more)
     assert [policy.frames for policy in list_policies(tmp_path / "g")] == [0, 256, 512, 768, 1024]
+
+
+def test_a_number_of_snapshots_that_cannot_be_leaves_no_run_behind(tmp_path):
+    args = RunArgs(run_dir=tmp_path / "g", snapshots=1)
+    with pytest.raises(ConfigError, match="at least 2, the first and the last"):
+        Run(args, "toy")
+    assert not (tmp_path / "g").exists()

@@ -255,6 +255,10 @@ def test_shapes_that_do_not_fit_are_named(reload):
         loaded(np.zeros(5))
     with pytest.raises(ConfigError, match=r"shape \[\]"):
         loaded(0.0)
+    with pytest.raises(ConfigError, match="observation is a dict; the policy needs an array"):
+        loaded({"observation": np.zeros(4)})
+    with pytest.raises(ConfigError, match="observation is not an array"):
+        loaded([[0.0], [0.0, 0.0]])
 
 
 def test_what_cannot_be_saved_is_refused_with_the_reason(save):

@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from hooktrainer import ConfigError
 from hooktrainer.checkpoint import list_checkpoints
+from hooktrainer.recipe import Run, RunArgs, mistakes_in_one_line
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))
@@ -144,6 +146,23 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
     (line,) = done.stderr.splitlines()
     assert f"pip install 'hooktrainer[{extra}]'" in line
     assert f'pip install "hooktrainer[{extra}]"' in recipe.read_text()
+
+
+@pytest.mark.parametrize("option", ["trace", "profile"])
+def test_a_number_of_batches_that_cannot_be_leaves_no_run_behind(
+    option: str, tmp_path: Path
+) -> None:
+    args = RunArgs(run_dir=tmp_path / "run", **{option: -1})
+    with pytest.raises(ConfigError, match=f"--{option} -1: give 0 or more"):
+        Run(args, "toy")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("text", ["", "a second signal (SIGTERM)"])
+def test_an_interruption_is_said_in_one_line(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="130"), mistakes_in_one_line():
+        raise KeyboardInterrupt(*[text] * bool(text))
+    assert capsys.readouterr().err == f"aborted by {text or 'SIGINT'}; --resume latest goes on.\n"
 
 
 @pytest.mark.parametrize("recipe", RECIPES, ids=lambda recipe: recipe.stem)

@@ -14,7 +14,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 from finished_runs import write_run
 
 from hooktrainer.report import Curve, band, group_runs, read_curves, summarize
+from hooktrainer.report.curves import differing
 from hooktrainer.report.page import spread
+from hooktrainer.run_dir import RunDir
 
 
 def test_a_curve_rises_in_frames_and_is_finite():
@@ -83,3 +85,19 @@ def test_only_the_metrics_asked_for_are_read(tmp_path):
 )
 def test_mean_and_deviation_have_two_digits_of_the_deviation(values, text):
     assert spread(values) == text
+
+
+def test_only_options_that_differ_within_an_experiment_are_told(tmp_path):
+    made = [
+        write_run(tmp_path / "a1", experiment="a", options={"lr": 0.1, "clip": 0.2}),
+        write_run(tmp_path / "a2", experiment="a", options={"lr": 0.2, "clip": 0.2, "trace": 3}),
+        write_run(tmp_path / "b", experiment="b", options={"tau": 0.01}),
+    ]
+    runs = [summarize(run) for run in made]
+    assert differing(runs) == ["lr"]
+    assert [group.label for group in group_runs(runs)] == ["a lr=0.1", "a lr=0.2", "b"]
+
+
+def test_a_run_that_ended_before_it_wrote_its_options_differs_in_none(tmp_path):
+    begun = RunDir.create(tmp_path / "begun", experiment="toy")
+    assert differing([summarize(begun), summarize(write_run(tmp_path / "a"))]) == []

@@ -60,3 +60,11 @@ def test_looking_does_not_disturb_the_lock(run):
     lock.release()
     is_alive(run, {**ME, "updated": LONG_AGO})
     RunLock(run.checkpoints).release()  # can be taken
+
+
+def test_fields_that_are_not_what_a_run_writes_are_not_believed(tmp_path):
+    path = tmp_path / "a"
+    path.mkdir()
+    for text in ('{"frames": "many"}', '{"seconds": null}', '{"metrics": [1]}', "[]"):
+        (path / "run.json").write_text(text)
+        assert summarize(RunDir(path)).status == "unknown"

@@ -61,6 +61,7 @@ class OverlappedCollector:
     Attributes:
         policy_age: How many updates the policy of the last batch was behind.
         dropped: How many batches were thrown away because they were too old.
+        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -75,6 +76,8 @@ class OverlappedCollector:
         [0, 1, 1]
         >>> collector.shutdown()
     """
+
+    is_saved = False
 
     def __init__(
         self,
@@ -95,8 +98,8 @@ class OverlappedCollector:
                 raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
         if missing := [n for n in _NEEDED if not callable(getattr(collector, n, None))]:
             raise ConfigError(
-                f"{type(collector).__name__} has no {missing[0]}(), so it cannot collect ahead; "
-                "use a VectorCollector."
+                f"{type(collector).__name__} has no {missing[0]}(), so it cannot collect ahead: "
+                "use a VectorCollector, or leave out --overlap."
             )
         if depth:
             check_policy(getattr(collector, "policy", None))

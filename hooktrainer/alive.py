@@ -1,0 +1,79 @@
+"""Whether the process that trains a run is still there."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .run_dir import RunDir
+
+_FRESH_SECONDS = 10.0
+"""A run writes `run.json` about once a second; one that did so lately is alive."""
+
+
+def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
+    """Whether the process that trains a run is still there.
+
+    Args:
+        run: The run.
+        state: The content of its `run.json`, whose status is ``running``.
+
+    Returns:
+        ``None`` if that cannot be known, as for a run on another machine.
+    """
+    if state.get("host", socket.gethostname()) != socket.gethostname():
+        return None
+    pid = state.get("pid")
+    if pid is not None and not _exists(int(pid)):
+        return False
+    updated = _seconds(state.get("updated"))
+    if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
+        return True
+    # The number may be another process's by now; a lock is let go of when its holder ends.
+    locked = _locked(run.checkpoints / ".lock")
+    return locked if locked is not None or pid is None else True
+
+
+def _locked(path: Path) -> bool | None:
+    """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        host = json.loads(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
+        if host != socket.gethostname():
+            return None
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return False
+    except BlockingIOError:
+        return True
+    except (OSError, ValueError, AttributeError):  # no locks here, or not a lock file of ours
+        return None
+    finally:
+        os.close(fd)
+
+
+def _exists(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:  # it is another user's
+        return True
+    return True
+
+
+def _seconds(stamp: Any) -> float | None:
+    with suppress(TypeError, ValueError):
+        return datetime.fromisoformat(stamp).timestamp()
+    return None
