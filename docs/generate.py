@@ -1,7 +1,8 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
-A page says where: ``<!-- hook-points: loop -->`` and ``<!-- hook-points: table -->``,
-``<!-- benchmarks -->``, ``<!-- benchmarks: short -->`` and ``<!-- benchmarks: pipeline -->``.
+A page says where: ``<!-- hook-points: loop -->``, ``<!-- hook-points: table -->`` and
+``<!-- hook-points: priorities -->``, ``<!-- benchmarks -->``, ``<!-- benchmarks: short -->`` and
+``<!-- benchmarks: pipeline -->``.
 MkDocs calls `on_page_markdown` for every page.
 """
 
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hooktrainer import hook_points
+from hooktrainer.priorities import PRIORITIES
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (
@@ -44,6 +46,14 @@ def table() -> str:
         rows.append(
             f"| `{point}` | {point.kind} | {receives} | {point.returns} | {passed} | {point.use} |"
         )
+    return "\n".join(rows)
+
+
+def priorities() -> str:
+    """One row a priority: its name, its number, and who has it."""
+    rows = ["| priority | number | what for |", "|---|---:|---|"]
+    for name, (number, use) in PRIORITIES.items():
+        rows.append(f"| `{name}` | {number:g} | {use} |")
     return "\n".join(rows)
 
 
@@ -115,6 +125,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
     made = {
         "<!-- hook-points: loop -->": lambda: f"```python\n{loop()}\n```",
         "<!-- hook-points: table -->": table,
+        "<!-- hook-points: priorities -->": priorities,
         "<!-- benchmarks -->": lambda: "\n\n".join(map(benchmark, results())),
         "<!-- benchmarks: short -->": short,
         "<!-- benchmarks: pipeline -->": pipeline,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from numbers import Integral
 from typing import Any
 
 import torch
-from tensordict import is_tensor_collection
 
 from .errors import ConfigError
 
@@ -49,9 +49,45 @@ def check_collector(collector: Any) -> None:
             "as a VectorCollector, a torchrl collector or a list."
         )
     if isinstance(collector, Sequence):
+        from tensordict import is_tensor_collection  # slow, and who only plays has no collector
+
         for index, batch in enumerate(collector):
             if not is_tensor_collection(batch):
                 raise ConfigError(not_a_tensordict(f"collector[{index}] is", batch))
+
+
+def agreed_frame_skip(frame_skip: int | None, collector: Any) -> int:
+    """Frames per collected step: what was given, else what the collector says, else 1.
+
+    Raises:
+        ConfigError: If what was given is no count, or contradicts the collector.
+    """
+    own = getattr(collector, "frame_skip", None)
+    if frame_skip is None:
+        return 1 if own is None else int(own)
+    check_count("frame_skip", frame_skip)
+    if own not in (None, frame_skip):
+        raise ConfigError(
+            f"frame_skip={frame_skip}, but the collector repeats each action {own} times: leave "
+            "frame_skip out, and the trainer counts as the collector does."
+        )
+    return frame_skip
+
+
+def check_register(collector: Any) -> None:
+    """Refuse a collector whose ``register`` cannot be called with a trainer, as that of hooks."""
+    try:
+        signature = inspect.signature(collector.register)
+    except (TypeError, ValueError):  # not written in Python
+        return
+    try:
+        signature.bind(collector)
+    except TypeError:
+        raise ConfigError(
+            f"the collector, a {type(collector).__name__}, has a method register{signature}, which "
+            "the trainer would call with itself, as it calls that of hooks: let it take a trainer, "
+            "or give it another name."
+        ) from None
 
 
 def not_a_tensordict(what: str, value: Any) -> str:

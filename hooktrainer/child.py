@@ -10,8 +10,9 @@ import signal
 import threading
 import traceback
 import weakref
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from time import monotonic
@@ -19,10 +20,12 @@ from typing import Any
 
 import cloudpickle
 
-from .errors import add_note
+from .errors import ConfigError, add_note
+from .placement import unpinned
 
 _RESULT, _ERROR = b"r", b"e"
 _GRACE = 3.0  # seconds a child has to end by itself
+_SLICE = 1.0  # seconds
 
 
 class ChildError(RuntimeError):
@@ -60,6 +63,10 @@ class Child:
 
     Attributes:
         pid: Number of the process.
+
+    Raises:
+        ConfigError: If the arguments cannot be sent to another process.
+        ChildError: If the process ends before it has taken them.
     """
 
     def __init__(
@@ -69,17 +76,31 @@ class Child:
         self._timeout = timeout
         self._has_begun = False
         context = _context(target)
+        try:
+            payload = cloudpickle.dumps((target, args))
+        except Exception as error:
+            raise ConfigError(
+                f"{name} cannot be started, since what it works on cannot be sent to another "
+                f"process: {error}. A function that makes environments has to make what these "
+                "need as well: locks, connections, open files."
+            ) from error
         self._connection, theirs = context.Pipe()
-        payload = cloudpickle.dumps((target, args))
         # Not daemonic: it may have children of its own, and is ended by `_end` all the same.
-        process = context.Process(target=_run, args=(theirs, payload), name=name)
-        process.start()
+        process = context.Process(target=_run, args=(theirs,), name=name)
+        try:
+            process.start()
+        except (EOFError, ConnectionError) as error:
+            raise ChildError(
+                f"{name} could not be started: the process that starts others has ended. A signal "
+                "that was sent to all processes of the run may have ended it."
+            ) from error
         theirs.close()  # so that the child's end is the end of the connection
         self._process: BaseProcess = process
         self.pid = process.pid
         self._poll = select.poll()
         self._poll.register(self._connection.fileno(), select.POLLIN)
         self.close = weakref.finalize(self, _end, process, self._connection)
+        self.send(payload)
 
     def send(self, message: bytes) -> None:
         """Send a message.
@@ -101,7 +122,7 @@ class Child:
             ChildError: If the process has died, or does not answer in time.
             Exception: What was raised in the child, with the traceback there as its cause.
         """
-        if not self._poll.poll(self._timeout * 1000):
+        if not self._has_answer():
             raise ChildError(
                 f"{self.name} (process {self.pid}) has not answered for {self._timeout:g} seconds."
             )
@@ -115,6 +136,19 @@ class Child:
             add_note(error, f"raised in {self.name} (process {self.pid})")
             raise error from RemoteError(text)
         return message[1:]
+
+    def _has_answer(self) -> bool:
+        """Wait for an answer; whether it came in time.
+
+        The time is taken in slices, so that a run that was stopped and goes on, by Ctrl-Z or a
+        scheduler that suspends jobs, has lost one slice at most.
+        """
+        left = self._timeout
+        while left > 0:
+            if self._poll.poll(min(left, _SLICE) * 1000):
+                return True
+            left -= _SLICE
+        return False
 
     def call(self, message: Any) -> Any:
         """Send an object, pickled, and return the one that answers it."""
@@ -142,13 +176,14 @@ class Child:
             )
         if code is None:
             how = "closed its connection"
+        elif code == -signal.SIGKILL:
+            how = "was killed by SIGKILL; memory may have run out, which the system's log tells"
         elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}"
+            how = f"was killed by {signal.Signals(-code).name}; PYTHONFAULTHANDLER=1 shows where"
         else:
             how = f"ended with exit code {code}"
         return (
-            f"{self.name} (process {self.pid}) {how}. If it left no message above, memory may have "
-            "run out, which the system's log tells. A run that was saved goes on with --resume "
+            f"{self.name} (process {self.pid}) {how}. A run that was saved goes on with --resume "
             "latest."
         )
 
@@ -193,13 +228,19 @@ class Channel:
         self.send(cloudpickle.dumps(answer))
 
     def send_error(self, error: BaseException) -> None:
-        """Have the parent raise ``error`` where it waits for an answer."""
+        """Have the parent raise ``error`` where it waits for an answer.
+
+        What is not an `Exception`, as ``sys.exit()`` in an environment, would end the parent
+        without a word: it becomes a `ChildError`, as does what cannot be sent.
+        """
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        try:
+        raised: BaseException = ChildError(f"{type(error).__name__}: {error}")
+        if isinstance(error, Exception):
             # Not every exception that can be pickled can be put together again.
-            pickle.loads(data := cloudpickle.dumps((error, text)))
-        except Exception:
-            data = cloudpickle.dumps((ChildError(f"{type(error).__name__}: {error}"), text))
+            with suppress(Exception):
+                pickle.loads(cloudpickle.dumps((error, text)))
+                raised = error
+        data = cloudpickle.dumps((raised, text))
         self._connection.send_bytes(_ERROR + data)
 
     def take_file(self) -> int:
@@ -214,14 +255,14 @@ class Channel:
         _reduction().send_handle(self._connection, descriptor, parent.pid)
 
 
-def _run(connection: Connection, payload: bytes) -> None:
+def _run(connection: Connection) -> None:
     """What a child does."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     channel = Channel(connection)
     try:
-        target, args = pickle.loads(payload)
+        target, args = pickle.loads(channel.receive())
         target(channel, *args)
     except ClosedError:
         pass
@@ -253,7 +294,25 @@ def _context(target: Callable[..., None]) -> Any:
     context = multiprocessing.get_context("forkserver")
     # What the first child needs is imported by the server, once for all of them.
     context.set_forkserver_preload([target.__module__])
+    with _sigint_ignored(), unpinned():
+        forkserver.ensure_running()
     return context
+
+
+@contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    """What is started in the block ignores SIGINT, and so does what that starts.
+
+    A terminal sends SIGINT to a process that is still importing the script as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _reduction() -> Any:

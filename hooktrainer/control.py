@@ -1,39 +1,68 @@
-"""What hooks ask of the run: to stop, to save."""
+"""What is asked of the run, to stop, to save and to log, and how the run stands."""
 
 from __future__ import annotations
 
+import signal
+
 
 class Control:
-    """Requests that hooks make and the trainer serves at the end of the batch.
+    """Requests that hooks and signals make and the trainer serves at the end of the batch.
 
     Attributes:
-        stop_reason: Why the run is to stop; ``None`` while it is not.
-        save_requested: Whether a checkpoint is to be written at the end of the batch.
-        log_requested: Whether the log window is to be closed at the end of the batch.
         status: How the run stands: running, finished, stopped, interrupted or failed.
-        signal: Number of the signal that asked the run to stop, if one did.
     """
 
     def __init__(self) -> None:
-        self.stop_reason: str | None = None
-        self.save_requested = False
-        self.log_requested = False
-        self.signal: int | None = None
         self.status = "running"
+        self._stop_reason: str | None = None
+        self._signal: int | None = None
+        self._save = False
+        self._log = False
 
-    def request_stop(self, reason: str | None) -> None:
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run is to stop, or how it ended; ``None`` while it goes on."""
+        return self._stop_reason
+
+    @property
+    def signal(self) -> int | None:
+        """Number of the signal that asked the run to stop, if one did."""
+        return self._signal
+
+    def request_stop(self, reason: str | None = None) -> None:
         """Ask the run to stop. The first reason given is kept."""
-        if self.stop_reason is None:
-            self.stop_reason = reason or "requested"
+        if self._stop_reason is None:
+            self._stop_reason = reason or "requested"
+
+    def withdraw_stop(self, reason: str | None) -> None:
+        """Go back to an earlier ``stop_reason``; whoever gave the present one was wrong."""
+        self._stop_reason = reason
+
+    def request_save(self) -> None:
+        """Ask for a checkpoint at the end of the batch."""
+        self._save = True
+
+    def request_log(self) -> None:
+        """Ask for the log window to be closed at the end of the batch."""
+        self._log = True
+
+    def receive(self, number: int) -> None:
+        """Stop because a signal arrived.
+
+        Args:
+            number: The signal's number.
+        """
+        self._signal = number
+        self.request_stop(signal.Signals(number).name)
 
     def take_save_request(self) -> bool:
         """Whether a save was requested since the last call."""
-        requested, self.save_requested = self.save_requested, False
+        requested, self._save = self._save, False
         return requested
 
     def take_log_request(self) -> bool:
         """Whether the log window was to be closed early, since the last call."""
-        requested, self.log_requested = self.log_requested, False
+        requested, self._log = self._log, False
         return requested
 
     def end(self, error: BaseException | None = None) -> None:
@@ -44,7 +73,7 @@ class Control:
         """
         if error is not None:
             self.status = "failed" if isinstance(error, Exception) else "interrupted"
-            self.stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            self._stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
         elif self.signal is not None:
             self.status = "interrupted"
         else:

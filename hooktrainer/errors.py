@@ -4,7 +4,19 @@ from __future__ import annotations
 
 
 class ConfigError(ValueError):
-    """An argument of a constructor cannot work; raised before any training."""
+    """An argument cannot work; raised as soon as that shows, nearly always before any training."""
+
+
+class NotFoundError(FileNotFoundError, ConfigError):
+    """What the user named, such as a run or a data set, is not there."""
+
+
+class TakenError(FileExistsError, ConfigError):
+    """The place for something new holds something already."""
+
+
+class MissingPackageError(ModuleNotFoundError, ConfigError):
+    """An optional package is not installed; says what to install."""
 
 
 class HookError(RuntimeError):
@@ -39,6 +51,10 @@ class CheckpointError(RuntimeError):
     """A checkpoint cannot be written, read or trusted, or a value in it cannot be saved."""
 
 
+class WriteFailedError(CheckpointError):
+    """The disk refused a checkpoint; says with what."""
+
+
 class DamagedCheckpointError(CheckpointError):
     """A checkpoint's files are not what was written; names the file."""
 
@@ -49,6 +65,10 @@ class SkipOptimStep(BaseException):
     Raised by `Trainer.skip_optim_step` and caught by the loop. It derives from `BaseException` so
     that a hook's own ``except Exception`` does not swallow it.
     """
+
+
+USER_ERRORS = (ConfigError, CheckpointError, StateMismatchError)
+"""Errors that whoever runs a program can mend: said in a line, with no traceback."""
 
 
 def add_note(error: BaseException, note: str) -> None:

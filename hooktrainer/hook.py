@@ -1,8 +1,11 @@
-"""The base class of hooks: the whole contract on one screen."""
+"""The base class of hooks: the whole contract."""
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
+
+from .errors import HookError
 
 if TYPE_CHECKING:
     from .trainer import Trainer
@@ -43,6 +46,25 @@ class TrainerHookBase:
     phase: str | None = None
     is_saved = True
 
+    # Registering sets it, so that reading it costs no more than any attribute.
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The trainer that the hook, or one of its methods, was registered with.
+
+        Raises:
+            HookError: If there is none.
+        """
+        name = type(self).__name__
+        raise HookError(
+            f"{name} needs its trainer and was not registered with one: call "
+            f"{name}(...).register(trainer)."
+        )
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether there is a `trainer`."""
+        return "trainer" in vars(self)
+
     def register(self, trainer: Trainer, name: str) -> None:
         """Put the hook at its points of ``trainer`` and name it for checkpoints.
 
@@ -66,6 +88,19 @@ class TrainerHookBase:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Take this process's share, where several train together; nothing by default.
+
+        What is divided, such as a batch size, then means the same with any number of processes.
+
+        Args:
+            rank: Which process this is, from 0.
+            world_size: How many train together.
+
+        Raises:
+            ConfigError: If it cannot be shared equally.
+        """
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Called once, before the first batch is collected."""

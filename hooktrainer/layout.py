@@ -47,8 +47,13 @@ class Layout:
         self._device = torch.device("cpu")
 
     @classmethod
-    def of(cls, args: Any, ranks: Ranks) -> Layout:
+    def of(cls, args: Any, ranks: Ranks, *, collects: bool = True) -> Layout:
         """What a recipe's options ask for.
+
+        Args:
+            args: The options.
+            ranks: The learners.
+            collects: Whether the recipe has environments to collect from, not a data set.
 
         Raises:
             ConfigError: If that is not there, or the options contradict each other.
@@ -85,10 +90,17 @@ class Layout:
                 "use --engine ray."
             )
         engine = args.engine or ("ray" if apart else "local")
+        if not collects:
+            _check_collects_nothing(args, engine, ranks)
         if engine == "ray" and ranks.world_size > 1:
             raise ConfigError(
                 "--engine ray has one learner, so it cannot be used under torchrun: leave out one "
                 "of them."
+            )
+        if engine == "ray" and (args.overlap or 0) > 1:
+            raise ConfigError(
+                f"--overlap {args.overlap}: with --engine ray collectors work ahead by one batch "
+                "at most; give --overlap 1."
             )
         counted = learner.kind == "gpu" or learner.count is not None
         if counted and learner.processes != ranks.world_size:
@@ -113,7 +125,7 @@ class Layout:
             engine,
             place,
             ranks,
-            overlap=args.overlap,
+            overlap=args.overlap if collects else None,
             workers=args.workers,
             stages=args.stages,
         )
@@ -165,7 +177,9 @@ class Layout:
                 f"{options}: {type(collector).__name__} has no environments to step in processes; "
                 "leave these out."
             )
-        collector.use_workers(self._workers, self._stages)
+        # Not started here if only a copy or a share of the collector collects.
+        here = self.engine == "local" and not self._overlap and self._ranks.world_size == 1
+        collector.use_workers(self._workers, self._stages, at_once=here)
 
     def __str__(self) -> str:
         learner = self.placement.get("learner")
@@ -180,3 +194,19 @@ class Layout:
             collectors += f", {self._overlap} batch{'es' * (self._overlap > 1)} ahead"
         evaluation = f"{self.placement.get('eval')} (Ray)" if self.engine == "ray" else here
         return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"
+
+
+def _check_collects_nothing(args: Any, engine: str, ranks: Ranks) -> None:
+    """Refuse what is about collecting, in a run that trains on a data set."""
+    given = {
+        f"--overlap {args.overlap}": args.overlap,
+        f"--workers {args.workers}": args.workers,
+        f"--collectors {args.collectors}": args.collectors,
+        f"--engine {args.engine}": args.engine == "ray",
+        f"--placement {args.placement!r}": engine == "ray",
+        f"torchrun with {ranks.world_size} processes": ranks.world_size > 1,
+    }
+    if asked := [option for option, is_given in given.items() if is_given]:
+        raise ConfigError(
+            f"{asked[0]}: this recipe trains on a data set and collects nothing; leave it out."
+        )

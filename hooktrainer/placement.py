@@ -21,6 +21,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -130,6 +133,14 @@ class Placement:
                 placed, waiting = list(names), []
         if waiting:
             raise _error(text, f"{waiting[0]} has no place; write {waiting[0]}: cpu")
+        for name, place in places.items():
+            (number, times), *_ = Counter(place.numbers or ()).most_common(1) or [(0, 0)]
+            if times > 1:
+                raise _error(
+                    text,
+                    f"{name}: {place} lists {number} twice; for several processes there, write how "
+                    f"many, as 2@{place.kind}:{number}",
+                )
         return cls(places, text)
 
     def check(self, machine: Machine) -> Placement:
@@ -145,6 +156,12 @@ class Placement:
             there = machine.cores if place.kind == "cpu" else tuple(range(machine.gpus))
             if place.kind == "node" and name == "learner":
                 raise _error(self.text, "the learner runs where it is started; give it cpu or gpu")
+            if place.kind == "node" and place.numbers == () and place.count is None:
+                raise _error(
+                    self.text,
+                    f"{name}: node:all, but how many machines there are is known later; write "
+                    "which, as node:1-3, or how many processes, as 3@node",
+                )
             if place.kind == "gpu" and not there:
                 raise _error(self.text, f"{name}: {place}, but this machine has no CUDA device")
             if place.kind != "node":
@@ -175,17 +192,36 @@ def available_cores() -> set[int]:
     return set(range(os.cpu_count() or 1))
 
 
+_AT_FIRST: Final = frozenset(available_cores())  # before anything was pinned
+
+
 def pin(cores: Any) -> None:
     """Let this process run on these CPU cores only, where the system can do that."""
     if cores and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, set(cores))
 
 
+@contextmanager
+def unpinned() -> Iterator[None]:
+    """What is started in the block may use all cores that this process had when it began.
+
+    Processes inherit the cores of the one that starts them: those that a pinned learner starts
+    would crowd together on its own.
+    """
+    now = available_cores()
+    pin(_AT_FIRST)
+    try:
+        yield
+    finally:
+        pin(now)
+
+
 def _component(name: str, text: str) -> str:
     if name not in _COMPONENTS:
+        what = f"{name!r} is no component" if name else "the name of a component is missing"
         raise _error(
             text,
-            f"{name!r} is no component; there are {', '.join(_NAMES)}, written as "
+            f"{what}; there are {', '.join(_NAMES)}, written as "
             "'learner: gpu:0, collectors: 4@cpu, eval: cpu'",
         )
     return _COMPONENTS[name]

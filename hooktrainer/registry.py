@@ -6,7 +6,7 @@ import difflib
 import inspect
 import re
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .cadence import Every
 from .dispatch import DISPATCHERS, Dispatcher, Entry, phase_of
@@ -17,10 +17,14 @@ from .errors import (
     UnknownHookPointError,
     add_note,
 )
+from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .progress import Progress
 from .timing import Timing
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
 
 # Stages that later versions of torchrl.trainers added, and what takes their place here.
 TORCHRL_STAGES = {
@@ -52,6 +56,7 @@ class Registry:
     """The hooks of one trainer.
 
     Args:
+        trainer: The trainer; every hook is told.
         progress: The run's counters, for cadences and messages.
         metrics: Where log hooks' results go.
         timing: Where hooks' times go.
@@ -61,7 +66,10 @@ class Registry:
         modules: Name to stateful object, as registered.
     """
 
-    def __init__(self, progress: Progress, metrics: Metrics, timing: Timing) -> None:
+    def __init__(
+        self, trainer: Trainer, progress: Progress, metrics: Metrics, timing: Timing
+    ) -> None:
+        self._trainer = trainer
         self._progress = progress
         self._timing = timing
         self._serial = 0
@@ -94,6 +102,7 @@ class Registry:
         entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
         self._serial += 1
         self.points[point].add(entry)
+        self._tell(entry.owner)
         self._rename()
         return HookHandle(self, entry)
 
@@ -113,6 +122,7 @@ class Registry:
                 f"name={_unused(name, self.modules)!r})."
             )
         self.modules[name] = module
+        self._tell(module)
         self._rename()
 
     def remove_module(self, name: str) -> Any:
@@ -227,6 +237,11 @@ class Registry:
                 f"  {line.format(*next(remaining))}".rstrip() for _ in dispatcher.entries
             ] or ["  -"]
         return "\n".join(lines)
+
+    def _tell(self, hook: Any) -> None:
+        """Tell a hook which trainer it belongs to."""
+        if isinstance(hook, TrainerHookBase):
+            vars(hook)["trainer"] = self._trainer  # so that a frozen one can be told as well
 
     def _rename(self) -> None:
         """Give every op the name of the module it belongs to, whichever came first."""

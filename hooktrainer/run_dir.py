@@ -5,33 +5,20 @@ from __future__ import annotations
 import json
 import math
 import os
-import platform
-import shlex
 import shutil
-import socket
-import subprocess
-import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
-from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from .alive import is_alive
+from .alive import is_alive, is_locked
+from .errors import ConfigError, NotFoundError, TakenError
 from .loggers.hparams import to_plain, to_yaml
+from .provenance import this_process
 
 STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
 """What `status` in `run.json` can be."""
-
-_PACKAGES: Final = (
-    "torch",
-    "tensordict",
-    "torchrl",
-    "gymnasium",
-    "numpy",
-    "hooktrainer",
-)
 
 
 class RunDir:
@@ -69,9 +56,35 @@ class RunDir:
         root: str | os.PathLike[str] = "runs",
         resume: bool = False,
     ) -> RunDir:
-        """Make the directory of a new run, or take up that of an old one.
+        """Make the directory of a new run, or take up that of an old one, and write `run.json`.
 
-        `run.json` says `running` from then on.
+        Args:
+            path: As for `prepare`.
+            experiment: What is run.
+            seed: The run's seed.
+            root: As for `prepare`.
+            resume: As for `prepare`.
+
+        Raises:
+            TakenError: As `prepare`; so for the others.
+            NotFoundError: There is nothing to resume.
+            ValueError: `resume` is true and there is no `path`.
+        """
+        run = cls.prepare(path, experiment=experiment, seed=seed, root=root, resume=resume)
+        run.begin(experiment=experiment, seed=seed)
+        return run
+
+    @classmethod
+    def prepare(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        root: str | os.PathLike[str] = "runs",
+        resume: bool = False,
+    ) -> RunDir:
+        """Make the directory of a new run, or check that of an old one.
 
         Args:
             path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
@@ -82,39 +95,45 @@ class RunDir:
             resume: Continue the run that `path` holds.
 
         Raises:
-            FileExistsError: `path` holds a run already and `resume` is false. One that died before
+            TakenError: `path` holds a run already and `resume` is false. One that died before
                 its first batch is no reason.
-            FileNotFoundError: `resume` is true and `path` holds no run.
+            NotFoundError: `resume` is true and `path` holds no run.
             ValueError: `resume` is true and there is no `path`.
         """
         if path is None:
             if resume:
                 raise ValueError("resume=True needs the path of the run to continue")
-            run = cls(new_directory(Path(root) / experiment, seed))
+            return cls(new_directory(Path(root) / experiment, seed))
+        run = cls(path)
+        if resume:
+            run._check_resumable()
         else:
-            run = cls(path)
-            if resume:
-                run._check_resumable()
-            else:
-                run._check_free()
-                run.path.mkdir(parents=True, exist_ok=True)
-        now = _now()
-        if resume and run.run_file.exists():
-            run.update(status="running", reason=None, resumed=[*run.read().get("resumed", []), now])
-        else:
-            run.update(
-                status="running",
-                reason=None,
-                experiment=experiment,
-                seed=seed,
-                started=now,
-                frames=0,
-                optim_steps=0,
-                seconds=0.0,
-                metrics={},
-            )
-        run.update(**_invocation(), versions=library_versions(), **git_state())
+            run._check_free()
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
+            run.forget_logs()
         return run
+
+    def begin(self, *, experiment: str = "run", seed: int | None = None) -> None:
+        """Write into `run.json` that the run is running from now on, in this process.
+
+        Call it when no other process can be training here, as when the run's checkpoints are
+        locked. A file that cannot be read (the power may have failed) is written anew; what a
+        process that was killed left half written is deleted.
+
+        Args:
+            experiment: What is run.
+            seed: The run's seed.
+        """
+        for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
+            leftover.unlink(missing_ok=True)
+        if known := self._read_if_possible():
+            fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), _now()]}
+        else:
+            fields = {"experiment": experiment, "seed": seed, "started": _now()}
+            fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
+            self.run_file.unlink(missing_ok=True)
+        self.update(status="running", reason=None, **fields, **this_process())
 
     @property
     def checkpoints(self) -> Path:
@@ -156,6 +175,11 @@ class RunDir:
         """Directory of what torch.profiler saw."""
         return self.path / "profile"
 
+    def forget_logs(self) -> None:
+        """Delete what a start logged that committed nothing, before it is repeated."""
+        self.metrics.unlink(missing_ok=True)
+        shutil.rmtree(self.logs, ignore_errors=True)
+
     def write_config(self, config: Any) -> None:
         """Write `config.yaml`.
 
@@ -168,12 +192,23 @@ class RunDir:
         write_atomically(self.config_file, to_yaml(to_plain(config)))
 
     def read_config(self) -> dict[str, Any]:
-        """Read `config.yaml`; empty if there is none."""
+        """Read `config.yaml`; empty if there is none.
+
+        Raises:
+            ConfigError: It is not YAML, or not a mapping.
+        """
         import yaml
 
-        with suppress(FileNotFoundError):
-            return dict(yaml.safe_load(self.config_file.read_text(encoding="utf-8")) or {})
-        return {}
+        try:
+            content = yaml.safe_load(self.config_file.read_text(encoding="utf-8")) or {}
+        except FileNotFoundError:
+            return {}
+        except (yaml.YAMLError, ValueError) as error:
+            reason = " ".join(str(error).split())
+            raise ConfigError(f"{self.config_file} is not valid YAML: {reason}") from error
+        if not isinstance(content, dict):
+            raise ConfigError(f"{self.config_file} holds no mapping")
+        return content
 
     def update(self, **fields: Any) -> None:
         """Change fields of `run.json`, all at once: a reader sees the old file or the new one.
@@ -204,31 +239,41 @@ class RunDir:
         """Read `run.json`; empty if there is none.
 
         Raises:
-            ValueError: It is not JSON, or not a JSON object.
+            ConfigError: It is not JSON, or not a JSON object.
         """
         try:
             content = json.loads(self.run_file.read_text(encoding="utf-8"))
         except FileNotFoundError:
             return {}
         except ValueError as error:
-            raise ValueError(f"{self.run_file} is not valid JSON: {error}") from error
+            raise ConfigError(f"{self.run_file} is not valid JSON: {error}") from error
         if not isinstance(content, dict):
-            raise ValueError(f"{self.run_file} holds no JSON object")
+            raise ConfigError(f"{self.run_file} holds no JSON object")
         return content
 
     @property
     def holds_run(self) -> bool:
         """Whether a run has left anything here."""
-        traces = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
-        return any(trace.exists() for trace in traces)
+        return bool(self._traces())
+
+    def _traces(self) -> list[Path]:
+        places = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
+        return [place for place in places if place.exists()]
+
+    def _read_if_possible(self) -> dict[str, Any]:
+        """`run.json`, or nothing if the power failed while it was written."""
+        try:
+            return self.read()
+        except ConfigError:
+            return {}
 
     def _check_free(self) -> None:
         if self.path.exists() and not self.path.is_dir():
-            raise FileExistsError(f"{self.path} is a file; a run needs a directory")
+            raise TakenError(f"{self.path} is a file; a run needs a directory")
         if self.holds_run and not self._came_to_nothing():
-            state = self.read()
+            state = self._read_if_possible()
             what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
-            raise FileExistsError(
+            raise TakenError(
                 f"{self.path} already holds a run (status: {what}), which a new one would "
                 "overwrite. Continue it with --resume latest, choose another --run-dir, or delete "
                 "the directory."
@@ -236,20 +281,18 @@ class RunDir:
 
     def _came_to_nothing(self) -> bool:
         """Whether a run died here before its first batch, as by an option that cannot work."""
-        state = self.read()
-        begun = state.get("frames") != 0 or (
-            self.checkpoints.exists() and any(self.checkpoints.glob("step_*"))
-        )
-        if begun or state.get("status") != "running" or is_alive(self, state) is not False:
-            return False
-        self.metrics.unlink(missing_ok=True)
-        shutil.rmtree(self.logs, ignore_errors=True)
-        return True
+        state = self._read_if_possible()
+        saved = [path.name for path in self.checkpoints.glob("*")]
+        if saved in ([], [".lock"]) and self._traces() == [self.checkpoints]:
+            # It was made beforehand, perhaps as a link to another disk, or the disk was full.
+            return not saved or is_locked(self.checkpoints / ".lock") is False
+        begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
+        return not begun and state.get("status") == "running" and is_alive(self, state) is False
 
     def _check_resumable(self) -> None:
         if not self.holds_run:
             there = "holds no run" if self.path.is_dir() else "does not exist"
-            raise FileNotFoundError(f"cannot resume: {self.path} {there}")
+            raise NotFoundError(f"cannot resume: {self.path} {there}")
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -282,36 +325,6 @@ def find_runs(root: str | os.PathLike[str] = "runs", experiment: str | None = No
     return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
 
 
-def library_versions() -> dict[str, str | None]:
-    """Versions of Python and of the libraries that a result depends on."""
-    versions: dict[str, str | None] = {"python": platform.python_version()}
-    for package in _PACKAGES:
-        try:
-            versions[package] = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            versions[package] = None
-    if versions["hooktrainer"] is None:  # run from its source tree
-        from . import __version__
-
-        versions["hooktrainer"] = __version__
-    return versions
-
-
-def git_state() -> dict[str, Any]:
-    """Commit of the repository that holds the script, and whether tracked files differ from it.
-
-    Both are `None` where there is no git, no repository or no commit.
-    """
-    script = Path(sys.argv[0] or ".").absolute().parent
-    where = script if script.is_dir() else Path.cwd()
-    commit = _git("rev-parse", "HEAD", where=where)
-    changes = _git("status", "--porcelain", "--untracked-files=no", where=where)
-    return {
-        "git_commit": commit,
-        "git_dirty": None if commit is None or changes is None else bool(changes),
-    }
-
-
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """Replace a file by way of one beside it, so that it is never half written.
 
@@ -328,26 +341,11 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
                 file.flush()
                 os.fsync(file.fileno())
         beside.replace(path)
-    except BaseException:
+    except BaseException as error:
         beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)
         raise
-
-
-def _git(*command: str, where: Path) -> str | None:
-    try:
-        done = subprocess.run(
-            ["git", *command],
-            cwd=where,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=5,
-            check=True,
-        )
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip()
 
 
 def new_directory(parent: Path, seed: int | None) -> Path:
@@ -364,25 +362,6 @@ def new_directory(parent: Path, seed: int | None) -> Path:
             number += 1
         else:
             return path
-
-
-def _invocation() -> dict[str, Any]:
-    """What was run, for people (`command`) and for running it again (the rest).
-
-    `script` is `None` where there is none, as in a notebook; `module` is what followed `-m`, or
-    `None`.
-    """
-    script = Path(sys.argv[0] or ".").absolute()
-    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
-    return {
-        "pid": os.getpid(),
-        "host": socket.gethostname(),
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
-        "script": str(script) if script.is_file() else None,
-        "module": None if spec is None else spec.name,
-        "argv": sys.argv[1:],
-        "cwd": str(Path.cwd()),
-    }
 
 
 def _now() -> str:

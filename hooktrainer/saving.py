@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 from .cadence import Every
 from .checkpoint import CheckpointManager, save_file
 from .progress import Progress
+from .registry import has_state
 
 
 class Saver:
@@ -37,6 +39,13 @@ class Saver:
     def active(self) -> bool:
         """Whether there is anywhere to save to."""
         return self.file is not None or self.checkpoints is not None
+
+    def start(self, collector: Any) -> None:
+        """Say what a save will not hold, and make what was loaded the run's latest checkpoint."""
+        if self.active and (lost := _lost_with(collector)):
+            warnings.warn(lost, stacklevel=4)
+        if self.checkpoints is not None:
+            self.checkpoints.go_on()
 
     def due(self, progress: Progress) -> bool:
         """Whether a cadence is due; all of them are asked, so that each keeps its phase."""
@@ -84,3 +93,19 @@ class Saver:
     def __getstate__(self) -> dict[str, Any]:
         # The lock on the directory stays with this process.
         return self.__dict__ | {"checkpoints": None}
+
+
+def _lost_with(collector: Any) -> str | None:
+    """What a resumed run lacks because of its collector; ours say so themselves."""
+    collector = getattr(collector, "wrapped", collector)  # of an OverlappedCollector
+    kind = type(collector)
+    if not has_state(collector):
+        problem = "has no state_dict and load_state_dict. A resumed run iterates over it anew"
+    elif any(base.__module__.startswith("torchrl.") for base in kind.__mro__):
+        problem = "does not save its running episodes. A resumed run begins new ones"
+    else:
+        return None
+    return (
+        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problem}, and is not bit for "
+        "bit the run that was never interrupted. VectorCollector restores all of it."
+    )

@@ -20,7 +20,7 @@ class GracefulSignals:
     outside the main thread.
 
     Args:
-        control: Where requests go. ``control.signal`` is the number of the signal received.
+        control: Where requests go.
     """
 
     def __init__(self, control: Control) -> None:
@@ -50,9 +50,8 @@ class GracefulSignals:
         if self._received:
             raise KeyboardInterrupt(f"a second signal ({name})")
         self._received = True
-        self._control.signal = number
-        self._control.request_stop(name)
+        self._control.receive(number)
         print(f"\n{name}: finishing the batch; once more to abort.", file=sys.stderr)
 
     def _save(self, number: int, frame: FrameType | None) -> None:
-        self._control.save_requested = True
+        self._control.request_save()

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import functools
+import itertools
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -13,6 +15,8 @@ from torch import nn
 from .cadence import Every
 from .checkpoint.rng import rng_state, set_rng_state
 from .errors import StateMismatchError, add_note
+from .hooks.optimizer import OptimizerHook
+from .provenance import library_versions
 from .registry import has_state
 
 if TYPE_CHECKING:
@@ -39,9 +43,15 @@ def components(trainer: Trainer) -> dict[str, Any]:
 
 
 def trainer_state(trainer: Trainer) -> dict[str, Any]:
-    """The state of every component, and of the random generators."""
+    """The state of every component and of the random generators; the versions of the libraries."""
     state = {name: part.state_dict() for name, part in components(trainer).items()}
-    return {"format": 1, "components": state, "rng": rng_state()}
+    return {
+        "format": 1,
+        "components": state,
+        "rng": rng_state(),
+        "versions": dict(_versions()),
+        "ended": trainer.control.status in ("finished", "stopped"),
+    }
 
 
 def open_window_state(trainer: Trainer) -> dict[str, Any]:
@@ -53,8 +63,13 @@ def open_window_state(trainer: Trainer) -> dict[str, Any]:
 
 
 def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
-    """``state`` with what `open_window_state` returned before the end of the run."""
-    return {**state, "components": state["components"] | before["components"], "rng": before["rng"]}
+    """``state``, of a run that has ended, with what `open_window_state` returned before its end."""
+    return {
+        **state,
+        "components": state["components"] | before["components"],
+        "rng": before["rng"],
+        "ended": True,
+    }
 
 
 class Resume:
@@ -66,15 +81,18 @@ class Resume:
     Args:
         loggers: For each logger its component's name, itself and its saved state.
         rng: The state of the random generators, or ``None``.
+        ended: Whether the run had ended, with all that belongs to its end, when it was saved.
     """
 
     def __init__(
         self,
         loggers: Sequence[tuple[str, Any, Any]] = (),
         rng: dict[str, Any] | None = None,
+        ended: bool = True,
     ) -> None:
         self._loggers = loggers
         self._rng = rng
+        self.ended = ended
 
     def rewind_loggers(self) -> None:
         """Take the loggers back to where they were when the state was saved."""
@@ -93,21 +111,22 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
     Args:
         trainer: The trainer.
         state: What `trainer_state` returned.
-        strict: Whether components on one side only are refused; otherwise they are warned of.
+        strict: Whether a state that does not fit in every respect is refused. Otherwise what fits
+            is applied, and the rest warned of. Where the parameters differ, no optimizer is loaded.
 
     Returns:
         What is left to do when training starts.
 
     Raises:
-        StateMismatchError: If the components or the shapes of their parameters differ, all
-            differences listed. Nothing is changed then.
+        StateMismatchError: If components, the shapes of their parameters or the versions of
+            libraries differ, all differences listed. Nothing is changed then.
     """
     if not isinstance(state, dict) or state.get("format") != 1:
         raise StateMismatchError(
             "this is not the state of a hooktrainer.Trainer: it has no 'format' 1. Pass what "
             "trainer.state_dict() returned or trainer.save_trainer() wrote."
         )
-    saved, live = state["components"], components(trainer)
+    saved, live = dict(state["components"]), components(trainer)
     missing = [
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
         *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
@@ -119,17 +138,23 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
             both.remove(name)
     for name in both:
         build_value_estimator(live[name], saved[name])
-    differing = [line for name in both for line in _differences(name, live[name], saved[name])]
-    message = "\n  ".join(["the state and this trainer differ:", *missing, *differing])
-    if differing:
-        raise StateMismatchError(f"{message}\nBuild the networks as they were when it was saved.")
-    if missing and strict:
-        raise StateMismatchError(
-            f"{message}\nRegister the same hooks under the same names and cadences, or pass "
-            "strict=False to leave these out."
-        )
-    if missing:
+    reshaped = {n: lines for n in both if (lines := _differences(n, live[n], saved[n]))}
+    advice = {
+        "build the networks as they were": list(itertools.chain(*reshaped.values())),
+        "register the same hooks under the same names and cadences": missing,
+        "install the versions that saved it": other_versions(state.get("versions", {})),
+    }
+    if lines := list(itertools.chain(*advice.values())):
+        message = "\n  ".join(["the state and this trainer differ:", *lines])
+        if strict:
+            todo = ", ".join(what for what, lines in advice.items() if lines)
+            raise StateMismatchError(
+                f"{message}\n{todo[0].upper()}{todo[1:]}, or pass strict=False to leave these out."
+            )
         warnings.warn(message, stacklevel=3)
+    if reshaped:
+        saved |= {name: _what_fits(live[name], saved[name]) for name in reshaped}
+        both = [name for name in both if not isinstance(live[name], OptimizerHook)]
     now, later = [n for n in both if not _is_logger(n)], [n for n in both if _is_logger(n)]
     before = {name: copy.deepcopy(live[name].state_dict()) for name in now}
     stop_reason = trainer.stop_reason
@@ -140,9 +165,24 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         for name in now:
             with contextlib.suppress(Exception):  # the error under way says what is wrong
                 live[name].load_state_dict(before[name])
-        trainer.control.stop_reason = stop_reason
+        trainer.control.withdraw_stop(stop_reason)
         raise
-    return Resume([(name, live[name], saved[name]) for name in later], state["rng"])
+    loggers = [(name, live[name], saved[name]) for name in later]
+    return Resume(loggers, state["rng"], state.get("ended", True))
+
+
+def other_versions(saved: Mapping[str, str | None]) -> list[str]:
+    """Which libraries have another version than those saved, each in a line."""
+    return [
+        f"{library} is {now} here and {saved[library]} in the state"
+        for library, now in _versions().items()
+        if library in saved and saved[library] != now
+    ]
+
+
+@functools.cache
+def _versions() -> Mapping[str, str | None]:
+    return library_versions()
 
 
 def _is_logger(name: str) -> bool:
@@ -161,6 +201,17 @@ def _differences(name: str, part: Any, saved: Any) -> list[str]:
         if shape is not None and other is not None and shape != other:
             lines.append(f"{name}: {key} is {list(shape)} here and {list(other)} in the state")
     return lines
+
+
+def _what_fits(part: nn.Module, saved: Any) -> dict[str, Any]:
+    """The state of a module, with what is of the same name and shape in another one."""
+    own = part.state_dict()
+    fitting = {
+        key: value
+        for key, value in saved.items()
+        if key in own and getattr(value, "shape", None) == getattr(own[key], "shape", None)
+    }
+    return {**own, **fitting}
 
 
 def _load(name: str, part: Any, saved: Any) -> None:

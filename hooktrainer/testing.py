@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -216,19 +217,22 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer
     trainer.train()
 
     saved = flatten({kind: hook.state_dict()})
-    for copy in (fresh, _pickled(hook)):
-        copy.load_state_dict(unflatten(*saved)[kind])
-        if not _same(saved, flatten({kind: copy.state_dict()})):
+    for other in (fresh, _pickled(hook)):
+        other.load_state_dict(unflatten(*saved)[kind])
+        if not _same(saved, flatten({kind: other.state_dict()})):
             raise HookError(
                 f"{kind}.load_state_dict does not restore what state_dict returned:\n"
-                f"saved    {hook.state_dict()}\nrestored {copy.state_dict()}"
+                f"saved    {hook.state_dict()}\nrestored {other.state_dict()}"
             )
     hook.close()
 
 
 def _pickled(hook: Any) -> Any:
+    """A copy of ``hook`` by way of pickle; its trainer, which need not pickle, is left out."""
     try:
-        return pickle.loads(pickle.dumps(hook))
+        alone = copy.copy(hook)
+        vars(alone).pop("trainer", None)
+        return pickle.loads(pickle.dumps(alone))
     except Exception as error:
         raise HookError(
             f"{type(hook).__name__} does not pickle, so a trainer with it cannot be sent to "

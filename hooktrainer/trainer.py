@@ -14,6 +14,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from . import checks, torchrl_checkpoint
+from .batches import count_valid
 from .cadence import Every
 from .checkpoint import CheckpointManager
 from .checkpoint.single_file import decode, read_plain
@@ -52,7 +53,8 @@ class Trainer:
         collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
             ``register``, as hooks have, that is called with the trainer.
         total_frames: Environment frames at which training ends, those before a resume included.
-        frame_skip: Environment frames per step of the collected data.
+        frame_skip: Environment frames per step of the collected data; by default the collector's
+            ``frame_skip``, if it has one, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
             ``process_optim_batch`` returns ``None`` or raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
@@ -83,7 +85,7 @@ class Trainer:
         *,
         collector: Iterable[TensorDictBase],
         total_frames: int,
-        frame_skip: int = 1,
+        frame_skip: int | None = None,
         optim_steps_per_batch: int | None,
         loss_module: Callable[[TensorDictBase], TensorDictBase],
         optimizer: torch.optim.Optimizer | None = None,
@@ -100,7 +102,6 @@ class Trainer:
         nan_guard: bool = True,
     ) -> None:
         checks.check_count("total_frames", total_frames)
-        checks.check_count("frame_skip", frame_skip)
         checks.check_count(
             "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
         )
@@ -110,6 +111,7 @@ class Trainer:
         if clip_norm is not None and not clip_norm > 0:
             raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
         checks.check_collector(collector)
+        frame_skip = checks.agreed_frame_skip(frame_skip, collector)
         checks.check_loss_module(loss_module)
         if optimizer is not None:
             checks.check_optimizer(optimizer, loss_module)
@@ -134,7 +136,7 @@ class Trainer:
         self.control = Control()
         self.metrics = Metrics()
         self.timing = Timing()
-        self.registry = Registry(self.progress, self.metrics, self.timing)
+        self.registry = Registry(self, self.progress, self.metrics, self.timing)
         self.loggers = as_loggers(logger)
         self._saver = Saver(save_trainer_file, checkpoints, save_cadences)
         self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
@@ -150,6 +152,7 @@ class Trainer:
             OptimizerHook(optimizer).register(self)
         register = getattr(collector, "register", None)
         if callable(register):
+            checks.check_register(collector)
             register(self)
 
     # -- the loop --------------------------------------------------------------------------------
@@ -157,8 +160,7 @@ class Trainer:
     def train(self) -> None:
         """Run the loop until ``total_frames``, a stop request, or the collector's end.
 
-        Does nothing if ``total_frames`` were collected already, or a hook asked for a stop when its
-        state was loaded, as in a finished run reloaded.
+        Does nothing if the run that was loaded has ended; see `has_ended`.
 
         Raises:
             ConfigError: If nothing would be trained, or the trainer was closed before.
@@ -167,19 +169,20 @@ class Trainer:
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
         """
-        if self.collected_frames >= self.total_frames or self.stop_reason is not None:
+        if self.has_ended:
             self.control.end()
             self.shutdown()
             return
         point = self.registry.points
-        init_random_frames = getattr(self.collector, "init_random_frames", None) or 0
+        # A collector counts transitions, of frame_skip frames each.
+        warm_up = (getattr(self.collector, "init_random_frames", None) or 0) * self.frame_skip
         try:
             with GracefulSignals(self.control):
                 self._start()
                 for batch in self._batches():
                     batch = point["batch_process"](batch)
                     point["pre_steps_log"](batch)
-                    if self.collected_frames >= init_random_frames:
+                    if self.collected_frames >= warm_up:
                         with self.timing.phase("optimize"):
                             self.optim_steps(batch)
                     point["post_steps"]()
@@ -301,11 +304,11 @@ class Trainer:
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has somewhere to save to."""
-        self.control.save_requested = True
+        self.control.request_save()
 
     def request_log(self) -> None:
         """Close the log window at the end of the current batch."""
-        self.control.log_requested = True
+        self.control.request_log()
 
     def skip_optim_step(self) -> None:
         """Abandon the optimizer step under way; call it from a hook inside the inner loop.
@@ -316,6 +319,16 @@ class Trainer:
         raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
 
     # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run that was loaded has ended, so that `train` would do nothing.
+
+        It had ended when it was saved and has ``total_frames``, or a hook asked for a stop when its
+        state was loaded.
+        """
+        complete = self.collected_frames >= self.total_frames and self._resume.ended
+        return complete or self.stop_reason is not None
 
     @property
     def collected_frames(self) -> int:
@@ -352,11 +365,13 @@ class Trainer:
 
         Args:
             state_dict: What `state_dict` of a trainer with the same hooks returned.
-            strict: Whether hooks that are missing on either side are an error; otherwise they are
-                a warning.
+            strict: Whether hooks that are missing on either side, parameters of another shape and
+                other versions of the libraries are an error. Otherwise they are warned of, and what
+                fits is restored; where parameters differ, optimizers begin anew.
 
         Raises:
-            StateMismatchError: If the state does not fit; nothing is changed then.
+            StateMismatchError: If the state does not fit, all differences listed; nothing is
+                changed then.
         """
         self._resume = load_trainer_state(self, state_dict, strict=strict)
 
@@ -449,6 +464,7 @@ class Trainer:
             self.collector.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
+        self._saver.start(self.collector)
         self._resume.rewind_loggers()
         self.registry.call_all("on_train_start", self)
         self._resume.set_rng_state()  # last, since building and starting may draw numbers
@@ -457,7 +473,7 @@ class Trainer:
 
     def _batches(self) -> Iterator[TensorDictBase]:
         iterator = iter(self.collector)
-        while True:
+        while self.collected_frames < self.total_frames:
             with self.timing.phase("collect"):
                 batch = next(iterator, _END)
             if batch is _END:
@@ -466,7 +482,7 @@ class Trainer:
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(checks.not_a_tensordict("the collector's batch is", batch))
-            self.progress.frames += _count_frames(batch) * self.frame_skip
+            self.progress.frames += count_valid(batch) * self.frame_skip
             self.progress.batches += 1
             yield batch
 
@@ -543,9 +559,3 @@ def _save_cadences(interval: Any) -> Sequence[Every]:
         return interval
     checks.check_count("save_trainer_interval", interval)
     return [Every(frames=interval)]
-
-
-def _count_frames(batch: TensorDictBase) -> int:
-    """Frames in ``batch``: its elements, or those its collector marked as valid."""
-    mask = batch.get(("collector", "mask"), None)
-    return batch.numel() if mask is None else int(mask.sum())

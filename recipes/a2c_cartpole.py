@@ -36,12 +36,12 @@ class Args(RunArgs):
     total_frames: int = 300_000
     """frames after which the run ends, solved or not"""
     num_envs: int = 8
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 16
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
 
     lr: float = 2e-3
-    """learning rate at the beginning; it falls to zero at total_frames"""
+    """initial learning rate; falls linearly to zero at total_frames"""
     gamma: float = 0.99
     """discount factor"""
     lmbda: float = 0.95
@@ -51,14 +51,14 @@ class Args(RunArgs):
     critic_coeff: float = 0.5
     """weight of the value loss"""
     max_grad_norm: float = 0.5
-    """bound of the gradient's norm"""
+    """the gradient is clipped to this norm"""
 
     eval_interval: int = 10_000
     """frames between two evaluations"""
     eval_episodes: int = 100
     """episodes per evaluation, played by the deterministic policy"""
     stop_at: float = 475.0
-    """mean evaluation return at which the task is solved and the run stops"""
+    """mean evaluation return at which the run stops, the task solved"""
 
 
 def main(args: Args) -> None:
@@ -66,15 +66,15 @@ def main(args: Args) -> None:
     torch.manual_seed(args.seed)
     run = Run(args, "a2c_cartpole")
 
-    actor = CategoricalPolicy(orthogonal_init(mlp(4, 2), output_gain=0.01))
-    critic = ValueNetwork(orthogonal_init(mlp(4, 1)))
+    actor = CategoricalPolicy(orthogonal_init(mlp(4, 2), output_gain=0.01)).to(run.device)
+    critic = ValueNetwork(orthogonal_init(mlp(4, 1))).to(run.device)
     loss_module = A2CLoss(
         actor,
         critic,
         entropy_coeff=args.entropy_coeff,
         critic_coeff=args.critic_coeff,
         loss_critic_type="l2",
-    )
+    ).to(run.device)
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
     num_batches = -(-args.total_frames // frames_per_batch)

@@ -34,13 +34,13 @@ class Args(RunArgs):
     """Options of the run."""
 
     dataset: Path = Path("data/pendulum")
-    """directory to write; there must be nothing yet"""
+    """directory to write, which must not exist yet"""
     total_frames: int = 12_000
     """transitions of the data set"""
     num_envs: int = 4
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 4
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 8
     """optimizer steps after each batch"""
     init_random_frames: int = 2_000
@@ -51,11 +51,11 @@ class Args(RunArgs):
     lr: float = 1e-3
     """learning rate of the actor, the Q-functions and the temperature"""
     num_cells: int = 64
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
 
 
 def main(args: Args) -> None:
@@ -66,8 +66,10 @@ def main(args: Args) -> None:
     cells = (args.num_cells, args.num_cells)
     actor = TanhGaussianPolicy(mlp(3, 2, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
     qvalue = ValueNetwork(mlp(3 + 1, 1, cells, nn.ReLU), in_keys=["observation", "action"])
-    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2")
-    buffer = ReplayBuffer(100_000, batch_size=args.batch_size, keys=loss_module.in_keys)
+    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2").to(run.device)
+    buffer = ReplayBuffer(
+        100_000, batch_size=args.batch_size, keys=loss_module.in_keys, device=run.device
+    )
 
     trainer = Trainer(
         collector=VectorCollector(

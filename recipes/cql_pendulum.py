@@ -39,15 +39,15 @@ class Args(RunArgs):
     lr: float = 1e-3
     """learning rate of all networks"""
     num_cells: int = 64
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
     min_q_weight: float = 1.0
-    """weight of the penalty on values of actions that are not in the data"""
+    """weight of the penalty on Q-values of actions that are not in the data"""
     num_random: int = 4
-    """actions drawn from each of three sources to estimate that penalty"""
+    """actions sampled from each of three distributions to estimate that penalty"""
 
     eval_interval: int = 256_000
     """transitions between two evaluations"""
@@ -66,7 +66,7 @@ def main(args: Args) -> None:
         subprocess.run([sys.executable, str(script), "--dataset", args.dataset], check=True)
     dataset = load_dataset(args.dataset)
     torch.manual_seed(args.seed)
-    run = Run(args, "cql_pendulum")
+    run = Run(args, "cql_pendulum", collects=False)
 
     cells = (args.num_cells, args.num_cells)
     actor = TanhGaussianPolicy(mlp(3, 2, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
@@ -78,10 +78,12 @@ def main(args: Args) -> None:
         num_random=args.num_random,
         gamma=args.gamma,
         loss_function="l2",
-    )
+    ).to(run.device)
 
     trainer = Trainer(
-        collector=DatasetCollector(dataset, args.batch_size, loss_module.in_keys),
+        collector=DatasetCollector(
+            dataset, args.batch_size, loss_module.in_keys, device=run.device
+        ),
         total_frames=args.total_frames,
         optim_steps_per_batch=1,
         loss_module=loss_module,

@@ -36,31 +36,31 @@ class Args(RunArgs):
     total_frames: int = 20_000
     """frames after which the run ends"""
     num_envs: int = 4
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 4
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 8
     """optimizer steps after each batch"""
     init_random_frames: int = 800
     """frames collected with random actions before the first optimizer step"""
 
     buffer_size: int = 100_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity of the replay buffer, in transitions"""
     batch_size: int = 256
     """transitions per optimizer step"""
     lr: float = 1e-3
     """learning rate of the actor and the Q-function"""
     num_cells: int = 128
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
     sigma: float = 0.1
-    """deviation of the noise by which the policy explores, in halves of the range of actions"""
+    """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
@@ -77,10 +77,15 @@ def main(args: Args) -> None:
     actor = DeterministicPolicy(mlp(3, 1, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
     policy = AdditiveGaussian(actor, args.sigma)
     qvalue = ValueNetwork(mlp(3 + 1, 1, cells, nn.ReLU), in_keys=["observation", "action"])
-    loss_module = DDPGLoss(actor, qvalue, gamma=args.gamma, delay_actor=True)
+    loss_module = DDPGLoss(actor, qvalue, gamma=args.gamma, delay_actor=True).to(run.device)
     if args.compile:
         loss_module.compile()
-    buffer = ReplayBuffer(args.buffer_size, batch_size=args.batch_size, keys=loss_module.in_keys)
+    buffer = ReplayBuffer(
+        args.buffer_size,
+        batch_size=args.batch_size,
+        keys=loss_module.in_keys,
+        device=run.device,
+    )
 
     trainer = Trainer(
         collector=VectorCollector(

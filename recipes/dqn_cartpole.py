@@ -39,52 +39,52 @@ class Args(RunArgs):
     total_frames: int = 100_000
     """frames after which the run ends, solved or not"""
     num_envs: int = 8
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 8
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 32
     """optimizer steps after each batch"""
     init_random_frames: int = 1_000
     """frames collected with random actions before the first optimizer step"""
 
     buffer_size: int = 100_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity of the replay buffer, in transitions"""
     batch_size: int = 64
     """transitions per optimizer step"""
     prioritized: bool = False
-    """whether transitions of large error are replayed more often"""
+    """whether to use prioritized replay"""
     alpha: float = 0.3
-    """how much the priorities, squared errors, count"""
+    """exponent of the priorities, which are squared TD errors; 0 for uniform sampling"""
     beta: float = 0.4
-    """how much of the bias of prioritized replay is corrected"""
+    """exponent of the importance weights, which correct the bias; 1 for all of it"""
 
     lr: float = 2.3e-3
     """learning rate"""
     num_cells: int = 256
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     target_interval: int = 100
-    """optimizer steps between two copies of the network to its target"""
+    """optimizer steps between two updates of the target network"""
     double: bool = True
-    """whether the network itself chooses the next action, and the target values it"""
+    """whether to use double Q-learning"""
     max_grad_norm: float = 10.0
-    """bound of the gradient's norm"""
+    """the gradient is clipped to this norm"""
 
     eps_end: float = 0.04
-    """probability of a random action in the end"""
+    """final epsilon, the probability of a random action"""
     annealing_frames: int = 8_000
-    """frames over which that probability falls from 1"""
+    """frames over which epsilon falls linearly from 1 to eps_end"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
     eval_episodes: int = 100
     """episodes per evaluation, played by the greedy policy"""
     stop_at: float = 475.0
-    """mean evaluation return at which the task is solved and the run stops"""
+    """mean evaluation return at which the run stops, the task solved"""
 
 
 def main(args: Args) -> None:
@@ -98,7 +98,7 @@ def main(args: Args) -> None:
     )
     loss_module = DQNLoss(
         q_network, gamma=args.gamma, loss_function="smooth_l1", double_dqn=args.double
-    )
+    ).to(run.device)
     if args.compile:
         loss_module.compile()
     frames_per_batch = args.num_envs * args.steps_per_batch
@@ -109,6 +109,7 @@ def main(args: Args) -> None:
         if args.prioritized
         else RandomSampler(),
         keys=loss_module.in_keys,
+        device=run.device,
     )
 
     trainer = Trainer(

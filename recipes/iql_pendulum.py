@@ -39,15 +39,15 @@ class Args(RunArgs):
     lr: float = 1e-3
     """learning rate of all networks"""
     num_cells: int = 128
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
     expectile: float = 0.95
-    """which expectile of its actions' values is the value of a state"""
+    """expectile of the Q-values that the value function is fitted to; above 0.5"""
     temperature: float = 1.0
-    """how much more the better actions are imitated, per unit of return"""
+    """inverse temperature of the actor's weights, exp(temperature * advantage)"""
 
     eval_interval: int = 256_000
     """transitions between two evaluations"""
@@ -66,7 +66,7 @@ def main(args: Args) -> None:
         subprocess.run([sys.executable, str(script), "--dataset", args.dataset], check=True)
     dataset = load_dataset(args.dataset)
     torch.manual_seed(args.seed)
-    run = Run(args, "iql_pendulum")
+    run = Run(args, "iql_pendulum", collects=False)
 
     cells = (args.num_cells, args.num_cells)
     mean = nn.Sequential(mlp(3, 1, cells, nn.ReLU), Box(1, low=-2.0, high=2.0))
@@ -80,10 +80,12 @@ def main(args: Args) -> None:
         expectile=args.expectile,
         gamma=args.gamma,
         loss_function="l2",
-    )
+    ).to(run.device)
 
     trainer = Trainer(
-        collector=DatasetCollector(dataset, args.batch_size, loss_module.in_keys),
+        collector=DatasetCollector(
+            dataset, args.batch_size, loss_module.in_keys, device=run.device
+        ),
         total_frames=args.total_frames,
         optim_steps_per_batch=1,
         loss_module=loss_module,

@@ -45,9 +45,9 @@ class Args(RunArgs):
     total_frames: int = 4_000
     """frames after which the run ends"""
     num_envs: int = 2
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 10
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 100
     """optimizer steps after each batch"""
     init_random_frames: int = 400
@@ -58,24 +58,24 @@ class Args(RunArgs):
     fit_steps: int = 200
     """optimizer steps of each fit"""
     num_models: int = 5
-    """networks in the ensemble"""
+    """dynamics networks in the ensemble"""
     num_rollouts: int = 4_000
-    """rollouts imagined after each fit"""
+    """model rollouts after each fit"""
     horizon: int = 2
-    """steps of an imagined rollout"""
+    """steps of a model rollout"""
     real_ratio: float = 0.1
-    """part of each batch that was collected, not imagined"""
+    """fraction of each batch that is real, not from model rollouts"""
 
     batch_size: int = 256
     """transitions per optimizer step"""
     lr: float = 1e-3
     """learning rate of the actor, the Q-functions, the temperature and the model"""
     num_cells: int = 128
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
 
     eval_interval: int = 400
     """frames between two evaluations"""
@@ -91,12 +91,12 @@ def main(args: Args) -> None:
     cells = (args.num_cells, args.num_cells)
     actor = TanhGaussianPolicy(mlp(3, 2, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
     qvalue = ValueNetwork(mlp(3 + 1, 1, cells, nn.ReLU), in_keys=["observation", "action"])
-    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2")
-    keys = loss_module.in_keys
+    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2").to(run.device)
+    kept = {"keys": loss_module.in_keys, "device": run.device}
     real = round(args.real_ratio * args.batch_size)
-    replay_buffer = ReplayBuffer(args.total_frames, batch_size=real, keys=keys)
+    replay_buffer = ReplayBuffer(args.total_frames, batch_size=real, **kept)
     model_buffer = ReplayBuffer(
-        4 * args.num_rollouts * args.horizon, batch_size=args.batch_size - real, keys=keys
+        4 * args.num_rollouts * args.horizon, batch_size=args.batch_size - real, **kept
     )
 
     trainer = Trainer(
@@ -116,7 +116,7 @@ def main(args: Args) -> None:
     LogEpisodes().register(trainer)
     ReplayBufferTrainer(replay_buffer).register(trainer)
     ModelRollouts(
-        DynamicsEnsemble(3, 1, args.num_models),
+        DynamicsEnsemble(3, 1, args.num_models).to(run.device),
         actor,
         replay_buffer,
         model_buffer,

@@ -39,38 +39,38 @@ class Args(RunArgs):
     total_frames: int = 100_000
     """frames after which the run ends, solved or not"""
     num_envs: int = 16
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 64
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     num_epochs: int = 10
-    """passes over a batch"""
+    """epochs over each batch"""
     mini_batch_size: int = 256
-    """frames per optimizer step"""
+    """frames in each mini-batch"""
 
     lr: float = 3e-3
-    """learning rate at the beginning; it falls to zero at total_frames"""
+    """initial learning rate; falls linearly to zero at total_frames"""
     gamma: float = 0.99
     """discount factor"""
     lmbda: float = 0.95
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
-    """how far the probability ratio may leave 1"""
+    """clipping range of the probability ratio around 1"""
     entropy_coeff: float = 0.0
     """weight of the entropy bonus"""
     critic_coeff: float = 0.5
     """weight of the value loss"""
     max_grad_norm: float = 0.5
-    """bound of the gradient's norm"""
+    """the gradient is clipped to this norm"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 2_500
     """frames between two evaluations"""
     eval_episodes: int = 100
     """episodes per evaluation, played by the deterministic policy"""
     stop_at: float = 475.0
-    """mean evaluation return at which the task is solved and the run stops"""
+    """mean evaluation return at which the run stops, the task solved"""
 
 
 def main(args: Args) -> None:

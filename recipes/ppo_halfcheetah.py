@@ -52,33 +52,33 @@ class Args(RunArgs):
     total_frames: int = 1_000_000
     """frames after which the run ends"""
     num_envs: int = 8
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 256
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     num_epochs: int = 10
-    """passes over a batch"""
+    """epochs over each batch"""
     mini_batch_size: int = 256
-    """frames per optimizer step"""
+    """frames in each mini-batch"""
 
     lr: float = 3e-4
-    """learning rate at the beginning; it falls to zero at total_frames"""
+    """initial learning rate; falls linearly to zero at total_frames"""
     log_std: float = -1.0
-    """logarithm of the policy's first deviation; at 0 many a cheetah learns to slide on its back"""
+    """initial log standard deviation of the policy; at 0, many runs learn to slide on the back"""
     gamma: float = 0.99
     """discount factor"""
     lmbda: float = 0.95
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
-    """how far the probability ratio may leave 1"""
+    """clipping range of the probability ratio around 1"""
     entropy_coeff: float = 0.0
     """weight of the entropy bonus"""
     critic_coeff: float = 0.5
     """weight of the value loss"""
     max_grad_norm: float = 0.5
-    """bound of the gradient's norm"""
+    """the gradient is clipped to this norm"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 50_000
     """frames between two evaluations"""
@@ -107,7 +107,7 @@ def main(args: Args) -> None:
         loss_critic_type="l2",
         normalize_advantage=True,
         diagnostics=4,  # entropy, clip fraction and so on at every fourth step
-    )
+    ).to(run.device)
     if args.compile:
         loss_module.compile()
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)

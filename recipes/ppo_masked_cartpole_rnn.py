@@ -46,35 +46,35 @@ class Args(RunArgs):
     total_frames: int = 500_000
     """frames after which the run ends, solved or not"""
     num_envs: int = 16
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 64
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     num_epochs: int = 8
-    """passes over a batch"""
+    """epochs over each batch"""
     envs_per_mini_batch: int = 4
     """environments whose steps make up a mini-batch"""
 
     memoryless: bool = False
-    """whether to leave out the GRU, to see what it is good for"""
+    """whether to leave out the GRU, for comparison"""
     hidden_size: int = 64
     """size of the GRU's hidden state"""
     lr: float = 2e-3
-    """learning rate at the beginning; it falls to zero at total_frames"""
+    """initial learning rate; falls linearly to zero at total_frames"""
     gamma: float = 0.99
     """discount factor"""
     lmbda: float = 0.95
     """lambda of generalized advantage estimation"""
     clip_epsilon: float = 0.2
-    """how far the probability ratio may leave 1"""
+    """clipping range of the probability ratio around 1"""
     max_grad_norm: float = 0.5
-    """bound of the gradient's norm"""
+    """the gradient is clipped to this norm"""
 
     eval_interval: int = 20_000
     """frames between two evaluations"""
     eval_episodes: int = 50
     """episodes per evaluation, played by the deterministic policy"""
     stop_at: float = 475.0
-    """mean evaluation return at which the task is solved and the run stops"""
+    """mean evaluation return at which the run stops, the task solved"""
 
 
 class Positions(gym.ObservationWrapper):
@@ -136,7 +136,7 @@ def main(args: Args) -> None:
         loss_critic_type="l2",
         normalize_advantage=True,
         diagnostics=4,
-    )
+    ).to(run.device)
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
     num_batches = -(-args.total_frames // frames_per_batch)
@@ -147,7 +147,7 @@ def main(args: Args) -> None:
         for data in (batch, batch["next"]):
             steps = data.select(*critic.in_keys, strict=False).reshape(-1)
             if data is not batch:  # no next observation is an episode's first
-                steps["is_init"] = torch.zeros(*steps.shape, 1, dtype=torch.bool)
+                steps["is_init"] = torch.zeros_like(data["done"]).reshape(-1, 1)
             data["state_value"] = critic(steps)["state_value"].reshape(*batch.shape, 1)
 
     trainer = Trainer(

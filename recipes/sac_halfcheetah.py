@@ -40,16 +40,16 @@ class Args(RunArgs):
     total_frames: int = 1_000_000
     """frames after which the run ends"""
     num_envs: int = 4
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 4
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 16
     """optimizer steps after each batch"""
     init_random_frames: int = 10_000
     """frames collected with random actions before the first optimizer step"""
 
     buffer_size: int = 1_000_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity of the replay buffer, in transitions"""
     batch_size: int = 256
     """transitions per optimizer step"""
     lr: float = 1e-3
@@ -57,14 +57,14 @@ class Args(RunArgs):
     actor_lr: float = 3e-4
     """learning rate of the actor"""
     num_cells: int = 256
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.005
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
 
     compile: bool = False
-    """whether to compile the loss"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 10_000
     """frames between two evaluations"""
@@ -84,7 +84,7 @@ def main(args: Args) -> None:
     qvalue = ValueNetwork(
         mlp(OBSERVATIONS + ACTIONS, 1, cells, nn.ReLU), in_keys=["observation", "action"]
     )
-    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2")
+    loss_module = SACLoss(actor, qvalue, gamma=args.gamma, loss_function="l2").to(run.device)
     if args.compile:
         loss_module.compile()
     slow = list(actor.parameters())
@@ -92,7 +92,12 @@ def main(args: Args) -> None:
     optimizer = torch.optim.Adam(
         [{"params": slow, "lr": args.actor_lr}, {"params": fast, "lr": args.lr}], fused=True
     )
-    buffer = ReplayBuffer(args.buffer_size, batch_size=args.batch_size, keys=loss_module.in_keys)
+    buffer = ReplayBuffer(
+        args.buffer_size,
+        batch_size=args.batch_size,
+        keys=loss_module.in_keys,
+        device=run.device,
+    )
 
     trainer = Trainer(
         collector=VectorCollector(

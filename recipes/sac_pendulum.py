@@ -36,31 +36,31 @@ class Args(RunArgs):
     total_frames: int = 20_000
     """frames after which the run ends"""
     num_envs: int = 4
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 4
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 8
     """optimizer steps after each batch"""
     init_random_frames: int = 800
     """frames collected with random actions before the first optimizer step"""
 
     buffer_size: int = 100_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity of the replay buffer, in transitions"""
     batch_size: int = 256
     """transitions per optimizer step"""
     lr: float = 1e-3
     """learning rate of the actor, the Q-functions and the temperature"""
     num_cells: int = 128
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every optimizer step"""
+    """rate of the soft updates of the target networks, one per optimizer step"""
     alpha_init: float = 1.0
-    """weight of the entropy at the beginning"""
+    """initial temperature, the weight of the entropy"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
@@ -78,10 +78,15 @@ def main(args: Args) -> None:
     qvalue = ValueNetwork(mlp(3 + 1, 1, cells, nn.ReLU), in_keys=["observation", "action"])
     loss_module = SACLoss(
         actor, qvalue, gamma=args.gamma, loss_function="l2", alpha_init=args.alpha_init
-    )
+    ).to(run.device)
     if args.compile:
         loss_module.compile()
-    buffer = ReplayBuffer(args.buffer_size, batch_size=args.batch_size, keys=loss_module.in_keys)
+    buffer = ReplayBuffer(
+        args.buffer_size,
+        batch_size=args.batch_size,
+        keys=loss_module.in_keys,
+        device=run.device,
+    )
 
     trainer = Trainer(
         collector=VectorCollector(

@@ -19,6 +19,7 @@ from hooktrainer import (
     Every,
     LogEpisodes,
     ReplayBufferTrainer,
+    TargetNetUpdaterHook,
     Trainer,
     VectorCollector,
 )
@@ -35,37 +36,37 @@ class Args(RunArgs):
     total_frames: int = 20_000
     """frames after which the run ends"""
     num_envs: int = 4
-    """environments stepped side by side"""
+    """number of parallel environments"""
     steps_per_batch: int = 4
-    """steps of each environment in a batch"""
+    """steps per environment in each batch"""
     optim_steps_per_batch: int = 8
     """optimizer steps after each batch"""
     init_random_frames: int = 800
     """frames collected with random actions before the first optimizer step"""
 
     buffer_size: int = 100_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity of the replay buffer, in transitions"""
     batch_size: int = 256
     """transitions per optimizer step"""
     lr: float = 1e-3
     """learning rate of the actor and the Q-functions"""
     num_cells: int = 128
-    """width of the two hidden layers"""
+    """units in each of the two hidden layers"""
     gamma: float = 0.99
     """discount factor"""
     tau: float = 0.01
-    """how far the target networks move at every move"""
+    """rate of the soft updates of the target networks"""
     policy_delay: int = 2
-    """optimizer steps of which the last moves the actor and the targets"""
+    """optimizer steps per update of the actor and of the target networks"""
     policy_noise: float = 0.2
-    """deviation of the noise on the target's action, in halves of the range of actions"""
+    """standard deviation of the noise on target actions, for actions scaled to [-1, 1]"""
     noise_clip: float = 0.5
-    """greatest noise on the target's action, in halves of the range of actions"""
+    """bound of that noise, for actions scaled to [-1, 1]"""
     sigma: float = 0.1
-    """deviation of the noise by which the policy explores, in halves of the range of actions"""
+    """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
     compile: bool = False
-    """whether to compile the loss: slower for seconds, faster for a long run"""
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
@@ -90,10 +91,15 @@ def main(args: Args) -> None:
         noise_clip=args.noise_clip,
         gamma=args.gamma,
         loss_function="l2",
-    )
+    ).to(run.device)
     if args.compile:
         loss_module.compile()
-    buffer = ReplayBuffer(args.buffer_size, batch_size=args.batch_size, keys=loss_module.in_keys)
+    buffer = ReplayBuffer(
+        args.buffer_size,
+        batch_size=args.batch_size,
+        keys=loss_module.in_keys,
+        device=run.device,
+    )
 
     trainer = Trainer(
         collector=VectorCollector(
@@ -111,11 +117,9 @@ def main(args: Args) -> None:
     )
     LogEpisodes().register(trainer)
     ReplayBufferTrainer(buffer).register(trainer)
-    trainer.register_op(
-        "post_optim",
-        SoftUpdate(loss_module, tau=args.tau).step,
-        every=Every(optim_steps=args.policy_delay),
-    )
+    TargetNetUpdaterHook(
+        SoftUpdate(loss_module, tau=args.tau), every=Every(optim_steps=args.policy_delay)
+    ).register(trainer)
     Evaluate(
         "Pendulum-v1", actor, every=Every(frames=args.eval_interval), episodes=args.eval_episodes
     ).register(trainer)

@@ -20,7 +20,7 @@ def test_a_stop_without_a_reason_is_a_stop():
 def test_a_save_request_is_taken_once():
     control = Control()
     assert not control.take_save_request()
-    control.save_requested = True
+    control.request_save()
     assert control.take_save_request()
     assert not control.take_save_request()
 
@@ -28,6 +28,21 @@ def test_a_save_request_is_taken_once():
 def test_a_log_request_is_taken_once():
     control = Control()
     assert not control.take_log_request()
-    control.log_requested = True
+    control.request_log()
     assert control.take_log_request()
     assert not control.take_log_request()
+
+
+def test_a_signal_stops_the_run_and_interrupts_it():
+    control = Control()
+    control.receive(15)
+    assert (control.signal, control.stop_reason) == (15, "SIGTERM")
+    control.end()
+    assert control.status == "interrupted"
+
+
+def test_a_stop_may_be_withdrawn():
+    control = Control()
+    control.request_stop("solved")
+    control.withdraw_stop(None)
+    assert control.stop_reason is None

@@ -16,8 +16,9 @@ import pytest
 import torch
 import yaml
 
-from hooktrainer import run_dir
-from hooktrainer.run_dir import RunDir, find_runs, git_state, library_versions
+from hooktrainer import provenance, run_dir
+from hooktrainer.checkpoint import CheckpointManager
+from hooktrainer.run_dir import RunDir, find_runs
 
 
 @dataclass
@@ -39,7 +40,7 @@ def test_the_default_name_holds_experiment_time_and_seed(tmp_path):
 
 
 def test_runs_started_at_once_do_not_collide(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_dir, "git_state", dict)
+    monkeypatch.setattr(provenance, "git_state", dict)
     with ThreadPoolExecutor(8) as pool:
         runs = list(pool.map(lambda _: RunDir.create(seed=0, root=tmp_path), range(16)))
     assert len({run.path for run in runs}) == 16
@@ -79,6 +80,15 @@ def test_an_unknown_status_is_refused(tmp_path):
         RunDir(tmp_path).update(status="done")
 
 
+def test_what_a_killed_process_left_half_written_is_deleted_when_the_run_goes_on(tmp_path):
+    run = RunDir.create(tmp_path)
+    for name in (".run.json.17.new", ".config.yaml.17.new", ".tmp-exception.pt-0a1b2c3d"):
+        (tmp_path / name).write_text("{")
+    (tmp_path / ".notes").write_text("mine")
+    run.begin()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".notes", "run.json"]
+
+
 def test_a_failing_write_leaves_the_old_file_and_no_debris(tmp_path, monkeypatch):
     run = RunDir(tmp_path)
     run.update(frames=1)
@@ -116,15 +126,22 @@ def test_paths(tmp_path):
     assert pickle.loads(pickle.dumps(run)).path == tmp_path
 
 
-@pytest.mark.parametrize("trace", ["run.json", "metrics.csv", "checkpoints/", "tensorboard/"])
+@pytest.mark.parametrize("trace", ["run.json", "metrics.csv", "checkpoints/step/", "tensorboard/"])
 def test_a_directory_that_holds_a_run_is_refused(tmp_path, trace):
     path = tmp_path / trace
-    path.mkdir() if trace.endswith("/") else path.write_text("{}")
+    path.mkdir(parents=True) if trace.endswith("/") else path.write_text("{}")
     before = sorted(tmp_path.rglob("*"))
     with pytest.raises(FileExistsError, match="already holds a run") as caught:
         RunDir.create(tmp_path)
     assert "--resume latest" in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_checkpoints_may_be_linked_to_another_disk_beforehand(tmp_path):
+    for directory in ("disk", "run"):
+        (tmp_path / directory).mkdir()
+    (tmp_path / "run" / "checkpoints").symlink_to(tmp_path / "disk")
+    assert RunDir.create(tmp_path / "run").read()["status"] == "running"
 
 
 def test_the_refusal_says_how_the_old_run_stands(tmp_path):
@@ -186,41 +203,13 @@ def test_a_broken_run_json_is_named(tmp_path):
         RunDir(tmp_path).read()
 
 
-def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert git_state() == {"git_commit": None, "git_dirty": None}
-    assert RunDir.create(tmp_path / "r").read()["git_commit"] is None
-
-
-def test_commit_and_changes_are_those_of_the_scripts_repository(tmp_path, monkeypatch):
-    monkeypatch.setattr(run_dir.sys, "argv", [str(tmp_path / "train.py")])
-    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
-    script = tmp_path / "train.py"
-    script.write_text("1")
-    assert git_state() == {"git_commit": None, "git_dirty": None}
-
-    def git(*command: str) -> None:
-        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True, capture_output=True)
-
-    try:
-        git("init")
-    except FileNotFoundError:
-        pytest.skip("needs git")
-    assert git_state() == {"git_commit": None, "git_dirty": None}
-    git("add", ".")
-    git("commit", "-m", "first")
-    state = git_state()
-    assert re.fullmatch("[0-9a-f]{40}", state["git_commit"])
-    assert state["git_dirty"] is False
-    script.write_text("2")
-    assert git_state() == {**state, "git_dirty": True}
-
-
-def test_versions_are_strings_or_none():
-    versions = library_versions()
-    assert versions["torch"] == torch.__version__
-    assert all(isinstance(version, str) for version in versions.values())
+def test_a_run_that_never_came_to_write_its_run_json_is_no_reason_either(tmp_path):
+    with (
+        CheckpointManager(tmp_path / "checkpoints"),
+        pytest.raises(FileExistsError, match="already holds a run"),
+    ):
+        RunDir.create(tmp_path)
+    assert RunDir.create(tmp_path).read()["status"] == "running"
 
 
 def test_a_run_that_died_before_its_first_batch_is_no_reason_to_refuse(tmp_path):

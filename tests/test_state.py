@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pickle
 import random
+import warnings
 
 import numpy as np
 import pytest
@@ -276,6 +277,21 @@ def test_two_trainers_share_nothing_after_loading():
     assert pickle.dumps(one.state_dict()["components"]["hook/reward_normalizer"]) == state
 
 
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path):
+    class Batches(list):
+        """Has no state_dict."""
+
+    batches = Batches(FakeCollector(num_batches=5))
+    file = tmp_path / "state.pt" if saves else None
+    trainer = make_trainer(collector=batches, save_trainer_file=file)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    messages = [str(warning.message) for warning in caught]
+    assert [("Batches, has no state_dict" in message) for message in messages] == [True] * saves
+
+
 # -- what does not fit ---------------------------------------------------------------------------
 
 
@@ -319,6 +335,99 @@ def test_a_cadence_over_another_unit_is_refused_or_left_at_its_beginning():
         live.load_state_dict(saved.state_dict(), strict=False)
     assert live.collected_frames == 50
     assert live.cadences["save"].state_dict() == Every(seconds=60).state_dict()
+
+
+def other(width=8, **arguments) -> Trainer:
+    """A trainer like `toy`, but for the width of its network."""
+    torch.manual_seed(1)
+    loss = Regression()
+    loss.net[0], loss.net[2] = torch.nn.Linear(4, width), torch.nn.Linear(width, 1)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
+    return make_trainer(loss_module=loss, optimizer=optimizer, **arguments)
+
+
+def test_hooks_shapes_and_versions_are_listed_in_one_error_and_nothing_is_changed():
+    saved = other()
+    saved.train()
+    state = saved.state_dict()
+    state["versions"] = state["versions"] | {"torch": "1.13.0", "gone": "1"}
+    live = other(16)
+    Noise().register(live)
+    before = parameters(live)
+    with pytest.raises(StateMismatchError) as caught:
+        live.load_state_dict(state)
+    message = str(caught.value)
+    assert "hook/noise is in this trainer but not in the state" in message
+    assert "loss_module: net.0.weight is [16, 4] here and [8, 4] in the state" in message
+    assert f"torch is {torch.__version__} here and 1.13.0 in the state" in message
+    assert "gone" not in message
+    assert message.endswith(
+        "Build the networks as they were, register the same hooks under the same names and "
+        "cadences, install the versions that saved it, or pass strict=False to leave these out."
+    )
+    assert live.collected_frames == 0
+    assert parameters(live).equal(before)
+
+
+def test_without_strict_parameters_that_fit_are_taken_over_and_the_optimizer_begins_anew():
+    saved = other()
+    saved.train()
+    live = other(16, total_frames=100)
+    first = live.loss_module.net[0].weight.detach().clone()
+    with pytest.warns(UserWarning, match=r"net\.0\.weight is \[16, 4\] here"):
+        live.load_state_dict(saved.state_dict(), strict=False)
+    assert live.collected_frames == 50
+    assert live.loss_module.net[0].weight.equal(first)
+    assert live.loss_module.net[2].bias.equal(saved.loss_module.net[2].bias)
+    assert live.optimizer.state_dict()["state"] == {}
+    live.train()
+    assert live.collected_frames == 100
+
+
+def test_other_versions_alone_are_warned_of_without_strict():
+    saved = make_trainer()
+    saved.train()
+    state = saved.state_dict()
+    state["versions"] = {"torch": "1.13.0"}
+    with pytest.warns(UserWarning, match=r"1\.13\.0 in the state"):
+        make_trainer().load_state_dict(state, strict=False)
+    del state["versions"], state["ended"]  # as saved before they were
+    make_trainer().load_state_dict(state)
+
+
+def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_path):
+    class AtTheEnd(TrainerHookBase):
+        def __init__(self):
+            self.ended = 0
+
+        def register(self, trainer, name="at_the_end"):
+            trainer.register_module(name, self)
+
+        def on_train_end(self, trainer):
+            self.ended += 1
+
+        def __call__(self):
+            """Is a hook."""
+
+    file = tmp_path / "state.pt"
+    killed = make_trainer(total_frames=100, save_trainer_file=file, save_trainer_interval=10)
+
+    def kill():
+        if killed.collected_frames == 60:
+            raise KeyboardInterrupt
+
+    killed.register_op("post_steps", kill)
+    AtTheEnd().register(killed)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    for times in (1, 0):  # it has ended then
+        shorter = make_trainer(total_frames=30, save_trainer_file=file)
+        hook = AtTheEnd()
+        hook.register(shorter)
+        shorter.load_from_file(file)
+        assert shorter.has_ended == (not times)
+        shorter.train()
+        assert (shorter.collected_frames, hook.ended) == (50, times)
 
 
 @pytest.mark.parametrize("state", [{}, [], {"format": 2}, {"loss_module": {}}], ids=repr)

@@ -50,6 +50,15 @@ def test_a_stateless_hook_passes():
     check_hook(class_())
 
 
+def test_a_trainer_that_does_not_pickle_is_no_fault_of_the_hook():
+    def make():
+        trainer = make_trainer()
+        trainer.register_op("post_steps", lambda: None)
+        return trainer
+
+    check_hook(Stateless(), make)
+
+
 class Stateless(TrainerHookBase):
     """Register and call, nothing else."""
 

@@ -142,6 +142,16 @@ def test_frames_count_what_the_environment_skipped():
     assert trainer.collected_frames == 80
 
 
+def test_the_collector_s_frame_skip_is_the_trainer_s():
+    collector = FakeCollector()
+    collector.frame_skip = 4
+    assert make_trainer(collector=collector, frame_skip=None).frame_skip == 4
+    assert make_trainer(collector=collector, frame_skip=4).frame_skip == 4
+    assert make_trainer(frame_skip=None).frame_skip == 1
+    with pytest.raises(ConfigError, match=r"frame_skip=2, but the collector repeats .* 4 times"):
+        make_trainer(collector=collector, frame_skip=2)
+
+
 def test_padding_is_not_counted():
     batch = TensorDict(
         {
@@ -163,10 +173,12 @@ def test_the_end_of_the_collector_is_the_end_of_the_run(logger):
     assert logger.steps[-1] == 30
 
 
-def test_random_frames_are_collected_without_optimizing():
+@pytest.mark.parametrize("frame_skip", [1, 4])
+def test_random_frames_are_collected_without_optimizing(frame_skip):
     collector = FakeCollector()
-    collector.init_random_frames = 30
-    recorder, trainer = CallRecorder(), make_trainer(collector=collector)
+    collector.init_random_frames = 30  # transitions
+    recorder = CallRecorder()
+    trainer = make_trainer(collector=collector, frame_skip=frame_skip, total_frames=50 * frame_skip)
     recorder.register(trainer)
     trainer.train()
     quiet = ["batch_process", "pre_steps_log", *AFTER]

@@ -9,11 +9,11 @@ import torch
 
 from ..cadence import Every
 from ..errors import ConfigError
-from ..hooks import ModelRollouts, ReplayBufferTrainer, TargetNetUpdaterHook
+from ..hooks import ModelRollouts, TargetNetUpdaterHook
 from ..modules import DynamicsEnsemble, TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
-from ..replay import ReplayBuffer
 from ..trainer import Trainer
+from .off_policy import replay_trainer
 from .options import Options
 from .task import Task
 
@@ -52,23 +52,24 @@ def mbpo(
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
         optim_steps_per_batch: Optimizer steps after each batch.
         init_random_frames: Frames collected with random actions before the first optimizer step.
         fit_interval: Frames between two fits of the model.
         fit_steps: Optimizer steps of each fit.
-        num_models: Networks in the ensemble.
-        num_rollouts: Rollouts imagined after each fit.
-        horizon: Steps of an imagined rollout.
-        real_ratio: Part of each batch that was collected, not imagined.
-        terminates: Which imagined steps end an episode, as for `ModelRollouts`; ``None`` for none.
-        buffer_size: Transitions kept; then the oldest are overwritten.
+        num_models: Dynamics networks in the ensemble.
+        num_rollouts: Model rollouts after each fit.
+        horizon: Steps of a model rollout.
+        real_ratio: Fraction of each batch that is real, not from model rollouts.
+        terminates: Which steps of model rollouts end an episode, as for `ModelRollouts`; ``None``
+            for none.
+        buffer_size: Capacity of the replay buffer, in transitions.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of the actor, the Q-functions, the temperature and the model.
-        num_cells: Widths of the hidden layers of actor and Q-functions.
+        num_cells: Units in each hidden layer of the actor and the Q-functions.
         gamma: Discount factor.
-        tau: How far the target networks move at every optimizer step.
+        tau: Rate of the soft updates of the target networks, one per optimizer step.
         **options: See `Options`.
 
     Returns:
@@ -77,33 +78,32 @@ def mbpo(
     Raises:
         ConfigError: If an argument cannot work.
     """
+    task = Task("mbpo", locals(), "continuous")
     real = round(real_ratio * batch_size)
     if not 0 < real < batch_size:
         raise ConfigError(
             f"mbpo: real_ratio={real_ratio} of batch_size={batch_size} leaves nothing collected, "
-            "or nothing imagined; pass a part between 0 and 1."
+            "or nothing imagined; pass a fraction between 0 and 1."
         )
-    arguments = {name: value for name, value in locals().items() if name != "real"}
-    task = Task("mbpo", arguments, "continuous")
     actor = TanhGaussianPolicy(
         task.network(2 * task.action_features, num_cells), **task.bounds()
     ).to(task.device)
     loss_module = SACLoss(actor, task.qvalue(num_cells), gamma=gamma, loss_function="l2")
     loss_module.to(task.device)
-    trainer = task.trainer(
-        task.collector(actor, num_envs, steps_per_batch, init_random_frames=init_random_frames),
+    collected = task.replay_buffer(loss_module, buffer_size, real)
+    imagined = task.replay_buffer(loss_module, 4 * num_rollouts * horizon, batch_size - real)
+    updater = SoftUpdate(loss_module, tau=tau)
+    trainer = replay_trainer(
+        task,
+        actor,
         loss_module,
-        optim_steps_per_batch,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        collected,
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        optim_steps_per_batch=optim_steps_per_batch,
+        init_random_frames=init_random_frames,
+        lr=lr,
     )
-    collected, imagined = (
-        ReplayBuffer(size, batch_size=part, keys=loss_module.in_keys, device=task.device)
-        for size, part in (
-            (buffer_size, real),
-            (4 * num_rollouts * horizon, batch_size - real),
-        )
-    )
-    ReplayBufferTrainer(collected).register(trainer)
     dynamics = DynamicsEnsemble(task.observation_features, task.action_features, num_models)
     ModelRollouts(
         dynamics.to(task.device),
@@ -117,5 +117,5 @@ def mbpo(
         horizon=horizon,
         terminates=terminates,
     ).register(trainer)
-    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau)).register(trainer)
+    TargetNetUpdaterHook(updater).register(trainer)
     return task.finish(trainer, actor)

@@ -45,7 +45,7 @@ def dqn(
     num_cells: Sequence[int] = (256, 256),
     gamma: float = 0.99,
     double: bool = True,
-    target_interval: int = 10,
+    target_interval: int = 100,
     max_grad_norm: float | None = 10.0,
     eps_end: float = 0.04,
     annealing_frames: int = 8_000,
@@ -59,23 +59,23 @@ def dqn(
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
         optim_steps_per_batch: Optimizer steps after each batch.
         init_random_frames: Frames collected with random actions before the first optimizer step.
-        buffer_size: Transitions kept; then the oldest are overwritten.
+        buffer_size: Capacity of the replay buffer, in transitions.
         batch_size: Transitions per optimizer step.
-        prioritized: Whether transitions of large error are replayed more often.
-        alpha: How much the priorities, squared errors, count.
-        beta: How much of the bias of prioritized replay is corrected.
+        prioritized: Whether to use prioritized replay.
+        alpha: Exponent of the priorities, which are squared TD errors; 0 for uniform sampling.
+        beta: Exponent of the importance weights, which correct the bias; 1 for all of it.
         lr: Learning rate.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        double: Whether the network itself chooses the next action, and the target values it.
-        target_interval: Optimizer steps between two copies of the network to its target.
-        max_grad_norm: Bound of the gradient's norm; ``None`` for none.
-        eps_end: Probability of a random action in the end.
-        annealing_frames: Frames over which that probability falls from 1.
+        double: Whether to use double Q-learning.
+        target_interval: Optimizer steps between two updates of the target network.
+        max_grad_norm: The gradient is clipped to this norm; ``None`` for no clipping.
+        eps_end: Final epsilon, the probability of a random action.
+        annealing_frames: Frames over which epsilon falls linearly from 1 to ``eps_end``.
         **options: See `Options`.
 
     Returns:
@@ -88,16 +88,21 @@ def dqn(
     q_network = QNetwork(task.network(task.action_features, num_cells)).to(task.device)
     policy = EpsilonGreedy(q_network, eps_end=eps_end, annealing_num_steps=annealing_frames)
     loss_module = DQNLoss(q_network, gamma=gamma, loss_function="smooth_l1", double_dqn=double)
-    trainer = task.trainer(
-        task.collector(policy, num_envs, steps_per_batch, init_random_frames=init_random_frames),
+    loss_module.to(task.device)
+    sampler = PrioritizedSampler(buffer_size, alpha, beta) if prioritized else None
+    updater = HardUpdate(loss_module, value_network_update_interval=target_interval)
+    trainer = replay_trainer(
+        task,
+        policy,
         loss_module,
-        optim_steps_per_batch,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        task.replay_buffer(loss_module, buffer_size, batch_size, sampler),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        optim_steps_per_batch=optim_steps_per_batch,
+        init_random_frames=init_random_frames,
+        lr=lr,
         clip_norm=max_grad_norm,
     )
-    sampler = PrioritizedSampler(buffer_size, alpha, beta) if prioritized else None
-    _replay(task, trainer, loss_module, buffer_size, batch_size, sampler)
-    updater = HardUpdate(loss_module, value_network_update_interval=target_interval)
     TargetNetUpdaterHook(updater).register(trainer)
     trainer.register_module("epsilon", policy)
     trainer.register_op("post_steps", policy.step, frames=num_envs * steps_per_batch)
@@ -115,7 +120,7 @@ def ddpg(
     buffer_size: int = 1_000_000,
     batch_size: int = 256,
     lr: float = 1e-3,
-    num_cells: Sequence[int] = (256, 256),
+    num_cells: Sequence[int] = (128, 128),
     gamma: float = 0.99,
     tau: float = 0.01,
     sigma: float = 0.1,
@@ -123,22 +128,23 @@ def ddpg(
 ) -> Trainer:
     """Deep deterministic policy gradient, for continuous actions.
 
-    Lillicrap et al., 2015, arXiv:1509.02971, with Gaussian noise to explore.
+    Lillicrap et al., 2015, arXiv:1509.02971, with Gaussian noise to explore. The defaults solve
+    Pendulum; larger tasks need wider networks, and a million frames or more.
 
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
         optim_steps_per_batch: Optimizer steps after each batch.
         init_random_frames: Frames collected with random actions before the first optimizer step.
-        buffer_size: Transitions kept; then the oldest are overwritten.
+        buffer_size: Capacity of the replay buffer, in transitions.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of the actor and the Q-function.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        tau: How far the target networks move at every optimizer step.
-        sigma: Deviation of the exploring noise, in halves of the range of actions.
+        tau: Rate of the soft updates of the target networks, one per optimizer step.
+        sigma: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
         **options: See `Options`.
 
     Returns:
@@ -151,19 +157,19 @@ def ddpg(
     actor = _deterministic(task, num_cells)
     loss_module = DDPGLoss(actor, task.qvalue(num_cells), gamma=gamma, delay_actor=True)
     loss_module.to(task.device)
-    trainer = task.trainer(
-        task.collector(
-            AdditiveGaussian(actor, sigma),
-            num_envs,
-            steps_per_batch,
-            init_random_frames=init_random_frames,
-        ),
+    updater = SoftUpdate(loss_module, tau=tau)
+    trainer = replay_trainer(
+        task,
+        AdditiveGaussian(actor, sigma),
         loss_module,
-        optim_steps_per_batch,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        task.replay_buffer(loss_module, buffer_size, batch_size),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        optim_steps_per_batch=optim_steps_per_batch,
+        init_random_frames=init_random_frames,
+        lr=lr,
     )
-    _replay(task, trainer, loss_module, buffer_size, batch_size)
-    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau)).register(trainer)
+    TargetNetUpdaterHook(updater).register(trainer)
     return task.finish(trainer, actor)
 
 
@@ -178,7 +184,7 @@ def td3(
     buffer_size: int = 1_000_000,
     batch_size: int = 256,
     lr: float = 1e-3,
-    num_cells: Sequence[int] = (256, 256),
+    num_cells: Sequence[int] = (128, 128),
     gamma: float = 0.99,
     tau: float = 0.01,
     policy_delay: int = 2,
@@ -189,25 +195,27 @@ def td3(
 ) -> Trainer:
     """Twin delayed deep deterministic policy gradient, for continuous actions.
 
-    Fujimoto et al., 2018, arXiv:1802.09477.
+    Fujimoto et al., 2018, arXiv:1802.09477. The defaults solve Pendulum; larger tasks need wider
+    networks, and a million frames or more.
 
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
         optim_steps_per_batch: Optimizer steps after each batch.
         init_random_frames: Frames collected with random actions before the first optimizer step.
-        buffer_size: Transitions kept; then the oldest are overwritten.
+        buffer_size: Capacity of the replay buffer, in transitions.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of the actor and the Q-functions.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        tau: How far the target networks move at every move.
-        policy_delay: Optimizer steps of which the last moves the actor and the targets.
-        policy_noise: Deviation of the noise on the target's action, in halves of the range.
-        noise_clip: Greatest noise on the target's action, in halves of the range.
-        sigma: Deviation of the exploring noise, in halves of the range of actions.
+        tau: Rate of the soft updates of the target networks.
+        policy_delay: Optimizer steps per update of the actor and of the target networks.
+        policy_noise: Standard deviation of the noise on target actions, for actions scaled to
+            [-1, 1].
+        noise_clip: Bound of that noise, for actions scaled to [-1, 1].
+        sigma: Standard deviation of the exploration noise, for actions scaled to [-1, 1].
         **options: See `Options`.
 
     Returns:
@@ -227,21 +235,19 @@ def td3(
         gamma=gamma,
         loss_function="l2",
     ).to(task.device)
-    trainer = task.trainer(
-        task.collector(
-            AdditiveGaussian(actor, sigma),
-            num_envs,
-            steps_per_batch,
-            init_random_frames=init_random_frames,
-        ),
+    updater = SoftUpdate(loss_module, tau=tau)
+    trainer = replay_trainer(
+        task,
+        AdditiveGaussian(actor, sigma),
         loss_module,
-        optim_steps_per_batch,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        task.replay_buffer(loss_module, buffer_size, batch_size),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        optim_steps_per_batch=optim_steps_per_batch,
+        init_random_frames=init_random_frames,
+        lr=lr,
     )
-    _replay(task, trainer, loss_module, buffer_size, batch_size)
-    updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau))
-    trainer.register_module("target_net_updater", updater)
-    trainer.register_op("post_optim", updater, every=Every(optim_steps=policy_delay))
+    TargetNetUpdaterHook(updater, every=Every(optim_steps=policy_delay)).register(trainer)
     return task.finish(trainer, actor)
 
 
@@ -256,7 +262,7 @@ def sac(
     buffer_size: int = 1_000_000,
     batch_size: int = 256,
     lr: float = 1e-3,
-    num_cells: Sequence[int] = (256, 256),
+    num_cells: Sequence[int] = (128, 128),
     gamma: float = 0.99,
     tau: float = 0.01,
     alpha_init: float = 1.0,
@@ -266,25 +272,26 @@ def sac(
 ) -> Trainer:
     """Soft actor-critic with a learned temperature, for continuous actions.
 
-    Haarnoja et al., 2018, arXiv:1812.05905.
+    Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need what
+    ``recipes/sac_halfcheetah.py`` sets: wider networks, more random actions, a smaller ``tau``.
 
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
         optim_steps_per_batch: Optimizer steps after each batch.
         init_random_frames: Frames collected with random actions before the first optimizer step.
-        buffer_size: Transitions kept; then the oldest are overwritten.
+        buffer_size: Capacity of the replay buffer, in transitions.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of the actor, the Q-functions and the temperature.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        tau: How far the target networks move at every optimizer step.
-        alpha_init: Weight of the entropy at the beginning.
-        fixed_alpha: Whether that weight stays.
-        target_entropy: Entropy that weight is adapted to; ``"auto"`` for minus the number of action
-            features.
+        tau: Rate of the soft updates of the target networks, one per optimizer step.
+        alpha_init: Initial temperature, the weight of the entropy.
+        fixed_alpha: Whether the temperature stays as it is.
+        target_entropy: Entropy that the temperature is adapted to; ``"auto"`` for minus the number
+            of action features.
         **options: See `Options`.
 
     Returns:
@@ -312,36 +319,47 @@ def sac(
         fixed_alpha=fixed_alpha,
         target_entropy=target_entropy,
     ).to(task.device)
-    trainer = task.trainer(
-        task.collector(actor, num_envs, steps_per_batch, init_random_frames=init_random_frames),
+    updater = SoftUpdate(loss_module, tau=tau)
+    trainer = replay_trainer(
+        task,
+        actor,
         loss_module,
-        optim_steps_per_batch,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        task.replay_buffer(loss_module, buffer_size, batch_size),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        optim_steps_per_batch=optim_steps_per_batch,
+        init_random_frames=init_random_frames,
+        lr=lr,
     )
-    _replay(task, trainer, loss_module, buffer_size, batch_size)
-    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau)).register(trainer)
+    TargetNetUpdaterHook(updater).register(trainer)
     return task.finish(trainer, actor)
+
+
+def replay_trainer(
+    task: Task,
+    policy: Any,
+    loss_module: Loss,
+    replay_buffer: ReplayBuffer,
+    *,
+    num_envs: int,
+    steps_per_batch: int,
+    optim_steps_per_batch: int,
+    init_random_frames: int,
+    lr: float,
+    clip_norm: float | None = None,
+) -> Trainer:
+    """A trainer that collects with ``policy`` and trains on samples of ``replay_buffer``."""
+    trainer = task.trainer(
+        task.collector(policy, num_envs, steps_per_batch, init_random_frames=init_random_frames),
+        loss_module,
+        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        optim_steps_per_batch=optim_steps_per_batch,
+        clip_norm=clip_norm,
+    )
+    ReplayBufferTrainer(replay_buffer).register(trainer)
+    return trainer
 
 
 def _deterministic(task: Task, num_cells: Sequence[int]) -> DeterministicPolicy:
     network = task.network(task.action_features, num_cells, nn.ReLU)
     return DeterministicPolicy(network, **task.bounds()).to(task.device)
-
-
-def _replay(
-    task: Task,
-    trainer: Trainer,
-    loss_module: Loss,
-    buffer_size: int,
-    batch_size: int,
-    sampler: PrioritizedSampler | None = None,
-) -> None:
-    """Register a replay buffer of what the loss reads."""
-    buffer = ReplayBuffer(
-        buffer_size,
-        batch_size=batch_size,
-        sampler=sampler,
-        keys=loss_module.in_keys,
-        device=task.device,
-    )
-    ReplayBufferTrainer(buffer).register(trainer)

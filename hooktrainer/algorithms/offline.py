@@ -39,7 +39,8 @@ def iql(
 ) -> Trainer:
     """Implicit Q-learning, offline, for continuous actions.
 
-    Kostrikov et al., 2021, arXiv:2110.06169.
+    Kostrikov et al., 2021, arXiv:2110.06169. ``num_cells`` and ``tau`` are the paper's, made for
+    larger tasks than that of ``recipes/iql_pendulum.py``.
 
     Args:
         env: Environment id or factory, as for `VectorCollector`, in which the policy is evaluated.
@@ -47,11 +48,11 @@ def iql(
         total_frames: Transitions to train on, ``batch_size`` at every optimizer step.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of all networks.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        tau: How far the target networks move at every optimizer step.
-        expectile: Which expectile of its actions' values is the value of a state.
-        temperature: How much more the better actions are imitated, per unit of return.
+        tau: Rate of the soft updates of the target networks, one per optimizer step.
+        expectile: Expectile of the Q-values that the value function is fitted to; above 0.5.
+        temperature: Inverse temperature of the actor's weights, ``exp(temperature * advantage)``.
         **options: See `Options`.
 
     Returns:
@@ -95,7 +96,8 @@ def cql(
 ) -> Trainer:
     """Conservative Q-learning over soft actor-critic, offline, for continuous actions.
 
-    Kumar et al., 2020, arXiv:2006.04779.
+    Kumar et al., 2020, arXiv:2006.04779. ``num_cells``, ``tau`` and ``num_random`` are the paper's,
+    made for larger tasks than that of ``recipes/cql_pendulum.py``.
 
     Args:
         env: Environment id or factory, as for `VectorCollector`, in which the policy is evaluated.
@@ -103,11 +105,11 @@ def cql(
         total_frames: Transitions to train on, ``batch_size`` at every optimizer step.
         batch_size: Transitions per optimizer step.
         lr: Learning rate of all networks and of the temperature.
-        num_cells: Widths of the hidden layers.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
-        tau: How far the target networks move at every optimizer step.
-        min_q_weight: Weight of the penalty on values of actions that are not in the data.
-        num_random: Actions drawn from each of three sources to estimate that penalty.
+        tau: Rate of the soft updates of the target networks, one per optimizer step.
+        min_q_weight: Weight of the penalty on Q-values of actions that are not in the data.
+        num_random: Actions sampled from each of three distributions to estimate that penalty.
         **options: See `Options`.
 
     Returns:
@@ -140,13 +142,14 @@ def _offline(
     dataset = source if isinstance(source, Dataset) else load_dataset(source)
     _check_sizes(task, dataset)
     loss_module.to(task.device)
+    updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau))
     trainer = task.trainer(
         DatasetCollector(dataset, batch_size, loss_module.in_keys, device=task.device),
         loss_module,
-        1,
         torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
+        optim_steps_per_batch=1,
     )
-    TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau)).register(trainer)
+    updater.register(trainer)
     every = Every(frames=task.eval_interval, at_start=True)
     trainer.register_op("post_steps_log", dataset.log, every=every)
     return task.finish(trainer, loss_module.actor_network, log_episodes=False)

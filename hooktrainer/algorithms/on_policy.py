@@ -51,19 +51,19 @@ def ppo(
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
-        num_epochs: Passes over a batch.
-        mini_batch_size: Frames per optimizer step.
-        lr: Learning rate at the beginning.
-        anneal_lr: Whether it falls to zero at ``total_frames``.
-        num_cells: Widths of the hidden layers.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
+        num_epochs: Epochs over each batch.
+        mini_batch_size: Frames in each mini-batch.
+        lr: Initial learning rate.
+        anneal_lr: Whether it falls linearly to zero at ``total_frames``.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
         lmbda: Lambda of generalized advantage estimation.
-        clip_epsilon: How far the probability ratio may leave 1.
+        clip_epsilon: Clipping range of the probability ratio around 1.
         entropy_coeff: Weight of the entropy bonus.
         critic_coeff: Weight of the value loss.
-        max_grad_norm: Bound of the gradient's norm; ``None`` for none.
+        max_grad_norm: The gradient is clipped to this norm; ``None`` for no clipping.
         **options: See `Options`.
 
     Returns:
@@ -72,32 +72,22 @@ def ppo(
     Raises:
         ConfigError: If an argument cannot work.
     """
-    task = Task("ppo", locals(), "any", clip=True)
-    actor, critic = _networks(task, num_cells)
-    loss_module = ClipPPOLoss(
-        actor,
-        critic,
+    return _actor_critic(
+        Task("ppo", locals(), "any", clip=True),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        num_epochs=num_epochs,
+        mini_batch_size=mini_batch_size,
+        lr=lr,
+        anneal_lr=anneal_lr,
+        num_cells=num_cells,
+        gamma=gamma,
+        lmbda=lmbda,
         clip_epsilon=clip_epsilon,
         entropy_coeff=entropy_coeff,
         critic_coeff=critic_coeff,
-        loss_critic_type="l2",
-        normalize_advantage=True,
-        diagnostics=4,
-    ).to(task.device)
-    optimizer = torch.optim.Adam(loss_module.parameters(), lr=lr, eps=1e-5, fused=True)
-    trainer = task.trainer(
-        task.collector(actor, num_envs, steps_per_batch),
-        loss_module,
-        None,  # as many as there are mini-batches
-        optimizer,
-        num_epochs=num_epochs,
-        clip_norm=max_grad_norm,
+        max_grad_norm=max_grad_norm,
     )
-    ValueEstimatorHook(GAE(gamma=gamma, lmbda=lmbda, value_network=critic)).register(trainer)
-    MiniBatches(mini_batch_size, loss_module.in_keys).register(trainer)
-    if anneal_lr:
-        _anneal(trainer, optimizer, num_envs * steps_per_batch)
-    return task.finish(trainer, actor)
 
 
 def a2c(
@@ -125,16 +115,16 @@ def a2c(
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch.
-        lr: Learning rate at the beginning.
-        anneal_lr: Whether it falls to zero at ``total_frames``.
-        num_cells: Widths of the hidden layers.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch.
+        lr: Initial learning rate.
+        anneal_lr: Whether it falls linearly to zero at ``total_frames``.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
         lmbda: Lambda of generalized advantage estimation; 1 for plain n-step returns.
         entropy_coeff: Weight of the entropy bonus.
         critic_coeff: Weight of the value loss.
-        max_grad_norm: Bound of the gradient's norm; ``None`` for none.
+        max_grad_norm: The gradient is clipped to this norm; ``None`` for no clipping.
         **options: See `Options`.
 
     Returns:
@@ -143,19 +133,18 @@ def a2c(
     Raises:
         ConfigError: If an argument cannot work.
     """
-    task = Task("a2c", locals(), "any", clip=True)
-    return _one_step_a_batch(
-        task,
-        num_envs,
-        steps_per_batch,
-        lr,
-        anneal_lr,
-        num_cells,
-        gamma,
-        lmbda,
-        entropy_coeff,
-        critic_coeff,
-        max_grad_norm,
+    return _actor_critic(
+        Task("a2c", locals(), "any", clip=True),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        lr=lr,
+        anneal_lr=anneal_lr,
+        num_cells=num_cells,
+        gamma=gamma,
+        lmbda=lmbda,
+        entropy_coeff=entropy_coeff,
+        critic_coeff=critic_coeff,
+        max_grad_norm=max_grad_norm,
     )
 
 
@@ -183,15 +172,15 @@ def reinforce(
     Args:
         env: Environment id or factory, as for `VectorCollector`.
         total_frames: Frames after which the run ends.
-        num_envs: Environments stepped side by side.
-        steps_per_batch: Steps of each environment in a batch, best as many as an episode has.
-        lr: Learning rate at the beginning.
-        anneal_lr: Whether it falls to zero at ``total_frames``.
-        num_cells: Widths of the hidden layers.
+        num_envs: Number of parallel environments.
+        steps_per_batch: Steps per environment in each batch, best as many as an episode has.
+        lr: Initial learning rate.
+        anneal_lr: Whether it falls linearly to zero at ``total_frames``.
+        num_cells: Units in each hidden layer.
         gamma: Discount factor.
         entropy_coeff: Weight of the entropy bonus.
         critic_coeff: Weight of the baseline's loss.
-        max_grad_norm: Bound of the gradient's norm; ``None`` for none.
+        max_grad_norm: The gradient is clipped to this norm; ``None`` for no clipping.
         **options: See `Options`.
 
     Returns:
@@ -200,40 +189,44 @@ def reinforce(
     Raises:
         ConfigError: If an argument cannot work.
     """
-    task = Task("reinforce", locals(), "any", clip=True)
-    return _one_step_a_batch(
-        task,
-        num_envs,
-        steps_per_batch,
-        lr,
-        anneal_lr,
-        num_cells,
-        gamma,
-        1.0,
-        entropy_coeff,
-        critic_coeff,
-        max_grad_norm,
+    return _actor_critic(
+        Task("reinforce", locals(), "any", clip=True),
+        num_envs=num_envs,
+        steps_per_batch=steps_per_batch,
+        lr=lr,
+        anneal_lr=anneal_lr,
+        num_cells=num_cells,
+        gamma=gamma,
+        lmbda=1.0,  # the return itself, less the baseline
+        entropy_coeff=entropy_coeff,
+        critic_coeff=critic_coeff,
+        max_grad_norm=max_grad_norm,
     )
 
 
-def _one_step_a_batch(
+def _actor_critic(
     task: Task,
+    *,
     num_envs: int,
     steps_per_batch: int,
+    num_epochs: int = 1,
+    mini_batch_size: int | None = None,
     lr: float,
     anneal_lr: bool,
     num_cells: Sequence[int],
     gamma: float,
     lmbda: float,
+    clip_epsilon: float = 0.2,
     entropy_coeff: float,
     critic_coeff: float,
     max_grad_norm: float | None,
 ) -> Trainer:
-    """A2C; with ``lmbda=1``, REINFORCE."""
+    """PPO; without ``mini_batch_size``, where a batch is one optimizer step, A2C and REINFORCE."""
     actor, critic = _networks(task, num_cells)
     loss_module = ClipPPOLoss(
         actor,
         critic,
+        clip_epsilon=clip_epsilon,
         entropy_coeff=entropy_coeff,
         critic_coeff=critic_coeff,
         loss_critic_type="l2",
@@ -241,14 +234,21 @@ def _one_step_a_batch(
         diagnostics=4,
     ).to(task.device)
     optimizer = torch.optim.Adam(loss_module.parameters(), lr=lr, eps=1e-5, fused=True)
+    advantages = ValueEstimatorHook(GAE(gamma=gamma, lmbda=lmbda, value_network=critic))
+    split = None
+    if mini_batch_size is not None:
+        split = MiniBatches(mini_batch_size, loss_module.in_keys)
     trainer = task.trainer(
         task.collector(actor, num_envs, steps_per_batch),
         loss_module,
-        1,
         optimizer,
+        num_epochs=num_epochs,
+        optim_steps_per_batch=1 if split is None else None,  # None: one for each mini-batch
         clip_norm=max_grad_norm,
     )
-    ValueEstimatorHook(GAE(gamma=gamma, lmbda=lmbda, value_network=critic)).register(trainer)
+    advantages.register(trainer)
+    if split is not None:
+        split.register(trainer)
     if anneal_lr:
         _anneal(trainer, optimizer, num_envs * steps_per_batch)
     return task.finish(trainer, actor)

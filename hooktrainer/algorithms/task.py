@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import make_dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypedDict
@@ -22,7 +21,9 @@ from ..collectors.probe import spaces_of
 from ..errors import ConfigError
 from ..hooks import Evaluate, LogEpisodes
 from ..modules import ValueNetwork, mlp
+from ..objectives.common import Loss
 from ..recipe import Run, RunArgs
+from ..replay import PrioritizedSampler, ReplayBuffer
 from ..trainer import Trainer
 from .checks import Actions, check_actions, check_env, check_names, check_observations, name_of
 from .options import Options
@@ -41,8 +42,8 @@ class Task:
 
     Args:
         algorithm: Its name.
-        arguments: Everything it was called with: ``env``, ``total_frames``, its hyperparameters
-            and, under ``"options"``, the `Options`.
+        arguments: What it was called with, the ``locals()`` of its first line: ``env``,
+            ``total_frames``, its hyperparameters and, under ``"options"``, the `Options`.
         actions: Which actions it can take.
         unit: How many times longer than usual the default intervals are.
         clip: Whether continuous actions are clipped to their bounds by the environment, since the
@@ -92,7 +93,7 @@ class Task:
             "log_interval": self._options.get("log_interval", int(5_000 * unit)),
             "save_interval": self._options.get("save_interval", int(10_000 * unit)),
         }
-        self._run = self._make_run()  # what is resumed is checked before anything is made
+        self._run: Run | None = None
         torch.manual_seed(self.seed)  # before the networks are made
 
     @property
@@ -138,15 +139,34 @@ class Task:
             **kwargs,
         )
 
+    def replay_buffer(
+        self,
+        loss_module: Loss,
+        size: int,
+        batch_size: int,
+        sampler: PrioritizedSampler | None = None,
+    ) -> ReplayBuffer:
+        """A replay buffer of what the loss reads."""
+        return ReplayBuffer(
+            size,
+            batch_size=batch_size,
+            sampler=sampler,
+            keys=loss_module.in_keys,
+            device=self.device,
+        )
+
     def trainer(
         self,
         collector: Iterable[TensorDictBase],
         loss_module: Any,
-        optim_steps_per_batch: int | None,
         optimizer: torch.optim.Optimizer,
         **kwargs: Any,
     ) -> Trainer:
-        """The trainer, with its loggers and checkpoints, but without the algorithm's hooks."""
+        """The trainer, with its loggers and checkpoints, but without the algorithm's hooks.
+
+        Until then there is no run directory, so that an argument that cannot work leaves none.
+        """
+        self._run = self._open_run()
         if self._options.get("compile", False):
             loss_module.compile()
         settings: dict[str, Any] = {
@@ -164,7 +184,6 @@ class Task:
         return Trainer(
             collector=collector,
             total_frames=self.total_frames,
-            optim_steps_per_batch=optim_steps_per_batch,
             loss_module=loss_module,
             optimizer=optimizer,
             **settings,
@@ -192,7 +211,7 @@ class Task:
             self._run.attach(trainer)
         return trainer
 
-    def _make_run(self) -> Run | None:
+    def _open_run(self) -> Run | None:
         options = self._options
         run_dir, logger = options.get("run_dir"), options.get("logger", ())
         names = (
@@ -211,11 +230,7 @@ class Task:
             "env_kwargs": dict(options.get("env_kwargs") or {}),
             "algorithm": self.algorithm,
         }
-        args_type = make_dataclass(
-            "Args", [(name, Any) for name in config], bases=(RunArgs,), kw_only=True
-        )
-        args = args_type(
-            **config,
+        args = RunArgs(
             seed=self.seed,
             run_dir=Path(run_dir),
             resume=options.get("resume"),
@@ -226,7 +241,7 @@ class Task:
             snapshots=options.get("snapshots", 0),
             progress_bar=options.get("progress_bar", True),
         )
-        return Run(args, self.algorithm)
+        return Run(args, self.algorithm, config=config)
 
 
 def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..collectors import VectorCollector
+from ..collectors.arguments import device_of
 from ..errors import ConfigError
 from .configs import Reader
+from .sources import LookedAt, build, limited, look_at
 
 EnvFns = Callable[..., Any] | Sequence[Callable[..., Any]]
 EnvKwargs = Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
@@ -86,17 +88,21 @@ def make_collector_onpolicy(
     Args:
         make_env: A Gymnasium environment id, a function that builds a Gymnasium environment, or one
             that builds a TorchRL environment. The first two make a `VectorCollector` of
-            ``cfg.num_workers`` environments in this process, several times as fast as the TorchRL
-            collector that the third makes, in ``num_workers / env_per_collector`` processes.
+            ``cfg.num_workers`` environments, several times as fast as the TorchRL collector that
+            the third makes. What `parallel_env_constructor` returns will do as well.
         actor_model_explore: The policy.
-        cfg: An `OnPolicyCollectorConfig`, or an object with its attributes.
+        cfg: An `OnPolicyCollectorConfig`, or an object with its attributes; of an `EnvConfig`
+            ``max_frames_per_traj`` is read, and ``frame_skip`` with an id.
         make_env_kwargs: Keyword arguments of ``make_env``, or of the environment with an id.
 
     Raises:
         ConfigError: If the configuration cannot work.
     """
     read = Reader(cfg, "make_collector_onpolicy")
-    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, {})
+    for option in ("async_collection", "multi_step"):
+        if read(option, False):
+            raise read.refusal(option, "is off-policy: set it to False, or use another algorithm.")
+    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=False)
 
 
 def make_collector_offpolicy(
@@ -111,19 +117,15 @@ def make_collector_offpolicy(
         make_env: As for `make_collector_onpolicy`. Multi-step rewards and asynchronous collection
             need a TorchRL environment.
         actor_model_explore: The policy, with its exploration.
-        cfg: An `OffPolicyCollectorConfig`, or an object with its attributes.
+        cfg: An `OffPolicyCollectorConfig`, or an object with its attributes; and as for
+            `make_collector_onpolicy`.
         make_env_kwargs: Keyword arguments of ``make_env``, or of the environment with an id.
 
     Raises:
         ConfigError: If the configuration cannot work.
     """
     read = Reader(cfg, "make_collector_offpolicy")
-    more: dict[str, Any] = {"init_random_frames": read("init_random_frames")}
-    if read("multi_step"):
-        from torchrl.data import MultiStep
-
-        more["postproc"] = MultiStep(gamma=read("gamma"), n_steps=read("n_steps_return"))
-    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, more)
+    return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=True)
 
 
 def _make_collector(
@@ -131,71 +133,105 @@ def _make_collector(
     policy: Any,
     read: Reader,
     env_kwargs: Mapping[str, Any] | None,
-    more: dict[str, Any],
+    *,
+    off_policy: bool,
 ) -> Any:
-    asynchronous = read("async_collection", False) and "init_random_frames" in more
-    counts = {"frames_per_batch": read("frames_per_batch"), "total_frames": read("total_frames")}
-    exploration = _exploration_type(read("exploration_type"))
-    is_gymnasium, counts_steps = _probe(make_env, env_kwargs)
-    if is_gymnasium:
-        if asynchronous or "postproc" in more:
-            raise ConfigError(
-                "multi_step and async_collection need a TorchRL environment: let make_env build "
-                "one, GymEnv for instance."
+    options: dict[str, Any] = {
+        "policy": policy,
+        "frames_per_batch": read("frames_per_batch"),
+        "total_frames": read("total_frames"),
+        "exploration_type": _exploration_type(read("exploration_type")),
+    }
+    if off_policy:
+        options["init_random_frames"] = read("init_random_frames")
+    looked_at = look_at(make_env, env_kwargs)
+    if looked_at.is_gymnasium:
+        return _gymnasium_collector(make_env, read, env_kwargs, looked_at, options)
+    return _torchrl_collector(make_env, read, env_kwargs, looked_at, options)
+
+
+def _gymnasium_collector(
+    make_env: Any,
+    read: Reader,
+    env_kwargs: Mapping[str, Any] | None,
+    looked_at: LookedAt,
+    options: Mapping[str, Any],
+) -> VectorCollector:
+    for option in ("async_collection", "multi_step"):
+        if read(option, False):
+            raise read.refusal(
+                option, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
             )
-        given: dict[str, Any] = {"env": make_env, "env_kwargs": env_kwargs}
-        if not isinstance(make_env, str):
-            given = {"env": lambda: make_env(**(env_kwargs or {}))}
-        return VectorCollector(
-            policy=policy,
-            num_envs=read("num_workers"),
-            seed=read("seed"),
-            exploration_type=exploration,
-            **given,
-            **counts,
-            **more,
+    devices = set(read.devices("collector_device"))
+    if len(devices) > 1:
+        raise read.refusal(
+            "collector_device", "are several, but a VectorCollector has one device: give that."
         )
-    device = read("collector_device", "cpu")
-    if not isinstance(device, str) and len(device) == 1:
-        device = device[0]
+    computes = device_of(options["policy"])
+    if read("pin_memory", False) and computes.type != "cuda":
+        raise read.refusal(
+            "pin_memory", f"is for a policy on a CUDA device, not on {computes}: set it to False."
+        )
+    number, in_each = read("num_workers"), _envs_per_collector(read)
+    # A function repeats actions itself, as one that builds a TorchRL environment does.
+    frame_skip = read("frame_skip", 1) if isinstance(make_env, str) else 1
+    limit = read("max_frames_per_traj", 0) * frame_skip
+    return VectorCollector(
+        limited(make_env, env_kwargs, looked_at, limit),
+        num_envs=number,
+        seed=read("seed"),
+        frame_skip=frame_skip,
+        device=devices.pop(),
+        workers=0 if in_each is None or in_each >= number else -(-number // in_each),
+        **options,
+    )
+
+
+def _torchrl_collector(
+    make_env: Any,
+    read: Reader,
+    env_kwargs: Mapping[str, Any] | None,
+    looked_at: LookedAt,
+    options: Mapping[str, Any],
+) -> Any:
+    options = dict(options)
+    if read("multi_step", False):
+        from torchrl.data import MultiStep
+
+        options["postproc"] = MultiStep(gamma=read("gamma"), n_steps=read("n_steps_return"))
+    number = -(-read("num_workers") // (_envs_per_collector(read) or 1))
+    if looked_at.is_built and number > 1:
+        raise ConfigError(
+            f"make_env={make_env} is built already, but cfg.num_workers={read('num_workers')} with "
+            f"cfg.env_per_collector={read('env_per_collector', None)} are {number} collectors, "
+            "each with environments of its own: give a function that builds them."
+        )
+    devices = read.devices("collector_device")
     # An environment that counts its steps, as the builders make it, has its limit itself.
-    limit = 0 if counts_steps else read("max_frames_per_traj", 0)
-    build = sync_async_collector if asynchronous else sync_sync_collector
+    limit = 0 if looked_at.counts_steps else read("max_frames_per_traj", 0)
+    kind = sync_async_collector if read("async_collection", False) else sync_sync_collector
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "split_trajs=True")  # which multi-step rewards need
-        collector = build(
-            make_env,
+        collector = kind(
+            make_env if not looked_at.is_built else [make_env],
             env_kwargs,
             num_env_per_collector=1,  # make_env builds all environments of a collector
-            num_collectors=-(-read("num_workers") // read("env_per_collector")),
-            policy=policy,
-            device=device,
-            storing_device=device,
+            num_collectors=number,
+            device=devices if len(devices) > 1 else devices[0],
+            storing_device=devices if len(devices) > 1 else devices[0],
             max_frames_per_traj=limit if limit > 0 else None,
-            split_trajs="postproc" in more,
-            exploration_type=exploration,
-            **counts,
-            **more,
+            split_trajs="postproc" in options,
+            **options,
         )
     collector.set_seed(read("seed"))
     return collector
 
 
-def _probe(make_env: Any, env_kwargs: Mapping[str, Any] | None) -> tuple[bool, bool]:
-    """Whether environments are Gymnasium's, and whether they count steps; one is built to see."""
-    if isinstance(make_env, str):
-        return True, False
-    import gymnasium as gym
-
-    is_built = not callable(make_env)
-    env = make_env if is_built else make_env(**(env_kwargs or {}))
-    if isinstance(env, gym.Env):
-        env.close()
-        return True, False
-    counts_steps = "step_count" in env.observation_spec.keys(True, True)
-    if not is_built:
-        env.close()
-    return False, counts_steps
+def _envs_per_collector(read: Reader) -> int | None:
+    number: int | None = read("env_per_collector", None)
+    if number is not None and number < 1:
+        raise read.refusal("env_per_collector", "has to be 1 or more, or None.")
+    return number
 
 
 def _exploration_type(name: Any) -> Any:
@@ -250,7 +286,7 @@ class _Envs:
     def __call__(self) -> Any:
         if len(self._pairs) == 1:
             env_fn, kwargs = self._pairs[0]
-            return env_fn(**kwargs) if callable(env_fn) else env_fn
+            return build(env_fn, kwargs)
         from torchrl.envs import ParallelEnv
 
         env_fns, kwargs_of_all = zip(*self._pairs, strict=True)

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+import torch
+
 from ..errors import ConfigError
 
 _REQUIRED = object()
@@ -20,26 +22,26 @@ class EnvConfig:
     env_name: str = "CartPole-v1"
     """its id"""
     env_task: str = ""
-    """its task, for dm_control"""
+    """its task, with dm_control"""
     frame_skip: int = 1
     """frames for which each action is repeated"""
     noops: int = 0
-    """most random steps after each reset"""
+    """maximum number of random steps after each reset"""
     categorical_action_encoding: bool = False
     """whether discrete actions are indices instead of one-hot vectors"""
     max_frames_per_traj: int = 1_000
-    """steps after which an episode of a TorchRL environment is truncated; 0 or less for no limit"""
+    """steps after which an episode is truncated; 0 or less for no limit but the environment's"""
 
     from_pixels: bool = False
     """whether observations are pictures"""
     image_size: int = 84
-    """height and width of a picture"""
+    """with from_pixels: height and width of a picture"""
     center_crop: Sequence[int] = ()
-    """height and width to cut from the middle of a picture first"""
+    """with from_pixels: height and width of the crop before that, from the centre"""
     grayscale: bool = True
-    """whether pictures lose their colours"""
+    """with from_pixels: whether pictures are made grey"""
     catframes: int = 0
-    """observations joined over time; 0 or 1 for none"""
+    """number of stacked observations; 0 or 1 for no stacking"""
 
     vecnorm: bool = False
     """whether observations are normalized by statistics that are updated at every step"""
@@ -48,9 +50,9 @@ class EnvConfig:
     init_env_steps: int = 1_000
     """steps of the rollouts that get_stats_random_rollout takes"""
     reward_scaling: float | None = None
-    """factor of the rewards; None for none"""
+    """factor of the rewards; None for no scaling"""
     reward_loc: float = 0.0
-    """what is added to scaled rewards"""
+    """with reward_scaling: what is added to scaled rewards"""
 
     batch_transform: bool = True
     """whether the transforms are applied to all parallel environments at once, not in each"""
@@ -63,21 +65,21 @@ class OnPolicyCollectorConfig:
     collector_device: str | Sequence[str] = "cpu"
     """device of the environments and of what is collected, or one for each collector"""
     pin_memory: bool = False
-    """whether parallel environments use page-locked memory"""
+    """whether to use page-locked memory: in parallel environments, or for a policy on CUDA"""
     frames_per_batch: int = 1_000
     """frames in a batch, those of all environments together"""
     total_frames: int = 1_000_000
     """frames after which the collector ends"""
     num_workers: int = 1
     """environments, those of all collectors together"""
-    env_per_collector: int = 1
-    """environments of one collector"""
+    env_per_collector: int | None = None
+    """environments stepped by one process; None: one with TorchRL's, all, in this process, else"""
     seed: int = 42
     """seed of the environments"""
     exploration_type: str = "random"
     """how the policy acts while collecting: random, mode, mean or deterministic"""
     async_collection: bool = False
-    """whether collection goes on while training; for make_collector_offpolicy"""
+    """whether collection goes on while training: off-policy, with TorchRL's environments"""
 
 
 @dataclass(kw_only=True)
@@ -97,15 +99,15 @@ class ReplayArgsConfig:
     """A replay buffer; for `make_replay_buffer`."""
 
     buffer_size: int = 1_000_000
-    """transitions kept; then the oldest are overwritten"""
+    """capacity, in transitions"""
     batch_size: int = 256
     """transitions in a sample"""
     prb: bool = False
-    """whether transitions of large error are replayed more often"""
+    """whether to use prioritized replay"""
     prb_alpha: float = 0.7
-    """with prb: how much the priorities count"""
+    """with prb: exponent of the priorities; 0 for uniform sampling"""
     prb_beta: float = 0.5
-    """with prb: how much of the bias is corrected"""
+    """with prb: exponent of the importance weights, which correct the bias; 1 for all of it"""
     without_replacement: bool = False
     """whether each transition is drawn once before any is drawn again"""
     buffer_scratch_dir: str | None = None
@@ -121,13 +123,13 @@ class LossConfig:
     distributional: bool = False
     """whether the loss is that of distributional Q-learning (C51)"""
     loss_function: Literal["l1", "l2", "smooth_l1"] = "smooth_l1"
-    """distance of a value to its target"""
+    """distance of a value to its target; not for a distributional loss"""
     gamma: float = 0.99
     """discount factor"""
     hard_update: bool = False
-    """whether targets are replaced at intervals, instead of moved a little at every step"""
+    """whether targets are updated at intervals, instead of by a soft update at every step"""
     value_network_update_interval: int = 1_000
-    """optimizer steps between two replacements; else targets move by one part in so many"""
+    """with hard_update: optimizer steps between two updates; without: 1 / tau"""
 
 
 @dataclass(kw_only=True)
@@ -152,15 +154,15 @@ class TrainerConfig:
     lr: float = 3e-4
     """learning rate"""
     betas: tuple[float, float] = (0.0, 0.9)
-    """decays of Adam's averages"""
+    """Adam's beta1 and beta2"""
     weight_decay: float = 0.0
     """factor of the L2 penalty"""
     lr_scheduler: Literal["cosine", ""] = "cosine"
-    """schedule of the learning rate: to zero along a cosine, or none"""
+    """schedule of the learning rate: cosine annealing to zero, or none"""
     clip_norm: float | None = 1_000.0
-    """bound of the gradient; None for none"""
+    """the gradient is clipped to this; None for no clipping"""
     clip_grad_norm: bool = False
-    """whether that bounds the total norm instead of each element"""
+    """whether its norm is clipped, instead of each element"""
 
     selected_keys: Sequence[str] | None = None
     """entries of a batch to keep; None for all"""
@@ -171,7 +173,7 @@ class TrainerConfig:
     normalize_rewards_online_scale: float = 1.0
     """factor of normalized rewards"""
     normalize_rewards_online_decay: float = 0.9999
-    """weight of the past in those statistics"""
+    """decay of those statistics"""
 
     log_interval: int = 10_000
     """frames in a log window"""
@@ -185,14 +187,14 @@ class TrainerConfig:
 
 @dataclass(kw_only=True)
 class LoggerConfig:
-    """Where metrics go; for `hooktrainer.get_logger`."""
+    """Where metrics go, and what of evaluations; for `make_trainer`."""
 
-    logger: str = "csv"
-    """csv, tensorboard, mlflow or wandb"""
+    logger: str | Sequence[str] = "csv"
+    """csv, tensorboard, mlflow or wandb, or several of these; empty for none"""
     exp_name: str = ""
-    """name of the experiment"""
+    """name of the experiment, with which that of its directory begins"""
     record_video: bool = False
-    """whether evaluations are filmed"""
+    """whether evaluations are filmed, by a recorder that can"""
     record_interval: int = 1_000
     """batches between two evaluations"""
     record_frames: int = 1_000
@@ -229,6 +231,26 @@ class Reader:
                 "The dataclasses of hooktrainer.builders list every field with its default."
             )
         return value
+
+    def refusal(self, name: str, why: str) -> ConfigError:
+        """The error that the field ``name`` cannot be what it is."""
+        return ConfigError(f"{self._who}: cfg.{name}={self(name)!r} {why}")
+
+    def devices(self, name: str) -> list[torch.device]:
+        """The field ``name``, one device or several; the CPU where there is none.
+
+        Raises:
+            ConfigError: If it is none of these.
+        """
+        value = self(name, "cpu")
+        names = [value] if isinstance(value, (str, torch.device)) else value
+        try:
+            devices = [torch.device(each) for each in names]
+        except (TypeError, RuntimeError):
+            devices = []
+        if not devices:
+            raise self.refusal(name, "is no device and no list of devices.")
+        return devices
 
     def one_of(self, name: str, choices: Sequence[str]) -> str:
         """The field ``name``, which has to be one of ``choices``.

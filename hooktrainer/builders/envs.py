@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -131,7 +131,7 @@ def parallel_env_constructor(cfg: Any, **kwargs: Any) -> Any:
         ``ParallelEnv``, transformed as a whole (``batch_transform``), or of environments that are.
     """
     read = Reader(cfg, "parallel_env_constructor")
-    number = read("env_per_collector")
+    number = read("env_per_collector", None) or 1
     if number == 1:
         return transformed_env_constructor(cfg, use_env_creator=True, **kwargs)
     from torchrl.envs import ParallelEnv
@@ -201,14 +201,9 @@ def _only_observation(env: Any) -> Any:
 def _library_env(read: Reader, film: bool, **kwargs: Any) -> Any:
     """The environment that ``cfg`` names."""
     library = read.one_of("env_library", ("gym", "dm_control"))
-    device = read("collector_device", "cpu")
-    if not isinstance(device, str):
-        if not isinstance(device, Sequence) or not device:
-            raise ConfigError(f"cfg.collector_device={device!r}: give a device, or a list of them.")
-        device = device[0]
     pixels, categorical = read("from_pixels", False), read("categorical_action_encoding", False)
     arguments = {
-        "device": device,
+        "device": read.devices("collector_device")[0],
         "frame_skip": read("frame_skip", 1),
         "from_pixels": pixels or film,
         "pixels_only": pixels,
@@ -216,6 +211,8 @@ def _library_env(read: Reader, film: bool, **kwargs: Any) -> Any:
     if library == "gym":
         from torchrl.envs import GymEnv
 
+        if read("env_task", ""):
+            raise read.refusal("env_task", "is for env_library='dm_control'.")
         name = read("env_name")
         find_spec(name)  # whose error lists the nearest ids
         return GymEnv(name, categorical_action_encoding=categorical, **arguments | kwargs)
@@ -224,6 +221,18 @@ def _library_env(read: Reader, film: bool, **kwargs: Any) -> Any:
     from torchrl.envs import DMControlEnv
 
     return DMControlEnv(read("env_name"), read("env_task"), **arguments | kwargs)
+
+
+def _check_normalization(read: Reader, pixels: bool, vecnorm: bool, scaling: float | None) -> None:
+    """Refuse what would be left out."""
+    if vecnorm and pixels:
+        raise read.refusal("vecnorm", "is for vectors, not for pictures (cfg.from_pixels=True).")
+    if read("norm_rewards", False) and not vecnorm:
+        raise read.refusal("norm_rewards", "needs cfg.vecnorm=True.")
+    if read("norm_rewards", False) and scaling is not None:
+        raise read.refusal("norm_rewards", f"excludes cfg.reward_scaling={scaling}: leave one out.")
+    if read("reward_loc", 0.0) and scaling is None:
+        raise read.refusal("reward_loc", "needs cfg.reward_scaling: 1.0 leaves the scale alone.")
 
 
 def _transformed(
@@ -240,8 +249,9 @@ def _transformed(
 
     env = t.TransformedEnv(env, auto_unwrap=False)
     pixels, vecnorm, frames = read("from_pixels", False), read("vecnorm"), read("catframes", 0)
-    norm_rewards = vecnorm and read("norm_rewards") and not norm_obs_only
     scaling = read("reward_scaling", None)
+    _check_normalization(read, pixels, vecnorm, scaling)
+    norm_rewards = read("norm_rewards", False) and not norm_obs_only
     norm = {**(stats or {}), "standard_normal": True}
     if video_tag:
         from torchrl.record import VideoRecorder
@@ -260,7 +270,7 @@ def _transformed(
         if frames > 1:
             env.append_transform(t.CatFrames(N=frames, in_keys=["pixels"], dim=-3))
         env.append_transform(t.ObservationNorm(**norm, in_keys=["pixels"]))
-    if scaling is not None and not norm_rewards and not norm_obs_only:
+    if scaling is not None and not norm_obs_only:
         env.append_transform(t.RewardScaling(read("reward_loc", 0.0), scaling))
     if not pixels:
         state = set(env.state_spec.keys(True, True))

@@ -21,6 +21,8 @@ from ..hooks import (
     TargetNetUpdaterHook,
     UpdateWeights,
 )
+from ..loggers import generate_exp_name, get_logger
+from ..priorities import AFTER
 from ..trainer import Trainer
 from .configs import Reader, TrainerConfig
 
@@ -52,8 +54,10 @@ def make_trainer(
         policy_exploration: The policy to evaluate with. If it has a method ``step``, that is called
             after every batch, with the frames in it.
         replay_buffer: What is trained on; without one, random parts of the batch are.
-        logger: One logger or several.
-        cfg: A `TrainerConfig`, or an object with its attributes. By default, its defaults.
+        logger: One logger or several; ``()`` for none. By default what ``cfg.logger`` names, if
+            there is such a field (`LoggerConfig`), in a new directory ``runs/<exp_name>_…``.
+        cfg: A `TrainerConfig`, or an object with its attributes; those of a `LoggerConfig` may be
+            there too. By default, its defaults.
         **trainer_options: Further arguments of `Trainer`: ``seed``, ``checkpoints``, ….
 
     Returns:
@@ -72,6 +76,14 @@ def make_trainer(
     frame_skip, batch_size = read("frame_skip"), read("batch_size")
     optimizer = _make_optimizer(loss_module, read)
     device = next(loss_module.parameters()).device
+    if read("record_video", False) and not _films(recorder):
+        raise read.refusal(
+            "record_video",
+            "needs a recorder that films: build it with transformed_env_constructor(cfg, "
+            "video_tag=..., logger=...).",
+        )
+    if logger is None:
+        logger = _make_logger(loss_module, read)
     if logger is not None:
         for each in logger if isinstance(logger, (list, tuple)) else [logger]:
             each.log_hparams(cfg)
@@ -102,7 +114,7 @@ def make_trainer(
     else:
         BatchSubSampler(batch_size, read("sub_traj_len")).register(trainer)
         if device.type != "cpu":
-            trainer.register_op("process_optim_batch", _to(device), priority=-50)
+            trainer.register_op("process_optim_batch", _to(device), priority=AFTER)
     if read.one_of("lr_scheduler", ("cosine", "")) == "cosine":
         batches = read("total_frames") / read("frames_per_batch")
         schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
@@ -130,6 +142,19 @@ def make_trainer(
     LogScalar().register(trainer)
     CountFramesLog(frame_skip=frame_skip).register(trainer)
     return trainer
+
+
+def _make_logger(loss_module: Any, read: Reader) -> Any:
+    """What the fields of a `LoggerConfig` name, if they are there."""
+    name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
+    return get_logger(read("logger", None), "runs", name)
+
+
+def _films(recorder: Any) -> bool:
+    from torchrl.record import VideoRecorder
+
+    transform = getattr(recorder, "transform", None)
+    return transform is not None and any(isinstance(m, VideoRecorder) for m in transform.modules())
 
 
 def _make_optimizer(loss_module: Any, read: Reader) -> torch.optim.Optimizer:

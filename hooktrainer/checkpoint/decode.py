@@ -81,7 +81,10 @@ def _ndarray(decoder: Decoder, name: str, node: Json) -> np.ndarray[Any, Any]:
 
 
 def _numpy_scalar(decoder: Decoder, data: str, node: Json) -> Any:
-    return np.ndarray((), node["dtype"], buffer=bytes.fromhex(data))[()]
+    content = bytes.fromhex(data)
+    if np.dtype(node["dtype"]).kind == "S":  # from an array it would come without its last zeros
+        return np.bytes_(content)
+    return np.ndarray((), node["dtype"], buffer=content)[()]
 
 
 def _tensor(decoder: Decoder, name: str, node: Json) -> torch.Tensor:

@@ -11,7 +11,13 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from tensordict import LazyStackedTensorDict, NonTensorData, NonTensorStack, TensorDict
+from tensordict import (
+    LazyStackedTensorDict,
+    NonTensorData,
+    NonTensorStack,
+    TensorDict,
+    is_tensorclass,
+)
 from tensordict.nn import TensorDictParams
 
 from ..errors import CheckpointError
@@ -81,7 +87,9 @@ def _same_view(a: torch.Tensor, b: torch.Tensor) -> bool:
 def _cannot_save(value: Any, path: str, problem: str = "") -> CheckpointError:
     kind = type(value)
     where = path or "the state"
-    hint = next((hint for base, hint in _HINTS if isinstance(value, base)), "")
+    hint = next((hint for base, hint in _HINTS if isinstance(value, base) and not problem), "")
+    if not hint and is_tensorclass(value):
+        hint = "save its .to_tensordict()"
     if not hint and dataclasses.is_dataclass(value):
         hint = "dataclasses.asdict(...) makes it a dict"
     if not hint and callable(getattr(value, "state_dict", None)):
@@ -98,6 +106,8 @@ _HINTS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (defaultdict, "dict(...) makes it a plain dict"),
     (dict, "dict(...) makes it a plain dict"),
     (tuple, "tuple(...) makes it a plain tuple"),
+    (np.ma.MaskedArray, "save its .data and .mask"),
+    (np.ndarray, "np.asarray(...) makes it a plain array"),
     (np.random.Generator, "save its .bit_generator.state"),
     (np.random.RandomState, "save its .get_state()"),
     (torch.Generator, "save its .get_state()"),
@@ -170,7 +180,7 @@ def _path(_: Encoder, value: Path, path: str) -> Json:
 
 
 def _ndarray(encoder: Encoder, value: np.ndarray[Any, Any], path: str) -> Json:
-    if value.dtype.hasobject or value.dtype.names or isinstance(value, np.ma.MaskedArray):
+    if value.dtype.hasobject or value.dtype.names:
         raise _cannot_save(value, path, f"a NumPy array of dtype {value.dtype}")
     flat = np.asarray(value).reshape(-1)
     if not (flat.flags.c_contiguous and flat.flags.writeable):
@@ -286,6 +296,4 @@ def _encoder_of_subclass(value: Any) -> Callable[[Encoder, Any, str], Json] | No
         return _tensor if plain else None
     if isinstance(value, np.generic):
         return _numpy_scalar
-    if isinstance(value, np.ndarray):
-        return _ndarray
-    return None
+    return _ndarray if isinstance(value, np.memmap) else None

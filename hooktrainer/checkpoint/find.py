@@ -54,6 +54,17 @@ def checkpoint_directory(run: Path) -> Path:
     return inside if inside.is_dir() else run
 
 
+def run_of(checkpoint: Path) -> Path | None:
+    """Return the run whose checkpoint this is; ``None`` if it was moved out of its run.
+
+    A run, its directory of checkpoints, and the checkpoint itself may each be a symbolic link.
+    """
+    for path in (checkpoint, checkpoint.absolute(), checkpoint.resolve()):
+        if path.parent.name == SUBDIRECTORY:
+            return path.parent.parent
+    return None
+
+
 def find(spec: str | Path, directory: Path | None = None, best: Best | None = None) -> list[Path]:
     """Return the checkpoints that a user's word may mean, the first choice first.
 
@@ -73,14 +84,16 @@ def find(spec: str | Path, directory: Path | None = None, best: Best | None = No
     if not _is_word(word):
         run, at, last = word.rpartition("@")
         path = Path(word)
+        if path.name in ("", ".."):
+            path = path.resolve()
         if at and _is_word(last) and not path.exists():
             word, where = last, Path(run)
-        elif NAME.fullmatch(path.resolve().name) or (path / MANIFEST).exists():
+        elif NAME.fullmatch(path.name) or (path / MANIFEST).exists():
             if not path.is_dir():
                 raise CheckpointError(
                     f"There is no checkpoint {path}. {_what_there_is(path.parent)}"
                 )
-            return [path.resolve()]
+            return [path.absolute()]
         else:
             word, where = "latest", path
     if where is None:

@@ -39,19 +39,19 @@ class RunLock:
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            holder = os.read(self._fd, 4096).decode(errors="replace")
             self._close()
             raise CheckpointError(
-                f"{directory} is in use by another run ({holder or 'unknown'}). Wait for it to "
-                "end, or choose another run directory."
+                f"{directory} is in use by another run ({holder(directory)}). Wait for it to end, "
+                "or choose another run directory."
             ) from None
         except OSError as error:
             _log.warning(
                 "%s cannot be locked (%s): see that one run writes to it.", directory, error
             )
-        os.ftruncate(self._fd, 0)
         me = {"pid": os.getpid(), "host": socket.gethostname()}
-        os.pwrite(self._fd, json.dumps(me).encode(), 0)
+        with suppress(OSError):  # for the message above alone: a full disk can still be pruned
+            os.ftruncate(self._fd, 0)
+            os.pwrite(self._fd, json.dumps(me).encode(), 0)
         os.register_at_fork(after_in_child=self._close)
 
     def release(self) -> None:
@@ -67,6 +67,15 @@ class RunLock:
         if fd is not None:
             with suppress(OSError):
                 os.close(fd)
+
+
+def holder(directory: Path) -> str:
+    """Who holds the lock of a directory, in words: ``process 17 on a.host``."""
+    try:
+        content = json.loads((directory / FILE).read_text(encoding="utf-8"))
+        return f"process {content['pid']} on {content['host']}"
+    except (OSError, ValueError, KeyError, TypeError):  # it is just being written
+        return "unknown"
 
 
 @contextmanager

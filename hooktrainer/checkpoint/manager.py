@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import torch
 
-from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
-from ..run_dir import git_state, library_versions
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
+from ..provenance import git_state, library_versions
 from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
@@ -92,6 +92,7 @@ class CheckpointManager:
         self._arena = Arena()
         self._job = BackgroundJob("checkpoint")
         self._previous: Reusable | None = None
+        self._loaded: Checkpoint | None = None
         self._listed: dict[Path, Checkpoint] = {}
         fs.make_directories(self.directory)
         self._lock = lock.RunLock(self.directory)
@@ -122,8 +123,8 @@ class CheckpointManager:
             metrics: The latest metrics by name, for `Best`.
 
         Raises:
-            CheckpointError: If the state holds what cannot be saved, or a write failed and
-                ``on_failure`` is ``"stop"``.
+            CheckpointError: If the state holds what cannot be saved.
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
         self.wait()
         manifest = Manifest(
@@ -157,7 +158,7 @@ class CheckpointManager:
         Returns at once if one is still under way.
 
         Raises:
-            CheckpointError: If a write failed and ``on_failure`` is ``"stop"``.
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
         if not self._job.running:
             self.wait()
@@ -171,7 +172,7 @@ class CheckpointManager:
             raise error
         message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
         if self._on_failure == "stop":
-            raise CheckpointError(f"{message}.") from error
+            raise WriteFailedError(f"{message}.") from error
         _log.error("%s. Training goes on.", message)
 
     def _commit(
@@ -225,15 +226,57 @@ class CheckpointManager:
         self.wait()
         target = Checkpoint.open(find(spec, self.directory, self.best)[0])
         target.verify()
-        for checkpoint in reversed(self.checkpoints()):
-            if checkpoint.manifest.sequence <= target.manifest.sequence:
-                continue
+        for checkpoint in self._later_than(target):
             if not discard:
-                move_away(checkpoint.path, "aside")
+                self._set_aside(checkpoint)
             elif not delete(checkpoint.path):
                 raise CheckpointError(f"{checkpoint.path} could not be deleted; nothing older was.")
         self._previous = None
         return target
+
+    def go_on(self) -> None:
+        """Make the checkpoint that `load` returned last the latest one, if it is not.
+
+        A trainer calls it when it begins to train, since its loggers are taken back then: killed
+        from now on, the run must go on from what was loaded. Later ones, of a course that is given
+        up, are set aside as by `rollback`; a checkpoint from elsewhere is saved here as well.
+
+        Raises:
+            CheckpointError: If a later one cannot be moved, or the state cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is None:
+            return
+        if not any(loaded.path.samefile(checkpoint.path) for checkpoint in self.checkpoints()):
+            known = loaded.manifest
+            self.save(
+                loaded.load(),
+                frames=known.frames,
+                optim_steps=known.optim_steps,
+                metrics=known.metrics,
+            )
+            self.wait()
+            return
+        for checkpoint in self._later_than(loaded):
+            moved = self._set_aside(checkpoint)
+            _log.warning(
+                "%s is set aside as %s: the run goes on from an earlier one.",
+                checkpoint.path,
+                moved.name,
+            )
+
+    def _later_than(self, target: Checkpoint) -> list[Checkpoint]:
+        """The checkpoints committed after another one, the last first: a crash leaves no gap."""
+        sequence = target.manifest.sequence
+        return [c for c in reversed(self.checkpoints()) if c.manifest.sequence > sequence]
+
+    def _set_aside(self, checkpoint: Checkpoint) -> Path:
+        try:
+            return move_away(checkpoint.path, "aside")
+        except OSError as error:
+            raise CheckpointError(
+                f"{checkpoint.path} could not be set aside ({error}); nothing older was."
+            ) from error
 
     # --- restoring -----------------------------------------------------------------------------
 
@@ -242,6 +285,7 @@ class CheckpointManager:
 
         Where ``spec`` leaves a choice, the next checkpoint takes the place of a damaged one, which
         is set aside under a name that begins with ``damaged-``, with the reason in ``reason.txt``.
+        If none is intact, or one is out of this process's reach, nothing is changed.
 
         Args:
             spec: Which; see `find`.
@@ -251,26 +295,35 @@ class CheckpointManager:
         """
         self.wait()
         choices = find(spec, self.directory, self.best)
-        failures = []
+        failures: dict[Path, str] = {}
         for path in choices:
             try:
                 with _no_garbage_collection():
                     checkpoint = Checkpoint.open(path)
                     tree = checkpoint.load()
+                break
             except DamagedCheckpointError as error:
                 if len(choices) == 1:
                     raise
-                failures.append(str(error))
+                failures[path] = str(error)
                 _log.warning("%s", error)
-                if path.parent == self.directory:
-                    quarantine(path, str(error))
-                continue
-            if path.parent == self.directory:
-                self._previous = Reusable(checkpoint)
-            if failures:
-                _log.warning("%s is taken instead.", path)
-            return checkpoint, tree
-        raise CheckpointError(f"No checkpoint is intact: {'; '.join(failures)}")
+        else:
+            raise CheckpointError(
+                f"No checkpoint is intact, and nothing was changed: {'; '.join(failures.values())}"
+            )
+        for damaged, reason in failures.items():
+            if self._is_own(damaged):
+                quarantine(damaged, reason)
+        if failures:
+            _log.warning("%s is taken instead.", path)
+        if self._is_own(path):
+            self._previous = Reusable(checkpoint)
+        self._loaded = checkpoint
+        return checkpoint, tree
+
+    def _is_own(self, path: Path) -> bool:
+        """Whether a checkpoint lies in this directory, whatever symbolic links led there."""
+        return path.parent.resolve() == self.directory.resolve()
 
     # --- closing -------------------------------------------------------------------------------
 
@@ -278,7 +331,7 @@ class CheckpointManager:
         """Wait for the last save and let go of the directory; more than once is fine.
 
         Raises:
-            CheckpointError: If a write failed and ``on_failure`` is ``"stop"``.
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
         """
         try:
             self.wait()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,11 @@ from .tree import flatten, unflatten
 
 FILE = "manifest.json"
 SCHEMA = 1
+# What keeps a process from reading a file that may be intact: rights, limits, a file server.
+_NOT_THE_FILE = {
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
+    *(errno.ESTALE, errno.ETIMEDOUT),
+}
 _SEALED = re.compile(rb'\{"xxh3_128": "([0-9a-f]{32})",\n"manifest": (.*)\}\n', re.DOTALL)
 
 
@@ -112,13 +118,14 @@ def read_manifest(checkpoint: Path) -> Manifest:
 
     Raises:
         DamagedCheckpointError: If the manifest is missing, unreadable or damaged.
+        CheckpointError: If it is this process that cannot read it.
     """
     try:
         data = (checkpoint / FILE).read_bytes()
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{FILE} is missing") from None
     except OSError as error:
-        raise DamagedCheckpointError(f"{FILE} cannot be read ({error.strerror})") from None
+        raise DamagedCheckpointError(_unreadable(FILE, error)) from None
     return Manifest.decode(data)
 
 
@@ -126,6 +133,9 @@ def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
     """Yield what is wrong with each file of a checkpoint, after reading all of them.
 
     Such as ``"state.json has 12 bytes instead of 40"``.
+
+    Raises:
+        CheckpointError: If it is this process that cannot read one.
     """
     for name, record in manifest.files.items():
         path = checkpoint / name
@@ -138,4 +148,14 @@ def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
         except FileNotFoundError:
             yield f"{name} is missing"
         except OSError as error:
-            yield f"{name} cannot be read ({error.strerror})"
+            yield _unreadable(name, error)
+
+
+def _unreadable(name: str, error: OSError) -> str:
+    """What is wrong with a file that cannot be read; not said of one that is only out of reach."""
+    if error.errno in _NOT_THE_FILE:
+        raise CheckpointError(
+            f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "
+            "whether it is damaged. See that it can be, and try again."
+        ) from None
+    return f"{name} cannot be read ({error.strerror})"

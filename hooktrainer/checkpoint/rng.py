@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -50,3 +52,13 @@ def set_rng_state(state: dict[str, Any]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+@contextmanager
+def undisturbed() -> Iterator[None]:
+    """Give the run back the random numbers that are drawn in the block, from any generator."""
+    state = rng_state()
+    try:
+        yield
+    finally:
+        set_rng_state(state)

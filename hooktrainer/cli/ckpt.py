@@ -10,9 +10,10 @@ from . import output
 from .arguments import CheckpointSpec, Flag, Patterns, RunPath
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-    from ..checkpoint import Checkpoint
+    from ..checkpoint import Checkpoint, TensorSpec
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -103,14 +104,18 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
     checkpoint by itself.
 
     Args:
-        run: directory of the run
+        run: directory of the run, or of a checkpoint that was moved out of it
         json: print JSON: a list with one object per checkpoint
     """
-    from ..checkpoint import list_checkpoints
+    from ..checkpoint import Checkpoint, list_checkpoints
+    from ..checkpoint.find import Listing
+    from ..checkpoint.manifest import FILE
     from .places import checkpoints_of
 
-    directory = checkpoints_of(run)
-    listing = list_checkpoints(directory)
+    if (run / FILE).is_file():
+        listing = Listing([Checkpoint.open(run)], {})
+    else:
+        listing = list_checkpoints(checkpoints_of(run))
     found: list[tuple[Path, str | None]] = list(listing.damaged.items())
     for checkpoint in listing.checkpoints:
         try:
@@ -259,14 +264,22 @@ def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
 
     try:
         state = loads((checkpoint.path / STATE).read_bytes())
-        skeleton = dict(state["skeleton"])
+        skeleton = state["skeleton"]
         specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise DamagedCheckpointError(f"{checkpoint.path} is damaged: {STATE}: {error}") from None
-    paths = {f"components/{name}": name for name in skeleton.pop("components", {})}
-    paths |= {name: name for name in skeleton if name != "format"}
-    parts = {}
-    for path, name in paths.items():
-        own = [spec for key, spec in specs.items() if f"{key}/".startswith(f"{path}/")]
-        parts[name] = {"tensors": len(own), "bytes": sum(spec.nbytes for spec in own)}
-    return parts
+    if not isinstance(skeleton, dict) or next(iter(skeleton), "").startswith("$"):
+        return {"state": _total(specs.values())}  # not a trainer's
+    paths = {name: name for name in skeleton if name not in ("format", "versions", "ended")}
+    if isinstance(components := skeleton.get("components"), dict):
+        del paths["components"]
+        paths = {f"components/{name}": name for name in components} | paths
+    return {
+        name: _total(spec for key, spec in specs.items() if f"{key}/".startswith(f"{path}/"))
+        for path, name in paths.items()
+    }
+
+
+def _total(specs: Iterable[TensorSpec]) -> dict[str, int]:
+    sizes = [spec.nbytes for spec in specs]
+    return {"tensors": len(sizes), "bytes": sum(sizes)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import UseAppendAction
 
@@ -33,6 +33,7 @@ def prune(
     max_bytes: Size = None,
     dry_run: Flag = False,
     yes: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Delete the checkpoints of a run that no given rule keeps.
 
@@ -49,6 +50,7 @@ def prune(
         max_bytes: keep the latest that fit together in a size such as 500MB, 10GB, 10GiB
         dry_run: only show what would be deleted
         yes: do not ask
+        json: print JSON: a list with the fate of each checkpoint
     """
     from ..checkpoint import list_checkpoints
     from ..checkpoint.housekeeping import surplus
@@ -66,21 +68,25 @@ def prune(
     checkpoints = list_checkpoints(directory).checkpoints
     best = recorded_best(checkpoints)
     gone = surplus(checkpoints, keep, best)
-    if not gone:
+    fates = _fates(checkpoints, gone, "deleted")
+    if not gone and not json:
         print(f"nothing to delete: all of {output.plural(len(checkpoints), 'checkpoint')} stay.")
         return 0
-    if dry_run:
-        _show(checkpoints, gone, "deleted")
+    if dry_run or not gone:
+        _show(fates, json)
         return 0
     with _manager(directory, keep | best if best else keep) as manager:
-        _show(checkpoints, gone, "deleted")
+        if not json:
+            _show(fates)
         if not _agreed(f"Delete {output.plural(len(gone), 'checkpoint')}?", yes):
             return 1
-        left = manager.prune()
-    deleted = [checkpoint for checkpoint in gone if not checkpoint.path.exists()]
-    print(f"{output.plural(len(deleted), 'checkpoint')} deleted")
-    for checkpoint in left:
-        output.say(f"could not be deleted, or is being read: {checkpoint.path}")
+        left = {checkpoint.path for checkpoint in manager.prune()}
+    for path in left:
+        output.say(f"could not be deleted, or is being read: {path}")
+    if json:
+        _show([row | {"fate": "left"} if row["path"] in left else row for row in fates], json)
+    else:
+        print(f"{output.plural(len(gone) - len(left), 'checkpoint')} deleted")
     return 1 if left else 0
 
 
@@ -91,6 +97,7 @@ def rollback(
     discard: Flag = False,
     dry_run: Flag = False,
     yes: Flag = False,
+    json: Flag = False,
 ) -> int:
     """Go back to an earlier checkpoint of a run: make it the latest one.
 
@@ -104,6 +111,7 @@ def rollback(
         discard: delete the later ones instead of setting them aside
         dry_run: only show what would go
         yes: do not ask
+        json: print JSON: a list with the fate of each checkpoint
     """
     from ..checkpoint import list_checkpoints
     from .places import open_checkpoint
@@ -112,33 +120,56 @@ def rollback(
     directory = target.path.parent
     checkpoints = list_checkpoints(directory).checkpoints
     later = [c for c in checkpoints if c.manifest.sequence > target.manifest.sequence]
-    if not later:
+    what = "deleted" if discard else "set aside"
+    fates = _fates(checkpoints, later, what)
+    if not later and not json:
         frames = ", ".join(str(c.manifest.frames) for c in checkpoints[:-1]) or "none"
         print(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
         return 0
-    what = "deleted" if discard else "set aside"
-    if dry_run:
-        _show(checkpoints, later, what)
+    if dry_run or not later:
+        _show(fates, json)
         return 0
     with _manager(directory) as manager:
-        _show(checkpoints, later, what)
+        if not json:
+            _show(fates)
         if not _agreed(f"Go back to {target.path.name}?", yes):
             return 1
         manager.rollback(target.path, discard=discard)
-    print(f"{target.path} is the latest; {output.plural(len(later), 'later one')} {what}")
+    if json:
+        _show(fates, json)
+    else:
+        print(f"{target.path} is the latest; {output.plural(len(later), 'later one')} {what}")
     return 0
 
 
-def _show(checkpoints: Sequence[Checkpoint], gone: Sequence[Checkpoint], fate: str) -> None:
+def _fates(
+    checkpoints: Sequence[Checkpoint], gone: Sequence[Checkpoint], fate: str
+) -> list[dict[str, Any]]:
+    return [
+        {
+            "path": checkpoint.path,
+            "frames": checkpoint.manifest.frames,
+            "time": checkpoint.manifest.time,
+            "bytes": checkpoint.manifest.nbytes,
+            "fate": fate if checkpoint in gone else "kept",
+        }
+        for checkpoint in checkpoints
+    ]
+
+
+def _show(fates: Sequence[dict[str, Any]], json: Flag = False) -> None:
+    if json:
+        output.print_json(fates)
+        return
     rows = [
         (
-            checkpoint.path.name,
-            f"{checkpoint.manifest.frames:,}",
-            output.when(checkpoint.manifest.time),
-            output.size(checkpoint.manifest.nbytes),
-            output.bad(fate) if checkpoint in gone else output.good("kept"),
+            row["path"].name,
+            f"{row['frames']:,}",
+            output.when(row["time"]),
+            output.size(row["bytes"]),
+            (output.good if row["fate"] == "kept" else output.bad)(row["fate"]),
         )
-        for checkpoint in checkpoints
+        for row in fates
     ]
     columns = ("checkpoint", "frames", "saved", "size", "fate")
     output.print_table(columns, rows, right=["frames", "size"])
@@ -153,7 +184,7 @@ def _agreed(question: str, yes: Flag) -> bool:
         raise ConfigError("nobody can be asked here: add --yes, or --dry-run to only look.")
     if output.confirm(question):
         return True
-    print("nothing was changed")
+    output.say("nothing was changed")
     return False
 
 
@@ -165,8 +196,7 @@ def _manager(directory: Path, keep: Policy | None = None) -> CheckpointManager:
     try:
         lock.RunLock(directory).release()
     except CheckpointError:
-        holder = (directory / lock.FILE).read_text()
         raise CheckpointError(
-            f"{directory} is being trained into by a live process ({holder}): end that first."
+            f"{directory} is in use by a live run ({lock.holder(directory)}): end that first."
         ) from None
     return CheckpointManager(directory, keep=keep)

@@ -34,7 +34,8 @@ class Compared:
 def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Compared]:
     """Compare the latest checkpoints, the metrics and the TensorBoard scalars of two runs.
 
-    What measures time is left out: see `without_clock`, and metrics named ``time/...``.
+    What measures time is left out: see `without_clock`, and metrics named ``time/...``. Logs are
+    looked for in the directory of a run, and else in those in it.
 
     Args:
         left: Directory of a run.
@@ -48,7 +49,7 @@ def compare_runs(left: Path, right: Path, ignore: Sequence[str] = ()) -> list[Co
     compared = compare_states(*without_clock(*states), ignore)
     rows = [_read_rows(run) for run in (left, right)]
     compared.append(compare_series("metrics", "metrics.csv", rows[0], rows[1], ignore))
-    events = [read_scalars(RunDir(run).logs) for run in (left, right)]
+    events = [_read_events(run) for run in (left, right)]
     compared.append(compare_series("events", "tensorboard", events[0], events[1], ignore))
     return compared
 
@@ -172,8 +173,25 @@ def _count(tree: Any) -> int:
 
 
 def _read_rows(run: Path) -> Series:
-    path = RunDir(run).metrics
-    return read_csv(path) if path.exists() else {}
+    return _joined(read_csv(path) for path in _logs(run, RunDir(run).metrics.name))
+
+
+def _read_events(run: Path) -> Series:
+    return _joined(read_scalars(path) for path in _logs(run, RunDir(run).logs.name))
+
+
+def _logs(run: Path, name: str) -> list[Path]:
+    """Where a run logs: in its directory or, by a logger of the script's own, below it."""
+    own = run / name
+    return [own] if own.exists() else sorted(run.glob(f"*/{name}"))
+
+
+def _joined(parts: Iterable[Series]) -> Series:
+    joined: dict[str, list[tuple[int, float]]] = {}
+    for part in parts:
+        for name, rows in part.items():
+            joined.setdefault(name, []).extend(rows)
+    return joined
 
 
 def _row(row: tuple[int, float] | None) -> str:

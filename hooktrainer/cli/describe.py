@@ -96,7 +96,7 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     from ..run_dir import RunDir
     from ..trainer import Trainer
 
-    train, create = Trainer.train, RunDir.create
+    train, prepare = Trainer.train, RunDir.prepare
 
     def describe_and_leave(trainer: Trainer) -> None:
         tables.append(trainer.registry.table())
@@ -106,15 +106,15 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
 
     with tempfile.TemporaryDirectory(prefix="hooktrainer-describe-") as place:
 
-        def create_aside(path: Any = None, **options: Any) -> RunDir:
-            return create(Path(place) / "run", **options)
+        def prepare_aside(path: Any = None, **options: Any) -> RunDir:
+            return prepare(Path(place) / "run", **options)
 
         replaced: Any = Trainer, RunDir  # for as long as the script runs
-        replaced[0].train, replaced[1].create = describe_and_leave, create_aside
+        replaced[0].train, replaced[1].prepare = describe_and_leave, prepare_aside
         try:
             yield
         finally:
-            replaced[0].train, replaced[1].create = train, create
+            replaced[0].train, replaced[1].prepare = train, prepare
 
 
 def _print(table: Sequence[dict[str, Any]]) -> None:

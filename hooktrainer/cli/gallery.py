@@ -61,10 +61,14 @@ def gallery(
     """
     from ..errors import CheckpointError
     from ..gallery import View, make_gallery
-    from ..policies.evaluation import SEED
+    from ..policies.evaluation import SEED, check_not_negative
     from ..report import summarize
     from ..run_dir import RunDir
 
+    if html is not None:
+        output.refuse_directory(html, "gallery.html")
+    if seed is not None:
+        check_not_negative("--seed", seed)
     view = View(size=size, seconds=seconds)
     step_aside()
     shown: list[Path] = []

@@ -13,7 +13,8 @@ from typing import Final
 
 from tyro.extras import SubcommandApp
 
-from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, StateMismatchError
+from .. import __version__
+from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from . import ckpt, ckpt_change, policies
 from .completion import completion
 from .describe import describe
@@ -60,12 +61,14 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "verify-resume": verify_resume,
     "completion": completion,
 }
-"""The other commands."""
+"""The commands that stand by themselves."""
 
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
+Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
+
 RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or policies. Every
-command explains itself: hooktrainer ckpt prune --help.
+command explains itself: hooktrainer ckpt prune --help. hooktrainer --version says which this is.
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
@@ -90,6 +93,9 @@ def main(args: Sequence[str] | None = None) -> int:
         SystemExit: With 0 after ``--help``, 2 after words that no command understands.
     """
     words = separate_arguments(sys.argv[1:] if args is None else list(args))
+    if words == ["--version"]:
+        print(f"hooktrainer {__version__}")
+        return 0
     try:
         _check_names(words)
         code = _app(words).cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
@@ -99,9 +105,7 @@ def main(args: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except (ConfigError, CheckpointError, StateMismatchError, OSError, ValueError) as error:
-        return _fail(error, 2)
-    except ModuleNotFoundError as error:  # an environment's package; the message says what to type
+    except (*USER_ERRORS, OSError) as error:  # and files that cannot be read or written
         return _fail(error, 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
@@ -121,17 +125,15 @@ def print_completion(shell: str) -> None:
 
 
 def _app(words: Sequence[str]) -> SubcommandApp:
-    app = SubcommandApp()
-    app.command(_group(CKPT, words), name="ckpt", help=_CKPT_DESCRIPTION)
+    app = _group(COMMANDS, words)
     app.command(_group(POLICIES, words), name="policies", help=_POLICIES_DESCRIPTION)
-    return _group(COMMANDS, words, app)
+    app.command(_group(CKPT, words), name="ckpt", help=_CKPT_DESCRIPTION)
+    return app
 
 
-def _group(
-    commands: Mapping[str, Command], words: Sequence[str], app: SubcommandApp | None = None
-) -> SubcommandApp:
+def _group(commands: Mapping[str, Command], words: Sequence[str]) -> SubcommandApp:
     """Commands by name: each explained in full if it is called, else listed by its first line."""
-    app = app or SubcommandApp()
+    app = SubcommandApp()
     for name, command in commands.items():
         summary = (command.__doc__ or "").split("\n", 1)[0]
         app.command(name=name, help=None if name in words else summary)(command)
@@ -144,9 +146,9 @@ def _check_names(words: Sequence[str]) -> None:
     Raises:
         ConfigError: If there is no such command.
     """
-    groups: Mapping[str, Mapping[str, Command]] = {"ckpt": CKPT, "policies": POLICIES}
+    groups: Mapping[str, Mapping[str, Command]] = {"policies": POLICIES, "ckpt": CKPT}
     group = words[0] if words and words[0] in groups else None
-    known = [*groups, *COMMANDS] if group is None else [*groups[group]]
+    known = [*COMMANDS, *groups] if group is None else [*groups[group]]
     name = next(iter(words[group is not None :]), "-")
     if not name.startswith("-") and name not in known:
         near = difflib.get_close_matches(name.lower(), known, n=1)

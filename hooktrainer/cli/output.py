@@ -7,6 +7,7 @@ import math
 import sys
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from rich.console import Console
@@ -14,6 +15,7 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ..errors import ConfigError
 from ..words import duration as duration
 
 
@@ -106,6 +108,20 @@ def number(value: float) -> str:
 def plural(count: int, noun: str) -> str:
     """Such as ``1 checkpoint``, ``2 checkpoints``."""
     return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def refuse_directory(file: Path, example: str) -> None:
+    """Refuse a directory where a file is to be written, before the work is done.
+
+    Args:
+        file: Where to write.
+        example: The name of such a file.
+
+    Raises:
+        ConfigError: If it is a directory.
+    """
+    if file.is_dir():
+        raise ConfigError(f"{file} is a directory: name a file, such as {file / example}.")
 
 
 def confirm(question: str) -> bool:

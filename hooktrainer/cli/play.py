@@ -50,14 +50,13 @@ def play(
     import torch
 
     from ..checks import check_count
-    from ..errors import ConfigError
     from ..policies import Evaluation, load_policy, play_episodes
-    from ..policies.evaluation import EPISODES, SEED
+    from ..policies.evaluation import EPISODES, SEED, check_not_negative
 
     if episodes is not None:
         check_count("--episodes", episodes)
-    if seed is not None and seed < 0:
-        raise ConfigError(f"--seed {seed}: give 0 or more.")
+    if seed is not None:
+        check_not_negative("--seed", seed)
     _check_screen(render)
     torch.set_num_threads(1)  # as evaluations are made
     loaded = load_policy(policy)

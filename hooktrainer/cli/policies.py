@@ -65,6 +65,8 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = f"{len(policies):,} {'policy' if len(policies) == 1 else 'policies'}"
     print(f"{count} of {names} in {run}; hooktrainer play {run}@FRAMES plays one")
+    if unplayed := sum(saved.evaluation is None for saved in policies):
+        print(f"{unplayed:,} not played yet; hooktrainer policies evaluate {run} plays the rest")
     return 0
 
 
@@ -128,16 +130,22 @@ def evaluate(
     Args:
         run: directory of the run
         seed: seed of the episodes; by default that of all evaluations
-        episodes: how many episodes each plays
+        episodes: how many episodes each plays, by default 10
         again: play those as well that were played already
         json: print JSON: a list with one object per policy that was played
     """
     from ..checks import check_count
     from ..policies.evaluate import alone, evaluate_run
-    from ..policies.evaluation import SEED
+    from ..policies.evaluation import SEED, check_not_negative
 
     check_count("--episodes", episodes)
-    _scan(run)
+    if seed is not None:
+        check_not_negative("--seed", seed)
+    if not any(_scan(run)):
+        output.say(f"{run} has no saved policy: train with --snapshots N.")
+        if json:
+            output.print_json([])
+        return 0
     step_aside()
     failed, entries = 0, []
     with alone(run) as free:
@@ -178,7 +186,7 @@ def prune(
         run: directory of the run
         spread: keep N, spread evenly over the run
         keep_latest: keep the last N
-        keep_best: keep the best N by their return
+        keep_best: keep the best N by their return, and those that were not played yet
         every_frames: keep the first in every N frames
         dry_run: only show what would be deleted
         yes: do not ask
@@ -203,7 +211,11 @@ def prune(
             "--every-frames N."
         )
     policies, _ = _scan(run)
-    gone = {c.path for c in surplus(as_checkpoints(policies), reduce(or_, rules), None)}
+    gone = {
+        checkpoint.path
+        for checkpoint in surplus(as_checkpoints(policies), reduce(or_, rules), None)
+        if keep_best is None or METRIC in checkpoint.manifest.metrics
+    }
     if not gone:
         print(f"nothing to delete: all {len(policies)} stay.")
         return 0
@@ -245,8 +257,11 @@ def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
 
     directory = policy_directory(run)
     if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):
-        what = "holds no run" if run.is_dir() else "does not exist"
-        raise FileNotFoundError(f"{run} {what}.")
+        raise FileNotFoundError(
+            f"{run} holds no run: no run.json, no policies."
+            if run.is_dir()
+            else f"there is no run {run}."
+        )
     return scan_policies(directory)
 
 

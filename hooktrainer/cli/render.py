@@ -55,18 +55,21 @@ def render(
     from ..gallery import View, encode, film_policies
     from ..gallery.film import check_format
     from ..policies import find_policy, list_policies
-    from ..policies.evaluation import SEED
+    from ..policies.evaluation import SEED, check_not_negative
 
-    check_format(file)
+    output.refuse_directory(file, "film.webp")
+    check_format(file, quality)
+    if seed is not None:
+        check_not_negative("--seed", seed)
     view = View(size=size, fps=fps, seconds=seconds)
     policies = [find_policy(policy)]
     if all:
-        policies = list_policies(policies[0].path.parent.parent)
+        policies = list_policies(policies[0].path.parent)
     step_aside()
     film = film_policies(
         policies, seed=SEED if seed is None else seed, episodes=episodes, view=view
     )
-    content = encode(film, file.suffix, quality=quality)
+    content = encode(film, file.suffix or file.name, quality=quality)
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_bytes(content)
     height, width, _ = film.frames[0].shape

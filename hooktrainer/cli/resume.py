@@ -24,6 +24,7 @@ def resume(run: RunPath, args: ScriptArgs = (), /) -> int:
         run: directory of the run
         args: after --, further arguments of the script; they come last
     """
+    from ..errors import NotFoundError
     from ..run_dir import RunDir
     from .places import checkpoints_of
     from .scripts import command_of, refuse_run_options
@@ -34,7 +35,13 @@ def resume(run: RunPath, args: ScriptArgs = (), /) -> int:
     place = ["--run-dir", str(run.absolute()), "--resume", "latest"]
     command = [*command_of(run, state), *place, *args]
     output.say(shlex.join(command))
-    os.chdir(state["cwd"])
+    try:
+        os.chdir(state["cwd"])
+    except OSError as error:
+        raise NotFoundError(
+            f"{run} was begun in {state['cwd']}, which is not to be had ({error.strerror}): start "
+            "the command above where you like."
+        ) from None
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.
     os.execv(command[0], command)

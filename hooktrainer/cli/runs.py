@@ -51,12 +51,12 @@ def runs(
 
     Args:
         places: runs, and directories with runs anywhere below; runs/ if none is given
-        metric: the metric to show; the first is in the table, the others are drawn too
+        metric: by default eval/return; may be repeated: the first is in the table, all are drawn
         minimize: less of the metric is better
         experiment: only experiments like this, such as 'ppo*'; may be repeated
         status: only runs that are running, finished, stopped, interrupted, failed or died
         where: only runs with this value of an option; may be repeated
-        sort: started, run, experiment, seed, status, frames, time, last, best, age, or an option
+        sort: by started; or run, experiment, seed, status, frames, time, last, best, age, an option
         reverse: the other way round
         curves: draw the curves of the metrics in the terminal
         html: write the comparison to this file, one page that needs nothing else
@@ -64,6 +64,8 @@ def runs(
     """
     from ..report import comparison_page, group_runs
 
+    if html is not None:
+        output.refuse_directory(html, "runs.html")
     metrics = list(metric) or ["eval/return"]
     found = _summaries(places, metrics[0], minimize)
     if not metric and found and all(run.last is None for run in found):

@@ -32,14 +32,15 @@ def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds
     """Watch a run while it trains: its progress, its metrics, and what its time goes to.
 
     Reads the run's directory, so it costs the run nothing, and may be started and left at any time:
-    Ctrl-C ends the watching, not the run. Ends when the run does.
+    Ctrl-C ends the watching, not the run. Ends when the run does. In a pipe it shows how the run
+    stands, and then how it ended.
 
     The exit code is 1 if the run has failed, or its process has died.
 
     Args:
         run: directory of the run, or of several: then the one begun last; by default runs/
         once: print how it stands now, and leave
-        interval: seconds between two looks
+        interval: seconds between two looks, by default 0.5
     """
     from rich.console import Console
     from rich.live import Live
@@ -59,8 +60,11 @@ def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds
         return summary, frame(summary, tail, None if once else screen.height)
 
     summary, picture = look()
-    if once or summary.status != "running":
+    ended = summary.status != "running"
+    if once or ended or not screen.is_terminal:
         screen.print(picture)
+        sys.stdout.flush()
+    if once or ended:
         return _code(summary)
     try:
         with Live(picture, console=screen, refresh_per_second=8, transient=False) as live:

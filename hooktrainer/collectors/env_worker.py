@@ -105,7 +105,9 @@ class EnvWorker:
                     task.options.restore_episodes,
                 )
                 count = share.stop - share.start
-                self._groups.append(make_group(source, count, options, task.env_kwargs, task.mode))
+                kwargs, mode = task.env_kwargs, task.mode
+                group = make_group(source, count, options, kwargs, mode, of=task.num_envs)
+                self._groups.append(group)
         except BaseException:
             self.close()
             raise

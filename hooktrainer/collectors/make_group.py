@@ -31,6 +31,7 @@ def make_group(
     options: GroupOptions,
     env_kwargs: Mapping[str, Any] | None = None,
     vectorization_mode: VectorizationMode | None = None,
+    of: int | None = None,
 ) -> EnvGroup:
     """Build the environments and the group that steps them.
 
@@ -44,6 +45,8 @@ def make_group(
             point if there are several environments and their episodes can be seeded one by one,
             and scalar environments otherwise; ``"sync"`` scalar environments;
             ``"vector_entry_point"`` the entry point.
+        of: How many environments there are if these are a share of them, so that one by itself is
+            stepped as the others are; by default these are all.
 
     Raises:
         ConfigError: If the environments cannot be built so.
@@ -52,7 +55,7 @@ def make_group(
     if isinstance(source, EnvSpec):
         count = _required(num_envs, source.id)
         kwargs = dict(env_kwargs or {})
-        return _from_spec(source, count, options, kwargs, vectorization_mode)
+        return _from_spec(source, count, options, kwargs, vectorization_mode, of or count)
     for name, value in (("env_kwargs", env_kwargs), ("vectorization_mode", vectorization_mode)):
         if value:
             raise ConfigError(f"{name}={value!r} goes with an environment id, not with {env!r}.")
@@ -95,8 +98,9 @@ def _from_spec(
     options: GroupOptions,
     kwargs: dict[str, Any],
     mode: VectorizationMode | None,
+    of: int,
 ) -> EnvGroup:
-    alone = num_envs == 1 and mode is None and spec.entry_point is not None
+    alone = of == 1 and mode is None and spec.entry_point is not None
     if mode != "sync" and spec.vector_entry_point is not None and not alone:
         make = _own_vectorization(spec, kwargs)
         if axes := slot_axes(make):

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
+from ..errors import MissingPackageError
+
 _OURS = ("box2d", "mujoco")
 
 
@@ -16,7 +18,7 @@ def explain_missing() -> Iterator[None]:
     """Turn Gymnasium's error about a missing package into one that names our extra.
 
     Raises:
-        ModuleNotFoundError: Instead of ``gymnasium.error.DependencyNotInstalled``.
+        MissingPackageError: Instead of ``gymnasium.error.DependencyNotInstalled``.
     """
     try:
         yield
@@ -24,6 +26,6 @@ def explain_missing() -> Iterator[None]:
         extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
         ours = extra is not None and extra[1] in _OURS
         line = f"pip install 'hooktrainer[{extra[1]}]'" if extra and ours else str(error)
-        raise ModuleNotFoundError(
+        raise MissingPackageError(
             f"the environment needs a package that is not installed: {line}"
         ) from error

@@ -26,7 +26,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[S
 
     Raises:
         ConfigError: If there is no such environment; it lists the nearest ids.
-        ModuleNotFoundError: If a package it needs is not installed; it says what to type.
+        MissingPackageError: If a package it needs is not installed; it says what to type.
     """
     if isinstance(env, gym.vector.VectorEnv):
         return env.single_observation_space, env.single_action_space

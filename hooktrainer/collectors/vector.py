@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium as gym
 import torch
-from tensordict import TensorDict, TensorDictBase
+from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ..checks import share_equally
@@ -21,6 +21,7 @@ from .arguments import (
     check_workers,
     device_of,
     steps_per_batch,
+    update_policy,
     warn_of_loss,
 )
 from .buffers import StepBuffers
@@ -32,7 +33,9 @@ from .rollout import Rollout
 from .seeding import EpisodeSeeds
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
-from .worker_group import WorkerGroup
+from .worker_group import WorkerGroup, envs_to_share
+
+_HERE = {"workers": 0, "stages": 1}
 
 
 class VectorCollector:
@@ -173,19 +176,8 @@ class VectorCollector:
         self.timing = Timing()
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
         options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
-        self._group: EnvGroup = (
-            WorkerGroup(
-                env,
-                num_envs,
-                options,
-                workers=workers,
-                stages=stages,
-                env_kwargs=env_kwargs,
-                mode=vectorization_mode,
-            )
-            if workers
-            else make_group(env, num_envs, options, env_kwargs, vectorization_mode)
-        )
+        self._group = self._make_group(options)
+        self._starts_later = False
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
             "policy_device": computes,
@@ -314,23 +306,66 @@ class VectorCollector:
         self._rebuild(arguments)
         self._warm_up_frames //= world_size
 
-    def use_workers(self, workers: int, stages: int = 1) -> None:
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
         """Step the environments in other processes from now on; before the first batch.
 
         Args:
             workers: As in the constructor.
             stages: As in the constructor.
+            at_once: Whether the processes start now; else with `start_workers` or the first batch.
+                If only a copy of the collector, or a share of it, ever collects, none start in
+                vain.
 
         Raises:
             ConfigError: If there are too few environments, or they were made already.
         """
-        self._rebuild({**self._arguments, "seed": self.seed, "workers": workers, "stages": stages})
+        check_workers(workers, stages)
+        arguments = {**self._arguments, "seed": self.seed, "workers": workers, "stages": stages}
+        self._check_shares(arguments)
+        if at_once or not workers:
+            self._starts_later = False
+            self._rebuild(arguments)
+        else:
+            self._arguments, self._starts_later = arguments, True
+
+    def start_workers(self) -> None:
+        """Start the processes that `use_workers` asked for, if they are still to be started."""
+        if not self._starts_later:
+            return
+        here = self._group
+        here.close()
+        given = (self.frame_skip, self._arguments["restore_episodes"])
+        self._group = self._make_group(GroupOptions(here.seeds, *given))
+        self._group.episodes = here.episodes
+        self._starts_later = False
 
     def _rebuild(self, arguments: dict[str, Any]) -> None:
-        warm_up_frames = self._warm_up_frames
+        warm_up_frames, starts_later = self._warm_up_frames, self._starts_later
+        self._check_shares(arguments)
         self.shutdown()
-        VectorCollector.__init__(self, **arguments)
+        VectorCollector.__init__(self, **{**arguments, **_HERE} if starts_later else arguments)
+        self._arguments, self._starts_later = arguments, starts_later
         self._warm_up_frames = warm_up_frames
+
+    def _check_shares(self, arguments: Mapping[str, Any]) -> None:
+        env, num_envs, workers = (arguments[name] for name in ("env", "num_envs", "workers"))
+        if workers:
+            envs_to_share(env, num_envs, workers, arguments["stages"])
+
+    def _make_group(self, options: GroupOptions) -> EnvGroup:
+        given = self._arguments
+        env, num_envs, mode = given["env"], given["num_envs"], given["vectorization_mode"]
+        if not given["workers"]:
+            return make_group(env, num_envs, options, given["env_kwargs"], mode)
+        return WorkerGroup(
+            env,
+            num_envs,
+            options,
+            workers=given["workers"],
+            stages=given["stages"],
+            env_kwargs=given["env_kwargs"],
+            mode=mode,
+        )
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before.
@@ -361,18 +396,7 @@ class VectorCollector:
                 Nothing is done for ``None`` and for the collector's own policy: the collector acts
                 with the policy it was given, which is up to date at any time.
         """
-        if policy_or_weights is None or policy_or_weights is self.policy:
-            return
-        if not isinstance(self.policy, torch.nn.Module):
-            raise TypeError(
-                f"The policy is a {type(self.policy).__name__}, which has no parameters to update."
-            )
-        if isinstance(policy_or_weights, TensorDictBase):
-            TensorDict.from_module(self.policy).data.update_(policy_or_weights.data)
-        elif isinstance(policy_or_weights, torch.nn.Module):
-            self.policy.load_state_dict(policy_or_weights.state_dict())
-        else:
-            self.policy.load_state_dict(policy_or_weights)
+        update_policy(self.policy, policy_or_weights)
 
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
@@ -437,7 +461,7 @@ class VectorCollector:
 
     def __reduce__(self) -> tuple[Any, ...]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
-        rest = (self.state_dict(), self._warm_up_frames, self._closed)
+        rest = (self.state_dict(), self._warm_up_frames, self._starts_later, self._closed)
         return _rebuild, (type(self), self._arguments, *rest)
 
     def __repr__(self) -> str:
@@ -456,6 +480,7 @@ class VectorCollector:
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
         if self._rollout is None:
+            self.start_workers()
             kind = StagedRollout if self._arguments["workers"] else Rollout
             self._rollout = kind(self._group, self.policy, self._horizon, **self._options)
         return self._rollout
@@ -473,9 +498,11 @@ def _rebuild(
     arguments: dict[str, Any],
     state_dict: dict[str, Any],
     warm_up_frames: int,
+    starts_later: bool,
     is_closed: bool,
 ) -> VectorCollector:
-    collector = cls(**arguments)
+    collector = cls(**{**arguments, **_HERE} if starts_later else arguments)
+    collector._arguments, collector._starts_later = arguments, starts_later
     collector._warm_up_frames = warm_up_frames
     collector.load_state_dict(state_dict)
     if is_closed:

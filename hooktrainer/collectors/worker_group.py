@@ -17,7 +17,7 @@ from ..errors import ConfigError
 from .buffers import Row, StepBuffers
 from .env_worker import CALL, STEP, Facts, Task, serve
 from .group import EnvGroup, Finished, GroupOptions
-from .make_group import Envs, VectorizationMode, find_spec
+from .make_group import Envs, Source, VectorizationMode, find_spec
 from .shared_memory import SharedMemory
 from .spaces import ActionFormat, Array, ObservationLayout
 
@@ -56,17 +56,9 @@ class WorkerGroup(EnvGroup):
         env_kwargs: Mapping[str, Any] | None = None,
         mode: VectorizationMode | None = None,
     ) -> None:
-        source = find_spec(env) if isinstance(env, str) else env
-        count = _count(source, num_envs)
-        if count < workers * stages:
-            raise ConfigError(
-                f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
-                f"an environment for each stage, so at least {workers * stages}."
-            )
+        source, count = envs_to_share(env, num_envs, workers, stages)
         self.stages = _parts(slice(0, count), stages)
         shares = [_parts(stage, workers) for stage in self.stages]  # by stage and worker
-        if min(s.stop - s.start for stage in shares for s in stage) == 1 < count:
-            mode = mode or "sync"  # or some would be stepped by their own vectorisation, some not
         # By worker and stage.
         self._shares = [[stage[w] for stage in shares] for w in range(workers)]
         self._children: list[Child] = []
@@ -80,9 +72,9 @@ class WorkerGroup(EnvGroup):
                     count,
                     options,
                     env_kwargs,
-                    mode if isinstance(source, EnvSpec) else None,
+                    mode,
                 )
-                envs = ", ".join(f"{s.start}-{s.stop - 1}" for s in own)
+                envs = ", ".join(map(_words, own))
                 self._children.append(Child(f"worker {w} (environments {envs})", serve, task))
             facts = [pickle.loads(child.receive()) for child in self._children]
             self._describe(facts, options)
@@ -260,6 +252,22 @@ class WorkerGroup(EnvGroup):
         close_all(self._children)
 
 
+def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
+    """What the environments are made of, and how many there are.
+
+    Raises:
+        ConfigError: If they are too few for so many processes and stages, or were made already.
+    """
+    source = find_spec(env) if isinstance(env, str) else env
+    count = _count(source, num_envs)
+    if count < workers * stages:
+        raise ConfigError(
+            f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
+            f"an environment for each stage, so at least {workers * stages}."
+        )
+    return source, count
+
+
 def _count(source: Any, num_envs: int | None) -> int:
     """How many environments there are."""
     if isinstance(source, gym.vector.VectorEnv):
@@ -291,3 +299,8 @@ def _parts(whole: slice, number: int) -> list[slice]:
     sizes = [len(part) for part in np.array_split(range(whole.start, whole.stop), number)]
     ends = (whole.start + np.cumsum(sizes)).tolist()
     return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _words(share: slice) -> str:
+    last = share.stop - 1
+    return f"{share.start}-{last}" if last > share.start else f"{last}"

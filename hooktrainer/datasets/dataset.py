@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from ..errors import ConfigError
+from ..errors import ConfigError, NotFoundError, TakenError
 from ..metrics import Latest
 
 _FORMAT: Final = "hooktrainer-dataset"
@@ -104,11 +104,11 @@ class Dataset:
             overwrite: Whether what is there is replaced, if it is a data set.
 
         Raises:
-            FileExistsError: If something is there already.
+            TakenError: If something is there already.
         """
         path = Path(path)
         if path.exists() and not (overwrite and (path / _ABOUT).is_file()):
-            raise FileExistsError(f"{path} exists already: remove it, or choose another place.")
+            raise TakenError(f"{path} exists already: remove it, or choose another place.")
         path.parent.mkdir(parents=True, exist_ok=True)
         beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
         try:
@@ -157,9 +157,9 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
             Minari, which is downloaded if it is not on this machine.
 
     Raises:
-        FileNotFoundError: If there is no data set.
+        NotFoundError: If there is no data set.
         ConfigError: If the files are not what ``dataset.json`` says.
-        ModuleNotFoundError: If Minari is wanted and not installed.
+        MissingPackageError: If Minari is wanted and not installed.
     """
     if isinstance(source, str) and source.startswith("minari:"):
         from .minari import load_minari
@@ -167,7 +167,7 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
         return load_minari(source.removeprefix("minari:"))
     path = Path(source)
     if not (path / _ABOUT).is_file():
-        raise FileNotFoundError(
+        raise NotFoundError(
             f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "
             "recipes/collect_pendulum.py shows; 'minari:<id>' names one of Minari's."
         )

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError, NotFoundError
 
 if TYPE_CHECKING:
     from .dataset import Dataset
@@ -23,7 +23,7 @@ def load_minari(dataset_id: str) -> Dataset:
 
     Raises:
         ModuleNotFoundError: If Minari is not installed.
-        FileNotFoundError: If there is no such data set.
+        NotFoundError: If there is no such data set.
         ConfigError: If its observations or actions are not arrays.
     """
     from .dataset import Dataset
@@ -35,16 +35,16 @@ def load_minari(dataset_id: str) -> Dataset:
     try:
         import minari
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(missing) from error
+        raise MissingPackageError(missing) from error
     local = minari.list_local_datasets()
     try:
         source = minari.load_dataset(dataset_id, download=dataset_id not in local)
     except ImportError as error:
-        raise ModuleNotFoundError(f"{missing} ({error})") from error
+        raise MissingPackageError(f"{missing} ({error})") from error
     except Exception as error:
         near = difflib.get_close_matches(dataset_id, local, n=3, cutoff=0.4)
         here = f" On this machine, near: {', '.join(near)}." if near else ""
-        raise FileNotFoundError(
+        raise NotFoundError(
             f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}.{here}"
         ) from error
     episodes, returns = [], []

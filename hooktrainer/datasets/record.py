@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from ..errors import HookError
+from ..errors import HookError, TakenError
 from ..hook import TrainerHookBase
 from .dataset import Dataset
 
@@ -51,12 +51,10 @@ class RecordDataset(TrainerHookBase):
         """Refuse a place that is taken, before anything is collected.
 
         Raises:
-            FileExistsError: If it is, and the run is not a resumed one.
+            TakenError: If it is, and the run is not a resumed one.
         """
         if self.path.exists() and not trainer.collected_frames:
-            raise FileExistsError(
-                f"{self.path} exists already: remove it, or choose another place."
-            )
+            raise TakenError(f"{self.path} exists already: remove it, or choose another place.")
 
     def on_train_end(self, trainer: Trainer) -> None:
         """Write the data set and log what its episodes returned.

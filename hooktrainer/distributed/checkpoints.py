@@ -63,6 +63,11 @@ class GatheredCheckpoints:
                 metrics=metrics,
             )
 
+    def go_on(self) -> None:
+        """Make what was loaded the latest checkpoint of the run; see `CheckpointManager.go_on`."""
+        if self._manager is not None:
+            self._manager.go_on()
+
     def check(self) -> None:
         """Raise what a write in the background failed with."""
         if self._manager is not None:

@@ -14,19 +14,15 @@ class RankControl(Control):
     rank stops while another goes on.
 
     Args:
-        control: The requests made so far.
+        control: The requests made so far, and from now on those that have not been agreed on.
         ranks: The ranks.
     """
 
     def __init__(self, control: Control, ranks: Ranks) -> None:
-        self._ranks = ranks
-        self._asked_stop = control.stop_reason
-        self._asked = {"save": control.save_requested, "log": control.log_requested}
-        self._agreed = {"save": False, "log": False}
-        self._stop_reason: str | None = None
-        self._signal = control.signal
-        self._agreed_signal: int | None = None
+        super().__init__()
         self.status = control.status
+        self._own = control
+        self._ranks = ranks
 
     def agree(self, place: str) -> None:
         """Meet the other ranks; what any of them asked for now holds for all.
@@ -34,57 +30,33 @@ class RankControl(Control):
         Args:
             place: Where the ranks are.
         """
-        stop = self._asked_stop is not None
-        asked = [stop, self._asked["save"], self._asked["log"], self._signal or 0]
-        rows = self._ranks.meet(place, [int(number) for number in asked])
-        self._asked = {"save": False, "log": False}
+        own, reason = self._own, self._own.stop_reason
+        asked = [reason is not None, own.take_save_request(), own.take_log_request()]
+        rows = self._ranks.meet(place, [*map(int, asked), own.signal or 0])
         stops, saves, logs, signals = zip(*rows, strict=True)
-        self._agreed["save"] |= any(saves)
-        self._agreed["log"] |= any(logs)
-        if any(signals):
-            self._agreed_signal = max(signals)
-        if any(stops) and self._stop_reason is None:
-            source = stops.index(1)
-            self._stop_reason = self._ranks.broadcast(place, self._asked_stop, source)
+        self._save |= any(saves)
+        self._log |= any(logs)
+        self._signal = max(signals) or None
+        if any(stops) and self.stop_reason is None:
+            self._stop_reason = self._ranks.broadcast(place, reason, stops.index(1))
 
-    def request_stop(self, reason: str | None) -> None:
+    def request_stop(self, reason: str | None = None) -> None:
         """Ask all ranks to stop. The first reason given is kept."""
-        if self._asked_stop is None:
-            self._asked_stop = reason or "requested"
+        self._own.request_stop(reason)
 
-    @property
-    def stop_reason(self) -> str | None:
-        """Why all ranks are to stop, or how the run ended."""
-        return self._stop_reason
+    def withdraw_stop(self, reason: str | None) -> None:
+        """Go back to an earlier ``stop_reason``, of this rank and of all."""
+        self._own.withdraw_stop(reason)
+        super().withdraw_stop(reason)
 
-    @stop_reason.setter
-    def stop_reason(self, reason: str | None) -> None:
-        self._stop_reason = reason
-        self._asked_stop = reason
+    def request_save(self) -> None:
+        """Ask all ranks to save."""
+        self._own.request_save()
 
-    @property
-    def save_requested(self) -> bool:
-        """Whether all ranks are to save at the end of this batch."""
-        return self._agreed["save"]
+    def request_log(self) -> None:
+        """Ask all ranks to close the log window."""
+        self._own.request_log()
 
-    @save_requested.setter
-    def save_requested(self, requested: bool) -> None:
-        (self._asked if requested else self._agreed)["save"] = requested
-
-    @property
-    def log_requested(self) -> bool:
-        """Whether all ranks are to close the log window at the end of this batch."""
-        return self._agreed["log"]
-
-    @log_requested.setter
-    def log_requested(self, requested: bool) -> None:
-        (self._asked if requested else self._agreed)["log"] = requested
-
-    @property
-    def signal(self) -> int | None:
-        """The signal that ends the run, on whichever rank it arrived."""
-        return self._agreed_signal
-
-    @signal.setter
-    def signal(self, number: int | None) -> None:
-        self._signal = number
+    def receive(self, number: int) -> None:
+        """Stop all ranks because a signal arrived at this one."""
+        self._own.receive(number)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from ..errors import ConfigError
 from ..hook import TrainerHookBase
 from ..hooks.optimizer import OptimizerHook
 from ..metrics import WindowValue
+from ..priorities import FIRST, LAST
 from .control import RankControl
 from .digest import tensors_digest
 from .errors import RanksError
@@ -52,7 +52,6 @@ class DataParallel(TrainerHookBase):
     def __init__(self, ranks: Ranks) -> None:
         self._ranks = ranks
         self._frames = 0
-        self._trainer: Trainer | None = None
         self._checksum: str | None = None
         self._statistics: list[torch.Tensor] = []
 
@@ -63,7 +62,6 @@ class DataParallel(TrainerHookBase):
             ConfigError: If the collector or a batch size cannot be shared equally.
         """
         ranks = self._ranks
-        self._trainer = trainer
         self._shard(trainer)
         sharded = is_sharded(trainer.loss_module)
         for other, hook in list(trainer.registry.modules.items()):
@@ -83,8 +81,8 @@ class DataParallel(TrainerHookBase):
         trainer.timing.reports = ranks.rank == 0  # a mean over ranks that wait would not add up
         trainer.control = RankControl(trainer.control, ranks)
         trainer.register_module(name, self)
-        trainer.register_op("batch_process", self._begin_batch, priority=math.inf)
-        trainer.register_op("post_steps_log", self._end_batch, priority=-math.inf)
+        trainer.register_op("batch_process", self._begin_batch, priority=FIRST)
+        trainer.register_op("post_steps_log", self._end_batch, priority=LAST)
 
     def _shard(self, trainer: Trainer) -> None:
         rank, world_size = self._ranks.rank, self._ranks.world_size
@@ -105,16 +103,14 @@ class DataParallel(TrainerHookBase):
 
     def _begin_batch(self, batch: TensorDictBase) -> None:
         """Count the frames of all ranks, and take rank 0's clock."""
-        assert self._trainer is not None
-        progress = self._trainer.progress
+        progress = self.trainer.progress
         said = [progress.frames - self._frames, int(progress.seconds * 1e9)]
         rows = self._ranks.meet("the start of a batch", said)
         progress.frames = self._frames = self._frames + sum(frames for frames, _ in rows)
         progress.seconds = rows[0][1] * 1e-9
 
     def _end_batch(self, batch: TensorDictBase) -> None:
-        assert self._trainer is not None
-        control = self._trainer.control
+        control = self.trainer.control
         assert isinstance(control, RankControl)
         control.agree("the end of a batch")
         if self._statistics:  # they are those of rank 0's data

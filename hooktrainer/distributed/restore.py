@@ -92,10 +92,10 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
     live = components(trainer)
     saved = state["components"].get("collector")
     collectors = share.get("collectors", [saved])
+    # Of a collector that has processes of its own, how many.
     divided = [len(c["workers"]) for c in collectors if isinstance(c, dict) and "workers" in c]
-    if share["saved_by"] == ranks.world_size and (
-        not divided or getattr(trainer.collector, "is_divided", False)
-    ):
+    own = getattr(trainer.collector, "processes", 0)
+    if share["saved_by"] == ranks.world_size and divided == [own] * bool(own):
         return RankState(state)
     parts = {name: part for name, part in state["components"].items() if name in live}
     parts |= {n: {} for n, part in live.items() if n not in parts and not part.state_dict()}
@@ -112,6 +112,11 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
         set_rng_state(before)
     return RankState(
         state,
-        f"saved by {sum(divided) or share['saved_by']} processes that collect, resumed by "
-        f"{ranks.world_size}: the environments are shared out anew and begin new episodes",
+        f"saved by {_processes(sum(divided) or share['saved_by'])}, resumed by "
+        f"{_processes(own or ranks.world_size)}: the environments are shared out anew and begin "
+        "new episodes",
     )
+
+
+def _processes(number: int) -> str:
+    return f"{number} processes that collect" if number > 1 else "one process that collects"

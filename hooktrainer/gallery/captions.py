@@ -24,7 +24,7 @@ def return_text(evaluation: Evaluation) -> str:
 
 
 def number_text(value: float) -> str:
-    """A return, such as ``500``, ``-89.3`` or ``0.873``."""
-    if value == round(value):
+    """A return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
+    if value == round(value) or abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"

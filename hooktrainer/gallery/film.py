@@ -97,9 +97,9 @@ def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
         quality: Of WebP, 0 to 100.
 
     Raises:
-        ConfigError: Another suffix, or ``.mp4`` without PyAV.
+        ConfigError: Another suffix or quality, or ``.mp4`` without PyAV.
     """
-    check_format(suffix)
+    check_format(suffix, quality)
     if suffix == ".webp":
         return _webp(film, quality)
     if suffix == ".gif":
@@ -109,11 +109,12 @@ def encode(film: Film, suffix: str = ".webp", *, quality: int = 60) -> bytes:
     return _mp4(film)
 
 
-def check_format(file: str | Path) -> None:
+def check_format(file: str | Path, quality: int = 60) -> None:
     """Refuse what cannot be written, before anything is played.
 
     Args:
         file: A file name, or a suffix.
+        quality: As for `encode`.
 
     Raises:
         ConfigError: As `encode`.
@@ -121,6 +122,8 @@ def check_format(file: str | Path) -> None:
     name = str(file)
     if not name.endswith(FORMATS):
         raise ConfigError(f"{name}: the name of a film ends in .webp, .gif or .mp4.")
+    if not 0 <= quality <= 100:
+        raise ConfigError(f"quality={quality}: give a number from 0 to 100.")
     if name.endswith(".mp4"):
         _av()
 

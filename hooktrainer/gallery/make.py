@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, NotFoundError
 from ..policies.evaluation import EPISODES, SEED
+from ..policies.saved import policy_directory
 from ..report import read_curves, summarize
 from ..run_dir import RunDir, write_atomically
 from .board import write_board
@@ -55,13 +56,15 @@ def make_gallery(
         say: Is told what is being done, where it takes time, and what is left out.
 
     Raises:
-        FileNotFoundError: If there is no such run.
+        NotFoundError: If there is no such run.
         CheckpointError: If it has no saved policies that can be loaded.
         ConfigError: If the environment cannot be made.
     """
     place = RunDir(run)
     if not place.path.is_dir():
-        raise FileNotFoundError(f"there is no run {place.path}.")
+        raise NotFoundError(f"there is no run {place.path}.")
+    if not place.holds_run and not policy_directory(run).is_dir():
+        raise NotFoundError(f"{place.path} holds no run: no run.json, no policies.")
     exhibits = make_exhibits(run, seed=seed, episodes=episodes, view=view, say=say)
     if not exhibits:
         raise CheckpointError(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..report import Band, Curve, RunSummary
-from ..report.chart import Mark, chart
+from ..report.chart import Mark, chart, chart_for_any_screen
 from ..report.curves import configuration
 from ..report.html import document, table
 from ..time_table import TimeRow, beside_rows, serial_rows
@@ -24,7 +24,6 @@ from .exhibits import Exhibit
 from .style import STYLE
 
 _MOST_HOOKS = 6
-_SIZES = (("wide", 1100, 320), ("narrow", 360, 230))
 
 
 def gallery_page(
@@ -46,6 +45,7 @@ def gallery_page(
     """
     env = exhibits[0].saved.environment.name
     title = run.experiment or run.path.name
+    drawn = "" if all(exhibit.picture.film for exhibit in exhibits) else " traced"
     body = [
         "<header>",
         f"<h1>{escape(title)}</h1>",
@@ -53,7 +53,7 @@ def gallery_page(
         "</header><main>",
         _figure(exhibits, curves),
         *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in _reasons(exhibits)),
-        f'<section class="cards n{_columns(len(exhibits))}" aria-label="Snapshots">',
+        f'<section class="cards n{_columns(len(exhibits))}{drawn}" aria-label="Snapshots">',
         *(_card(exhibit, env) for exhibit in exhibits),
         "</section>",
         "<h2>Snapshots</h2>",
@@ -81,7 +81,8 @@ def _facts_line(run: RunSummary, env: str) -> str:
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     """The return over frames, with a point at each snapshot that leads to its picture."""
-    name = next((n for n in ("eval/return", "train/return") if n in curves), None)
+    named = ("eval/return", "train/return")
+    name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
     marks = [
         Mark(
             exhibit.frames,
@@ -93,18 +94,16 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     ]
     if name is None:
         curve = Curve.of((exhibit.frames, exhibit.evaluation.mean) for exhibit in exhibits)
-        named = "return"
+        title = "return"
     else:
-        curve, named = curves[name], name
+        curve, title = curves[name], name
     band = _band(curve, curves.get(f"{name}_std"))
-    drawings = "".join(
-        f'<div class="{cls}">{chart([(named, [])], [band], marks, width=w, height=h)}</div>'
-        for cls, w, h in _SIZES
-    )
-    shaded = "; shaded is its standard deviation over episodes" if band.std.any() else ""
+    drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
+    is_shaded = len(band.frames) > 1 and band.std.any()
+    shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
     return (
-        f'<figure class="curve">{drawings}<figcaption><b>{escape(named)}</b> over environment '
-        f"frames{shaded}. Each point is a snapshot, played again below.</figcaption></figure>"
+        f'<figure class="curve">{drawings}<figcaption><b>{escape(title)}</b> over environment '
+        f"frames{shaded}. Each ring is a snapshot, played again below.</figcaption></figure>"
     )
 
 

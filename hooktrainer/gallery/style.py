@@ -8,9 +8,9 @@ STYLE: Final = """
 body{max-width:76rem;padding:2.5rem 1.25rem 4rem}
 header{margin-bottom:1.5rem}h1{font-size:1.75rem;letter-spacing:-.01em}
 h2{margin-top:2.5rem}h3{font-size:1rem;margin:.6rem 0 0;font-weight:600}
-figcaption,.small,footer{color:var(--dim);font-size:.85rem}
-figcaption{margin-top:.35rem}figcaption b{color:var(--ink);font-weight:600}
-.curve .narrow{display:none}.curve .mean{stroke-width:1.75}
+.small,footer{color:var(--dim);font-size:.85rem}
+figcaption b{color:var(--ink);font-weight:600}
+.curve .mean{stroke-width:1.75}
 .mark{fill:var(--page);stroke:var(--c0);stroke-width:2.25;cursor:pointer;transition:r .15s}
 a:hover .mark,a:focus .mark{fill:var(--c0);r:7px}a:focus{outline:none}
 .cards{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(17rem,100%),1fr));
@@ -36,8 +36,9 @@ code{font:.95em ui-monospace,monospace}
 html{scroll-behavior:smooth}
 @media (prefers-reduced-motion:reduce){html{scroll-behavior:auto}}
 @media (max-width:40rem){body{padding:1.5rem 1rem 3rem}.curve{padding:.5rem}
-.curve .wide{display:none}.curve .narrow{display:block}
-.cards{grid-template-columns:1fr 1fr;gap:.75rem}.n1{grid-template-columns:1fr}
+
+.share{min-width:3rem}
+.cards{grid-template-columns:1fr 1fr;gap:.75rem}.n1,.traced{grid-template-columns:1fr}
 .card>h3,.card>p{margin-left:.7rem;margin-right:.7rem}.return{font-size:.9rem}}
 @media (prefers-color-scheme:dark){.card img{filter:brightness(.88)}}
 @media print{.card{break-inside:avoid}}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
+from ..batches import mask_of
 from ..checks import check_count, share_equally
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
@@ -61,7 +62,7 @@ class BatchSubSampler(TrainerHookBase):
         return batch[rows.unsqueeze(-1), starts.unsqueeze(-1) + torch.arange(length, device=device)]
 
     def _valid_steps(self, batch: TensorDictBase) -> torch.Tensor:
-        mask = batch.get(("collector", "mask"), None)
+        mask = mask_of(batch)
         if mask is None:
             return torch.full((batch.shape[0],), batch.shape[1], device=batch.device)
         return mask.sum(-1)
@@ -89,7 +90,7 @@ class BatchSubSampler(TrainerHookBase):
 
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the sub-batches among the processes that train together."""
-        self.batch_size = share_equally(self.batch_size, world_size, "batch_size")
+        self.batch_size = share_equally(self.batch_size, world_size, "BatchSubSampler: batch_size")
 
     def register(self, trainer: Trainer, name: str = "batch_subsampler") -> None:
         """Register at ``process_optim_batch``."""

@@ -23,7 +23,7 @@ class ClearCudaCache(TrainerHookBase):
     def __init__(self, interval: int) -> None:
         check_count("interval", interval)
         self.interval = interval
-        self.count = 0
+        self.count = 0  # of its own, so that it may be passed to register_op, as in torchrl
 
     def __call__(self) -> None:
         """Count the batch, and clear the cache if it is due."""

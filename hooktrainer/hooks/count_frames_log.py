@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
+from ..batches import count_valid
 from ..checks import check_count
 from ..hook import TrainerHookBase
 from ..metrics import Total
@@ -30,9 +31,7 @@ class CountFramesLog(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Count the frames of ``batch``; padded steps are left out."""
-        mask = batch.get(("collector", "mask"), None)
-        steps = batch.numel() if mask is None else int(mask.sum())
-        self.frame_count += steps * self.frame_skip
+        self.frame_count += count_valid(batch) * self.frame_skip
         return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
 
     def state_dict(self) -> dict[str, Any]:

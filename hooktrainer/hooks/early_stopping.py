@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tensordict import TensorDictBase
 
-from ..errors import ConfigError, HookError
+from ..errors import ConfigError
 from ..hook import TrainerHookBase
+from ..priorities import LATE
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -56,35 +57,27 @@ class EarlyStopping(TrainerHookBase):
         self.stop_reason: str | None = None
         self._improved_at = 0
         self._warned = False
-        self._trainer: Trainer | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Look at the metric, and ask for a stop if it is time."""
-        trainer = self._trainer
-        if trainer is None:
-            raise HookError(
-                "EarlyStopping was not registered with its own register(trainer), so it cannot "
-                "see metrics: call EarlyStopping(...).register(trainer)."
-            )
-        self._look(trainer)
+        self._look()
 
-    def _look(self, trainer: Trainer) -> None:
+    def _look(self) -> None:
+        trainer = self.trainer
         frames = trainer.collected_frames
         if frames < self.wait_for:
             return
         score = trainer.metrics.latest(self.monitor)
         if score is None:
-            self._warn_if_never_logged(trainer)
+            self._warn_if_never_logged()
         elif self.check_finite and not math.isfinite(score):
-            self._stop(trainer, f"{self.monitor} is {score}")
+            self._stop(f"{self.monitor} is {score}")
         elif self._is_improvement(score):
             self.best_score, self._improved_at = score, frames
         elif frames - self._improved_at >= self.patience:
             best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
             self._stop(
-                trainer,
-                f"{self.monitor} has not improved on {best} for "
-                f"{frames - self._improved_at} frames",
+                f"{self.monitor} has not improved on {best} for {frames - self._improved_at} frames"
             )
 
     def _is_improvement(self, score: float) -> bool:
@@ -93,11 +86,12 @@ class EarlyStopping(TrainerHookBase):
         gain = score - self.best_score if self.mode == "max" else self.best_score - score
         return gain > self.min_delta
 
-    def _stop(self, trainer: Trainer, reason: str) -> None:
+    def _stop(self, reason: str) -> None:
         self.stop_reason = reason
-        trainer.request_stop(reason)
+        self.trainer.request_stop(reason)
 
-    def _warn_if_never_logged(self, trainer: Trainer) -> None:
+    def _warn_if_never_logged(self) -> None:
+        trainer = self.trainer
         if not self._warned and trainer.collected_frames >= self.wait_for + self.patience:
             self._warned = True
             warnings.warn(
@@ -120,12 +114,11 @@ class EarlyStopping(TrainerHookBase):
         self.best_score = state_dict["best_score"]
         self.stop_reason = state_dict["stop_reason"]
         self._improved_at = state_dict["improved_at"]
-        if self.stop_reason is not None and self._trainer is not None:
+        if self.stop_reason is not None and self.is_registered:
             self.stop_reason = None
-            self._look(self._trainer)  # what ended the run ends it again, if it still holds
+            self._look()  # what ended the run ends it again, if it still holds
 
     def register(self, trainer: Trainer, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""
-        self._trainer = trainer
         trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=-1000)
+        trainer.register_op("post_steps_log", self, priority=LATE)

@@ -9,7 +9,9 @@ import torch
 from tensordict import TensorDictBase
 
 from ..cadence import Every
+from ..checkpoint.rng import undisturbed
 from ..checks import check_count
+from ..errors import ConfigError
 from ..hook import TrainerHookBase
 from ..metrics import Latest
 
@@ -27,8 +29,7 @@ class Evaluate(TrainerHookBase):
     episodes, by seed, are played every time. Training is not disturbed: it draws the same random
     numbers with and without evaluation.
 
-    Metrics: ``eval/return``, ``eval/return_std``, ``eval/length``, ``eval/episodes``. Every
-    evaluation closes the log window, so none is averaged away.
+    Every evaluation closes the log window, so none is averaged away.
 
     Args:
         env: As for `VectorCollector`: an environment id, or a factory of environments.
@@ -40,7 +41,9 @@ class Evaluate(TrainerHookBase):
         env_kwargs: Keyword arguments of the environment.
         frame_skip: How often each action is repeated; by default as often as the trainer's
             collector does.
-        log_pbar: Whether ``eval/return`` is shown in the progress bar.
+        log_pbar: Whether ``<group>/return`` is shown in the progress bar.
+        group: Group of the metrics: ``<group>/return``, ``<group>/return_std``, ``<group>/length``,
+            ``<group>/episodes``. Several hooks of one trainer need several groups.
     """
 
     rank_zero_only = True
@@ -58,6 +61,7 @@ class Evaluate(TrainerHookBase):
         env_kwargs: Mapping[str, Any] | None = None,
         frame_skip: int | None = None,
         log_pbar: bool = True,
+        group: str = "eval",
     ) -> None:
         check_count("episodes", episodes)
         self.env = env
@@ -69,7 +73,7 @@ class Evaluate(TrainerHookBase):
         self.env_kwargs = env_kwargs
         self.frame_skip = frame_skip
         self.log_pbar = log_pbar
-        self._trainer: Trainer | None = None
+        self.group = group
         self._collector: VectorCollector | None = None
         self._evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
@@ -77,32 +81,31 @@ class Evaluate(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Evaluate, and return the metrics."""
         metrics = self.evaluate()
-        if self._trainer is not None:
-            self._evaluated_at = self._trainer.collected_frames
-            self._trainer.request_log()
-            self._mean = float(metrics["eval/return"])
-            self._stop_if_solved()
+        self._evaluated_at = self.trainer.collected_frames
+        self.trainer.request_log()
+        self._mean = float(metrics[f"{self.group}/return"])
+        self._stop_if_solved()
         return metrics
 
     def _stop_if_solved(self) -> None:
-        if self._trainer is None or self._mean is None or self.stop_at is None:
+        if self._mean is None or self.stop_at is None or not self.is_registered:
             return
         if self._mean >= self.stop_at:
-            self._trainer.request_stop(
-                f"solved: eval/return {self._mean:.1f} ≥ {self.stop_at:g} over {self.episodes} "
-                "episodes"
+            self.trainer.request_stop(
+                f"solved: {self.group}/return {self._mean:.1f} ≥ {self.stop_at:g} over "
+                f"{self.episodes} episodes"
             )
 
     def evaluate(self) -> dict[str, Any]:
         """Play the episodes and return the metrics."""
-        with torch.random.fork_rng():
+        with undisturbed():
             returns, lengths = self._play()
         return {
-            "eval/return": Latest(returns.mean()),
-            "eval/return_std": Latest(returns.std(correction=0)),
-            "eval/length": Latest(lengths.mean()),
-            "eval/episodes": Latest(self.episodes),
-            "log_pbar": ["eval/return"] if self.log_pbar else False,
+            f"{self.group}/return": Latest(returns.mean()),
+            f"{self.group}/return_std": Latest(returns.std(correction=0)),
+            f"{self.group}/length": Latest(lengths.mean()),
+            f"{self.group}/episodes": Latest(self.episodes),
+            "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
         }
 
     def _play(self) -> tuple[torch.Tensor, torch.Tensor]:
@@ -161,8 +164,17 @@ class Evaluate(TrainerHookBase):
         self._stop_if_solved()
 
     def register(self, trainer: Trainer, name: str = "evaluate") -> None:
-        """Register at ``post_steps_log``."""
-        self._trainer = trainer
+        """Register at ``post_steps_log``.
+
+        Raises:
+            ConfigError: If another hook logs metrics of the same group.
+        """
+        for other_name, other in trainer.registry.modules.items():
+            if isinstance(other, Evaluate) and other is not self and other.group == self.group:
+                raise ConfigError(
+                    f"Evaluate {name!r} logs {self.group}/return, as {other_name!r} does already: "
+                    "give each a group= of its own."
+                )
         if self.frame_skip is None:
             self.frame_skip = getattr(trainer.collector, "frame_skip", None)
         trainer.register_module(name, self)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..batches import valid
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
 
@@ -53,9 +54,7 @@ class LogScalar(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Return the metric; the values stay tensors on the batch's device."""
-        values = batch.get(self.key)
-        mask = batch.get(("collector", "mask"), None)
-        values = (values if mask is None else values[mask]).detach().float()
+        values = valid(batch, self.key).detach().float()
         result = {self.logname: _REDUCTIONS[self.reduction](values), "log_pbar": self.log_pbar}
         if self.include_std and values.numel() > 1:
             result[f"{self.logname}_std"] = values.std()

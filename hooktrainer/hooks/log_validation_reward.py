@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..checkpoint.rng import undisturbed
 from ..checks import check_count
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
@@ -81,7 +82,7 @@ class LogValidationReward(TrainerHookBase):
         self._count += 1
         if not due:
             return None
-        with torch.random.fork_rng():  # evaluation must not change what training draws
+        with undisturbed():
             rollout = self._rollout()
         metrics: dict[str, Any] = {"log_pbar": self.log_pbar}
         mask = rollout["mask"]

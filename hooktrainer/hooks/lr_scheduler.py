@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 class LRSchedulerHook(TrainerHookBase):
     """Steps a scheduler after every batch or every optimizer step, and logs the learning rate.
 
+    It is logged as ``train/lr`` (of a hook registered under another name: ``train/lr_<name>``).
     A batch without an optimizer step, as during random warm-up, does not step the scheduler.
 
     Args:
@@ -30,20 +31,19 @@ class LRSchedulerHook(TrainerHookBase):
             raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
         self.scheduler = scheduler
         self.interval = interval
-        self._trainer: Trainer | None = None
         self._last_optim_count = 0
+        self._metric = "train/lr"
 
     def __call__(self) -> None:
         """Step the scheduler if an optimizer step was made since the last call."""
-        if self._trainer is not None:
-            if self._trainer.optim_count == self._last_optim_count:
-                return
-            self._last_optim_count = self._trainer.optim_count
-        self.scheduler.step()
+        optim_count = self.trainer.optim_count
+        if optim_count != self._last_optim_count:
+            self._last_optim_count = optim_count
+            self.scheduler.step()
 
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""
-        return {"train/lr": float(self.scheduler.get_last_lr()[0])}
+        return {self._metric: float(self.scheduler.get_last_lr()[0])}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's state."""
@@ -59,7 +59,8 @@ class LRSchedulerHook(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "lr_scheduler") -> None:
         """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
-        self._trainer = trainer
+        if name != "lr_scheduler":
+            self._metric = f"train/lr_{name}"
         trainer.register_module(name, self)
         trainer.register_op("post_optim" if self.interval == "optim" else "post_steps", self)
         trainer.register_op("pre_steps_log", self.log_lr)

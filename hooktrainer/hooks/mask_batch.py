@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from tensordict import TensorDictBase
 
+from ..batches import valid_steps
+
 
 def mask_batch(batch: TensorDictBase) -> TensorDictBase:
     """Keep the steps that ``("collector", "mask")`` marks as valid.
@@ -16,5 +18,4 @@ def mask_batch(batch: TensorDictBase) -> TensorDictBase:
     Returns:
         ``[number of valid steps]``; ``batch`` itself if it has no mask.
     """
-    mask = batch.get(("collector", "mask"), None)
-    return batch if mask is None else batch[mask]
+    return valid_steps(batch)

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..batches import mask_of
 from ..checks import check_count, share_equally
-from ..errors import HookError
 from ..hook import TrainerHookBase
 
 if TYPE_CHECKING:
@@ -23,8 +23,8 @@ class MiniBatches(TrainerHookBase):
     the next one shuffles anew.
 
     Args:
-        batch_size: Steps in a mini-batch. The last one of an epoch is smaller if the batch is no
-            multiple of it.
+        batch_size: Steps in a mini-batch, padding left out. The last one of an epoch is smaller if
+            the batch is no multiple of it.
         keys: Keys that the loss reads; the others are not copied. ``None`` for all.
         sequences: Whether the batch is split along its first dimension only, so that the steps of
             an environment stay together, in their order; for recurrent networks. ``batch_size``
@@ -42,7 +42,6 @@ class MiniBatches(TrainerHookBase):
         self.batch_size = batch_size
         self.keys = keys
         self.sequences = sequences
-        self._trainer: Trainer | None = None
         self._epoch: tuple[int, int] | None = None
         self._pieces: Iterator[TensorDictBase] = iter(())
 
@@ -55,28 +54,23 @@ class MiniBatches(TrainerHookBase):
         Returns:
             ``[batch_size]``, of sequences ``[batch_size, time]``; ``None`` at the end of an epoch.
         """
-        if self._trainer is None:
-            raise HookError(
-                "MiniBatches was not registered with its own register(trainer), so it cannot see "
-                "where an epoch begins: call MiniBatches(...).register(trainer)."
-            )
-        epoch = (self._trainer.progress.batches, self._trainer.epoch)
+        epoch = (self.trainer.progress.batches, self.trainer.epoch)
         if epoch != self._epoch:
             self._epoch = epoch
             rows = batch if self.keys is None else batch.select(*self.keys)
             if not self.sequences:
-                rows = rows.reshape(-1)
+                mask = mask_of(batch)
+                rows = rows.reshape(-1) if mask is None else rows[mask]
             order = torch.randperm(rows.shape[0], device=rows.device)
             self._pieces = iter(rows[order].split(self.batch_size))
         return next(self._pieces, None)
 
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the mini-batches among the processes that train together."""
-        self.batch_size = share_equally(self.batch_size, world_size, "mini_batch_size")
+        self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
     def register(self, trainer: Trainer, name: str = "mini_batches") -> None:
         """Register at ``process_optim_batch``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
         trainer.register_op("process_optim_batch", self)
 

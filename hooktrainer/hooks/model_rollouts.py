@@ -8,11 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..batches import valid_steps
 from ..cadence import Every
 from ..checks import check_count
 from ..hook import TrainerHookBase
 from ..metrics import Latest
 from ..modules.dynamics import DynamicsEnsemble
+from ..priorities import AFTER
 
 if TYPE_CHECKING:
     from ..replay import ReplayBuffer
@@ -77,11 +79,10 @@ class ModelRollouts(TrainerHookBase):
         self.horizon = horizon
         self.terminates = terminates
         self.optimizer = torch.optim.AdamW(dynamics.parameters(), lr=lr, fused=True)
-        self._trainer: Trainer | None = None
 
     def observe(self, batch: TensorDictBase) -> None:
         """Add what was collected to the statistics that the model normalizes by."""
-        self.dynamics.update(*_transition(batch))
+        self.dynamics.update(*_transition(valid_steps(batch)))
 
     def imagine(self) -> None:
         """Fit the model, and fill the model's buffer with rollouts."""
@@ -92,8 +93,8 @@ class ModelRollouts(TrainerHookBase):
             following, reward = self.dynamics.sample(observation, action)
             self.model_buffer.extend(self._as_batch(observation, action, following, reward))
             observation = following
-        if self._trainer is not None:
-            self._trainer.log({"model/loss": loss, "model/frames": Latest(self.imagined)})
+        if self.is_registered:
+            self.trainer.log({"model/loss": loss, "model/frames": Latest(self.imagined)})
 
     def mix(self, sub_batch: TensorDictBase) -> TensorDictBase:
         """Complete a sample of what was collected, ``[batch]``, with imagined transitions."""
@@ -155,11 +156,10 @@ class ModelRollouts(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "model_rollouts") -> None:
         """Register at ``batch_process``, ``pre_optim_steps`` and ``process_optim_batch``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.observe)
         trainer.register_op("pre_optim_steps", self.imagine, every=self.every)
-        trainer.register_op("process_optim_batch", self.mix, priority=-10)  # after the sampling
+        trainer.register_op("process_optim_batch", self.mix, priority=AFTER)
 
 
 def _transition(batch: TensorDictBase) -> Transition:

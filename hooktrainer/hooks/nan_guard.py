@@ -11,6 +11,7 @@ from tensordict import TensorDictBase
 
 from ..errors import NonFiniteError
 from ..hook import TrainerHookBase
+from ..priorities import EARLY
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -24,7 +25,6 @@ class NanGuard(TrainerHookBase):
     """
 
     def __init__(self) -> None:
-        self._trainer: Trainer | None = None
         self._read: Callable[[str, torch.Tensor], float] = _item
 
     def __call__(
@@ -45,10 +45,10 @@ class NanGuard(TrainerHookBase):
 
     def _message(self, key: str, loss: torch.Tensor) -> str:
         where = ""
-        if self._trainer is not None:
+        if self.is_registered:
             where = (
-                f" at optimizer step {self._trainer.optim_count}, after "
-                f"{self._trainer.collected_frames} frames"
+                f" at optimizer step {self.trainer.optim_count}, after "
+                f"{self.trainer.collected_frames} frames"
             )
         value = f"{loss.item()}" if loss.ndim == 0 else "not finite"
         return (
@@ -58,10 +58,9 @@ class NanGuard(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "nan_guard") -> None:
         """Register at ``optimizer``, before every optimizer."""
-        self._trainer = trainer
         self._read = trainer.metrics.read
         trainer.register_module(name, self)
-        trainer.register_op("optimizer", self, priority=1000)
+        trainer.register_op("optimizer", self, priority=EARLY)
 
 
 def _item(key: str, loss: torch.Tensor) -> float:

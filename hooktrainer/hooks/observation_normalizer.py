@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from tensordict import NestedKey, TensorDictBase
 
+from ..batches import valid
 from ..hook import TrainerHookBase
 from ..modules.normalization import RunningNorm
+from ..priorities import EARLY
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -29,10 +31,10 @@ class ObservationNormalizer(TrainerHookBase):
         self.key = key
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Add the observations of ``batch``, ``[*batch, features]``, to the statistics."""
-        self.norm.update(batch.get(self.key))
+        """Add the observations of ``batch``, ``[*batch, features]``, padding left out."""
+        self.norm.update(valid(batch, self.key))
 
     def register(self, trainer: Trainer, name: str = "observation_normalizer") -> None:
         """Register at ``post_steps_log``, before any evaluation."""
         trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=10)
+        trainer.register_op("post_steps_log", self, priority=EARLY)

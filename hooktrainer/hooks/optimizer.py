@@ -14,6 +14,7 @@ from ..checks import check_optimizer, parameters_of
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..hook import TrainerHookBase
 from ..metrics import Metrics
+from ..priorities import AFTER
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -215,7 +216,7 @@ class OptimizerHook(TrainerHookBase):
             trainer.register_op("optimizer", self)
         else:
             trainer.register_op("optimizer", self.backward)
-            trainer.register_op("optimizer", self.step, priority=-1)
+            trainer.register_op("optimizer", self.step, priority=AFTER)
 
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:

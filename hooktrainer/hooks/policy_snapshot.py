@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..cadence import Every
 from ..checkpoint import Policy
-from ..checkpoint.rng import rng_state, set_rng_state
+from ..checkpoint.rng import undisturbed
 from ..checks import check_count
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
-from ..policies.evaluation import EPISODES, SEED
+from ..policies.evaluation import EPISODES, SEED, check_not_negative
 from ..run_dir import RunDir
 from .evaluate import Evaluate
 
@@ -53,8 +52,8 @@ class PolicySnapshot(TrainerHookBase):
         report: Whether to print, at the end, what became of the snapshots.
 
     Raises:
-        ConfigError: If not exactly one of ``every`` and ``snapshots`` is given, or there is nothing
-            to do with a snapshot.
+        ConfigError: If not exactly one of ``every`` and ``snapshots`` is given, ``episodes`` or
+            ``seed`` is negative, or there is nothing to do with a snapshot.
     """
 
     rank_zero_only = True
@@ -83,6 +82,8 @@ class PolicySnapshot(TrainerHookBase):
             )
         if snapshots is not None:
             check_snapshots(snapshots)
+        check_not_negative("episodes", episodes)
+        check_not_negative("seed", seed)
         if (env is None or run_dir is None) and policy_fn is None:
             raise ConfigError(
                 "PolicySnapshot needs env and run_dir to save snapshots, or a policy_fn to call."
@@ -126,7 +127,8 @@ class PolicySnapshot(TrainerHookBase):
         if evaluate is None:
             raise ConfigError(
                 "snapshots need an Evaluate hook, which says what the policy and its environment "
-                "are: register one, or a PolicySnapshot of your own."
+                "are, and this run has none: evaluate (algorithms do with eval_episodes above 0), "
+                "or register a PolicySnapshot of your own."
             )
         return cls(
             evaluate.policy,
@@ -150,7 +152,7 @@ class PolicySnapshot(TrainerHookBase):
         # The trainer's own clock stands still until the end of the batch.
         progress = dataclasses.replace(progress, seconds=perf_counter() - self._started)
         self._newest = progress.frames
-        with _undisturbed():
+        with undisturbed():
             if self.policy_fn is not None:
                 self.policy_fn(progress.frames, self.policy)
             if self._recorder is not None:
@@ -166,7 +168,7 @@ class PolicySnapshot(TrainerHookBase):
     def on_train_start(self, trainer: Trainer) -> None:
         """Take the first snapshot, before any training; a resumed run has it already."""
         self._trainer = trainer
-        with _undisturbed():
+        with undisturbed():
             self._open(trainer)
         self._started = perf_counter() - trainer.progress.seconds
         if self._newest < 0:
@@ -243,13 +245,3 @@ def check_snapshots(snapshots: int) -> None:
     check_count("snapshots", snapshots)
     if snapshots < 2:
         raise ConfigError("snapshots=1: there are at least 2, the first and the last.")
-
-
-@contextmanager
-def _undisturbed() -> Iterator[None]:
-    """Give the run back the random numbers that were drawn in the block."""
-    state = rng_state()
-    try:
-        yield
-    finally:
-        set_rng_state(state)

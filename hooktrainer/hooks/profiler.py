@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from ..cadence import Every
 from ..checks import check_count
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
+from ..priorities import LAST
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -82,7 +82,6 @@ class Profiler(TrainerHookBase):
             "profile_memory": profile_memory,
             "with_stack": with_stack,
         }
-        self._trainer: Trainer | None = None
         self._windows = 0
         self._first = 0  # batch of the window under way
         self._profile: torch.profiler.profile | None = None
@@ -90,27 +89,24 @@ class Profiler(TrainerHookBase):
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Begin a window if one is due."""
-        self._trainer = trainer
-        self._begin_if_due(trainer)
+        self._begin_if_due()
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Count a batch; begin or end a window."""
-        trainer = self._trainer
-        if trainer is None:
-            return
         if self._profile is not None:
             self._phases.leave()  # the profiler's steps lie around phases, never across
             self._profile.step()
-            if trainer.progress.batches - self._first + 1 >= self._length:
-                self._end(trainer)
+            if self.trainer.progress.batches - self._first + 1 >= self._length:
+                self._end(self._profile)
         if self._profile is None:
-            self._begin_if_due(trainer)
+            self._begin_if_due()
 
     @property
     def _length(self) -> int:
         return self.wait + self.warmup + self.active
 
-    def _begin_if_due(self, trainer: Trainer) -> None:
+    def _begin_if_due(self) -> None:
+        trainer = self.trainer
         if self.repeat and self._windows >= self.repeat:
             return
         if self.every is not None and not self.every.due(trainer.progress):
@@ -127,18 +123,15 @@ class Profiler(TrainerHookBase):
         self._profile.start()
         trainer.timing.listeners = (*trainer.timing.listeners, self._phases)
 
-    def _end(self, trainer: Trainer) -> None:
+    def _end(self, profile: torch.profiler.profile) -> None:
         self._phases.leave()
-        trainer.timing.listeners = tuple(
-            listener for listener in trainer.timing.listeners if listener is not self._phases
-        )
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            profile.stop()
+        timing = self.trainer.timing
+        timing.listeners = tuple(each for each in timing.listeners if each is not self._phases)
+        self._profile = None
+        profile.stop()
 
     def _write(self, profile: torch.profiler.profile) -> None:
-        assert self._trainer is not None
-        first, last = self._first + self.wait + self.warmup, self._trainer.progress.batches
+        first, last = self._first + self.wait + self.warmup, self.trainer.progress.batches
         self.directory.mkdir(parents=True, exist_ok=True)
         name = f"batches_{first}-{max(first, last)}"
         profile.export_chrome_trace(str(self.directory / f"{name}.pt.trace.json"))
@@ -149,14 +142,13 @@ class Profiler(TrainerHookBase):
 
     def close(self) -> None:
         """Write what was recorded of a window that the end of the run cut short."""
-        if self._profile is not None and self._trainer is not None:
-            self._end(self._trainer)
+        if self._profile is not None:
+            self._end(self._profile)
 
     def register(self, trainer: Trainer, name: str = "profiler") -> None:
         """Register at the end of ``post_steps_log``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=-math.inf)
+        trainer.register_op("post_steps_log", self, priority=LAST)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_profile": None, "_phases": _Phases()}

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase, pad
 
+from ..batches import mask_of, valid_steps
 from ..checks import share_equally
 from ..hook import TrainerHookBase
 
@@ -122,7 +123,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         if whole is None:  # torchrl's
             whole = getattr(self.replay_buffer, "_batch_size", None)
         if whole is not None and not self.iterate:
-            self.batch_size = share_equally(whole, world_size, "batch_size")
+            self.batch_size = share_equally(whole, world_size, "ReplayBufferTrainer: batch_size")
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``."""
@@ -138,9 +139,8 @@ class ReplayBufferTrainer(TrainerHookBase):
 
 def _flatten(batch: TensorDictBase) -> TensorDictBase:
     """One dimension, valid steps only, the end of each row marked as a truncation."""
-    mask = batch.get(("collector", "mask"), None)
-    if mask is not None:
-        return batch[mask]
+    if mask_of(batch) is not None:
+        return valid_steps(batch)
     if ("next", "truncated") in batch.keys(True):
         last = (*[slice(None)] * (batch.ndim - 1), -1)  # in time, which is the last of its dims
         batch = batch.copy()  # shares its tensors; only those written below are new

@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..batches import valid
 from ..errors import ConfigError, HookError
 from ..hook import TrainerHookBase
+from ..priorities import LATE
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -49,10 +51,7 @@ class RewardNormalizer(TrainerHookBase):
     @torch.no_grad()
     def update_reward_stats(self, batch: TensorDictBase) -> None:
         """Add the rewards of ``batch`` (those of valid steps) to the statistics."""
-        reward = batch.get(self.reward_key).double()
-        mask = batch.get(("collector", "mask"), None)
-        if mask is not None:
-            reward = reward[mask]
+        reward = valid(batch, self.reward_key).double()
         self._sum = self.decay * self._sum + reward.sum()
         self._sum_of_squares = self.decay * self._sum_of_squares + reward.square().sum()
         self._count = self.decay * self._count + reward.numel()
@@ -106,5 +105,5 @@ class RewardNormalizer(TrainerHookBase):
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.update_reward_stats)
         # behind the samplers, which do not look at the batch they are passed
-        trainer.register_op("process_optim_batch", self.normalize_reward, priority=-100)
+        trainer.register_op("process_optim_batch", self.normalize_reward, priority=LATE)
         trainer.register_op("pre_steps_log", self.log_stats)

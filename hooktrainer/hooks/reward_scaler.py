@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from ..batches import mask_of
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
+from ..priorities import EARLY
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -20,6 +22,9 @@ class RewardScaler(TrainerHookBase):
     The usual scaling of PPO for continuous control (Engstrom et al., 2020, arXiv:2005.12729,
     section 3), as in Gymnasium's ``NormalizeReward``. Register it before the advantages are
     estimated. Episode returns that are logged stay as they are.
+
+    The returns of the environments go on from batch to batch. The rows of a padded batch are
+    trajectories instead: each return begins at 0, and the padding is not counted.
 
     Args:
         gamma: Discount factor of the return.
@@ -45,23 +50,27 @@ class RewardScaler(TrainerHookBase):
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with scaled rewards; that given is unchanged."""
         reward = batch.get(("next", "reward"))
-        self._update(reward.squeeze(-1).double(), batch.get(("next", "done")).squeeze(-1))
+        done = batch.get(("next", "done"))
+        self._update(reward.squeeze(-1).double(), done.squeeze(-1), mask_of(batch))
         scaled = (reward / (self._var + self.eps) ** 0.5).clamp(-self.clip, self.clip)
         return batch.copy().set(("next", "reward"), scaled)
 
-    def _update(self, reward: torch.Tensor, done: torch.Tensor) -> None:
+    def _update(self, reward: torch.Tensor, done: torch.Tensor, mask: torch.Tensor | None) -> None:
         # Restored, they lie on the CPU.
         returns = self._returns.to(reward.device)
-        if not len(returns):
+        if mask is not None or not len(returns):
             returns = torch.zeros_like(reward[:, 0])
         seen = []
         for r, over in zip(reward.unbind(1), done.unbind(1), strict=True):
             returns = returns * self.gamma + r
             seen.append(returns)
             returns = torch.where(over, 0.0, returns)
-        self._returns = returns
-        # Chan, Golub and LeVeque, 1979, as in `hooktrainer.modules.RunningNorm`.
         values = torch.stack(seen)
+        if mask is None:
+            self._returns = returns
+        else:
+            values = values[mask.T]
+        # Chan, Golub and LeVeque, 1979, as in `hooktrainer.modules.RunningNorm`.
         number, total = values.numel(), self._count + values.numel()
         delta = float(values.mean()) - self._mean
         squares = self._var * self._count + float(values.var(correction=0)) * number
@@ -86,6 +95,6 @@ class RewardScaler(TrainerHookBase):
         self._count = state_dict["count"]
 
     def register(self, trainer: Trainer, name: str = "reward_scaler") -> None:
-        """Register at ``batch_process``, before anything else that is not of higher priority."""
+        """Register at ``batch_process``, before what looks at rewards."""
         trainer.register_module(name, self)
-        trainer.register_op("batch_process", self, priority=10)
+        trainer.register_op("batch_process", self, priority=EARLY)

@@ -34,7 +34,6 @@ class RunRecorder(TrainerHookBase):
         self.config = config
         self.report = report
         self._started = False
-        self._trainer: Trainer | None = None
 
     def __call__(self) -> None:
         """Write the counters and metrics."""
@@ -42,7 +41,6 @@ class RunRecorder(TrainerHookBase):
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Write the configuration, and that the run is running."""
-        self._trainer = trainer
         self._started = True
         if self.config is not None:
             self.run_dir.write_config(self.config)
@@ -55,9 +53,9 @@ class RunRecorder(TrainerHookBase):
 
     def close(self) -> None:
         """Write how the run ended, and report it."""
-        trainer = self._trainer
-        if trainer is None:
+        if not self.is_registered:
             return
+        trainer = self.trainer
         self._write()
         if self.report:
             console = Console(highlight=False, soft_wrap=True)
@@ -66,16 +64,14 @@ class RunRecorder(TrainerHookBase):
             console.print(self._summary(trainer), markup=False)
 
     def _write(self) -> None:
-        if self._trainer is None:
-            return
-        progress, control = self._trainer.progress, self._trainer.control
+        progress, control = self.trainer.progress, self.trainer.control
         self.run_dir.update(
             status=control.status,
             reason=control.stop_reason,
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
-            metrics=self._trainer.metrics.reported if self._started else {},
+            metrics=self.trainer.metrics.reported if self._started else {},
         )
 
     def _summary(self, trainer: Trainer) -> str:
@@ -94,6 +90,5 @@ class RunRecorder(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "run_recorder") -> None:
         """Register at ``post_steps``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self, every=Every(seconds=1.0))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tensordict import TensorDictBase
 
-from ..errors import ConfigError, HookError
+from ..errors import ConfigError
 from ..hook import TrainerHookBase
+from ..priorities import LATE
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -30,22 +31,16 @@ class SaveOnBest(TrainerHookBase):
         self.metric = metric
         self.mode = mode
         self.best: float | None = None
-        self._trainer: Trainer | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Look at the metric, and ask for a save if it is better than ever."""
-        if self._trainer is None:
-            raise HookError(
-                "SaveOnBest was not registered with its own register(trainer), so it cannot see "
-                "metrics: call SaveOnBest(...).register(trainer)."
-            )
-        value = self._trainer.metrics.latest(self.metric)
+        value = self.trainer.metrics.latest(self.metric)
         if value is None or math.isnan(value):
             return
         better = max if self.mode == "max" else min
         if self.best is None or (value != self.best and better(value, self.best) == value):
             self.best = value
-            self._trainer.request_save()
+            self.trainer.request_save()
 
     def state_dict(self) -> dict[str, Any]:
         """Return the best value so far."""
@@ -57,6 +52,5 @@ class SaveOnBest(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "save_on_best") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""
-        self._trainer = trainer
         trainer.register_module(name, self)
-        trainer.register_op("post_steps_log", self, priority=-1000)
+        trainer.register_op("post_steps_log", self, priority=LATE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from ..cadence import Every
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
 
@@ -16,15 +17,17 @@ class TargetNetUpdaterHook(TrainerHookBase):
 
     Args:
         target_params_updater: Anything with a method ``step()``.
+        every: When to step it; by default, at every optimizer step.
     """
 
-    def __init__(self, target_params_updater: Any) -> None:
+    def __init__(self, target_params_updater: Any, every: Every | None = None) -> None:
         if not callable(getattr(target_params_updater, "step", None)):
             raise ConfigError(
                 f"TargetNetUpdaterHook({target_params_updater!r:.80}): it has no step(); pass a "
                 "SoftUpdate or HardUpdate of the loss module."
             )
         self.target_params_updater = target_params_updater
+        self.every = every
 
     def __call__(self) -> None:
         """Update the target parameters."""
@@ -43,4 +46,4 @@ class TargetNetUpdaterHook(TrainerHookBase):
     def register(self, trainer: Trainer, name: str = "target_net_updater") -> None:
         """Register at ``post_optim``."""
         trainer.register_module(name, self)
-        trainer.register_op("post_optim", self)
+        trainer.register_op("post_optim", self, every=self.every)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +10,7 @@ from tensordict import TensorDictBase
 
 from ..checks import check_count
 from ..hook import TrainerHookBase
+from ..priorities import FIRST
 from ..tracing import Trace
 
 if TYPE_CHECKING:
@@ -40,7 +40,6 @@ class Tracer(TrainerHookBase):
         self.batches = batches
         self._last = 0
         self._handle: Any = None
-        self._trainer: Trainer | None = None
         self._trace: Trace | None = None
 
     def on_train_start(self, trainer: Trainer) -> None:
@@ -51,8 +50,8 @@ class Tracer(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Stop if the batches are over; what was logged and saved after the last one is in."""
-        if self._trace is not None and self._trainer is not None:
-            if self._trainer.progress.batches <= self._last:
+        if self._trace is not None:
+            if self.trainer.progress.batches <= self._last:
                 return
             # The batch that has just been collected is one too many.
             self._trace.cut(self._trace.named("collect")[-1].start)
@@ -64,15 +63,13 @@ class Tracer(TrainerHookBase):
         self._stop()
 
     def _stop(self) -> None:
-        trace, trainer = self._trace, self._trainer
-        if trace is None or trainer is None:
+        if (trace := self._trace) is None:
             return
-        self._trace = trainer.timing.trace = None
-        trainer.registry.time_every_pass(False)
+        self._trace = self.trainer.timing.trace = None
+        self.trainer.registry.time_every_pass(False)
         trace.write(self.path)
 
     def register(self, trainer: Trainer, name: str = "tracer") -> None:
         """Register at the beginning of ``batch_process``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
-        self._handle = trainer.register_op("batch_process", self, priority=math.inf)
+        self._handle = trainer.register_op("batch_process", self, priority=FIRST)

@@ -26,7 +26,7 @@ class UpdateWeights(TrainerHookBase):
             from the policy it was made with.
         weight_update_map: Destination in the collector to attribute path in the trainer, such as
             ``{"policy": "loss_module.actor_network"}``, for several networks at once.
-        trainer: The trainer; by default the one the hook is registered with.
+        trainer: The trainer, for who calls the hook without registering it.
         sender: An object with ``update_weights()``, used instead of a collector.
         interval_unit: ``"batches"``, or ``"optim_steps"`` for updates in the middle of a batch.
     """
@@ -60,10 +60,11 @@ class UpdateWeights(TrainerHookBase):
         self.update_weights_interval = update_weights_interval
         self.policy_weights_getter = policy_weights_getter
         self.weight_update_map = weight_update_map
-        self.trainer = trainer
+        if trainer is not None:
+            self.trainer = trainer
         self.sender = sender
         self.interval_unit = interval_unit
-        self.counter = 0
+        self.counter = 0  # of its own, so that it may be passed to register_op, as in torchrl
 
     def __call__(self) -> None:
         """Count one unit, and update if it is time."""
@@ -110,8 +111,6 @@ class UpdateWeights(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "update_weights") -> None:
         """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
-        if self.trainer is None:
-            self.trainer = trainer
         point = "post_optim" if self.interval_unit == "optim_steps" else "post_steps"
         trainer.register_module(name, self)
         trainer.register_op(point, self)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDictBase
 
 from ..hook import TrainerHookBase
+from ..priorities import EARLY
 from ..registry import has_state
 
 if TYPE_CHECKING:
@@ -34,7 +35,6 @@ class ValueEstimatorHook(TrainerHookBase):
     ) -> None:
         self.value_estimator = value_estimator
         self.every_epoch = every_epoch
-        self._trainer: Trainer | None = None
         self._epoch = 0
         self._renewed: TensorDictBase | None = None
 
@@ -45,8 +45,8 @@ class ValueEstimatorHook(TrainerHookBase):
 
     def renew(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the batch with the estimates of this epoch."""
-        if self._trainer is not None and self._trainer.epoch != self._epoch:
-            self._epoch = self._trainer.epoch
+        if self.trainer.epoch != self._epoch:
+            self._epoch = self.trainer.epoch
             self._renewed = self.value_estimator(batch)
         return batch if self._renewed is None else self._renewed
 
@@ -65,11 +65,10 @@ class ValueEstimatorHook(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "value_estimator") -> None:
         """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self)
         if self.every_epoch:
-            trainer.register_op("process_optim_batch", self.renew, priority=1000)
+            trainer.register_op("process_optim_batch", self.renew, priority=EARLY)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_renewed": None}

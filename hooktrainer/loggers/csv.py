@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..errors import ConfigError
 from . import media
 from .append_file import AppendFile
 from .events import HParams, Image, Scalars, Text, Video
@@ -162,7 +163,7 @@ def read_csv(
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: The file is not a metrics file.
+        ConfigError: The file is not a metrics file.
     """
     path = Path(path)
     if path.is_dir():
@@ -177,7 +178,7 @@ def read_csv(
             step, name, value = row
             series.setdefault(name, []).append((int(step), float(value)))
         except ValueError as error:
-            raise ValueError(f"{path}, line {number}: {row} is not 'step,name,value'") from error
+            raise ConfigError(f"{path}, line {number}: {row} is not 'step,name,value'") from error
     return series
 
 
@@ -188,7 +189,8 @@ def _rows(path: Path) -> list[str]:
     if header != HEADER:
         if HEADER.startswith(header):  # killed while writing its very first line
             return []
-        raise ValueError(f"{path} is not a metrics file: it does not begin with {HEADER.strip()!r}")
+        expected = HEADER.strip()
+        raise ConfigError(f"{path} is not a metrics file: it does not begin with {expected!r}")
     if rows and not rows[-1].endswith("\n"):
         rows.pop()
     return rows

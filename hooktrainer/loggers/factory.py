@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
@@ -50,7 +50,7 @@ def get_logger(
 
     Raises:
         ConfigError: An unknown or repeated `logger_type`.
-        ModuleNotFoundError: The package behind `mlflow` or `wandb` is not installed.
+        MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
     """
     from ..run_dir import RunDir  # it imports this package
 
@@ -176,7 +176,7 @@ def _unknown(kind: str) -> str:
 
 def _need(kind: str) -> None:
     if importlib.util.find_spec(kind) is None:
-        raise ModuleNotFoundError(
+        raise MissingPackageError(
             f"logger {kind!r} needs a package that is not installed: "
             f"pip install 'hooktrainer[{kind}]'",
             name=kind,

@@ -9,13 +9,27 @@ newest. Each directory is complete or absent, and holds
   size and hash of the file, and, once it was played, the evaluation.
 
 `hooktrainer.PolicySnapshot` writes them. Nothing here imports the trainer, TorchRL or TensorDict;
-Gymnasium is imported when an environment is made.
+Gymnasium is imported when an environment is made, and PyTorch when a policy is loaded: to list what
+there is needs neither.
 """
 
-from .evaluation import Evaluation
-from .loaded import LoadedPolicy, load_policy
-from .play import Episode, Step, episode_seed, evaluate_policy, play_episodes
-from .saved import SavedPolicy, find_policy, list_policies
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .evaluation import Evaluation
+    from .loaded import LoadedPolicy, load_policy
+    from .play import Episode, Step, episode_seed, evaluate_policy, play_episodes
+    from .saved import SavedPolicy, find_policy, list_policies
+
+_MODULES = {
+    "evaluation": ("Evaluation",),
+    "loaded": ("LoadedPolicy", "load_policy"),
+    "play": ("Episode", "Step", "episode_seed", "evaluate_policy", "play_episodes"),
+    "saved": ("SavedPolicy", "find_policy", "list_policies"),
+}
 
 __all__ = [
     "Episode",
@@ -30,3 +44,10 @@ __all__ = [
     "load_policy",
     "play_episodes",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    for module, names in _MODULES.items():
+        if name in names:
+            return getattr(import_module(f".{module}", __name__), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium as gym
 import numpy as np
 import torch
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 
 from ..collectors.make_group import Envs, find_spec
@@ -112,7 +112,7 @@ def _recorded(
             "policy; put a RunningNorm into the network instead"
         )
     if isinstance(env, str):
-        return _with_kwargs(env, dict(env_kwargs or {}))
+        return _with_registration(_with_kwargs(env, dict(env_kwargs or {})), find_spec(env))
     if isinstance(env, EnvSpec):
         return _by_spec(env, env_kwargs or {}) or Environment(reason="its id is not registered")
     factory = env[0] if isinstance(env, Sequence) else env
@@ -135,22 +135,49 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | N
     given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
-    return _with_kwargs(spec.id, given)
+    return _with_registration(_with_kwargs(spec.id, given), known)
+
+
+def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
+    """Add what is registered under an id that is not Gymnasium's own.
+
+    Other processes do not know the id before they import what registers it.
+    """
+    entry = spec.entry_point
+    own = isinstance(entry, str) and entry.startswith("gymnasium.")
+    if environment.id is None or entry is None or own or spec.additional_wrappers:
+        return environment
+    try:
+        place = _place(load_env_creator(entry) if isinstance(entry, str) else entry)
+        kwargs = json.loads(json.dumps(spec.kwargs, allow_nan=False))
+    except (ImportError, AttributeError, TypeError, ValueError):
+        return environment  # it can be made by who imports what registers it
+    registered = {"kwargs": kwargs, "max_episode_steps": spec.max_episode_steps}
+    return (
+        environment
+        if place is None
+        else dataclasses.replace(environment, **place, registered=registered)
+    )
 
 
 def _by_name(factory: Any) -> Environment | None:
-    """A function or class that other processes can import."""
+    """A function or class without arguments that other processes can import."""
+    place = _place(factory)
+    return None if place is None or _needs_arguments(factory) else Environment(**place)
+
+
+def _place(factory: Any) -> dict[str, Any] | None:
+    """Where other processes find a function or class; ``None`` if nowhere."""
     name, module = getattr(factory, "__name__", None), getattr(factory, "__module__", None)
     if not isinstance(name, str) or module not in sys.modules:
         return None
-    if getattr(sys.modules[module], name, None) is not factory or _needs_arguments(factory):
+    if getattr(sys.modules[module], name, None) is not factory:
         return None
-    if module != "__main__":
-        return Environment(factory=name, module=module)
     file = getattr(sys.modules[module], "__file__", None)
-    if file is None:
+    if file is None and module == "__main__":
         return None
-    return Environment(factory=name, module=module, file=str(Path(file).resolve()))
+    file = None if file is None else str(Path(file).resolve())
+    return {"factory": name, "module": module, "file": file}
 
 
 def _needs_arguments(factory: Any) -> bool:

@@ -6,7 +6,8 @@ import dataclasses
 import importlib
 import importlib.util
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -28,10 +29,12 @@ class Environment:
         kwargs: Its keyword arguments, with an id.
         wrappers: What is put around it, the innermost first: name of the class, as
             ``module:class``, and keyword arguments.
-        factory: Without an id, the name of a function or class.
+        factory: The name of a function or class: without an id, the one that makes it; with an id
+            that is not Gymnasium's own, the one registered under it.
         module: The module that has it.
-        file: The file of that module, if it was run as a script.
-        reason: Without both, why it cannot be made again.
+        file: The file of that module: that of a script, or where to look if it cannot be imported.
+        registered: With an id and a factory, the other arguments of the registration.
+        reason: Without id and factory, why it cannot be made again.
     """
 
     id: str | None = None
@@ -40,6 +43,7 @@ class Environment:
     factory: str | None = None
     module: str | None = None
     file: str | None = None
+    registered: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     reason: str | None = None
 
     @property
@@ -88,7 +92,14 @@ class Environment:
         import gymnasium as gym
 
         assert self.id is not None
-        env: Env = gym.make(self.id, disable_env_checker=True, **{**self.kwargs, **kwargs})
+        source: Any = self.id
+        name = self.id.rpartition(":")[2]
+        if self.factory is not None and name not in gym.registry:
+            # Whoever saved the policy had imported what registers it, and nobody has here.
+            source = gym.envs.registration.EnvSpec(
+                name, entry_point=self._find_factory(), **self.registered
+            )
+        env: Env = gym.make(source, disable_env_checker=True, **{**self.kwargs, **kwargs})
         for name, options in self.wrappers:
             module, _, attribute = name.partition(":")
             wrapper = getattr(importlib.import_module(module), attribute, None)
@@ -107,32 +118,65 @@ class Environment:
             )
         if more := sorted(kwargs.keys() - {"render_mode"}):
             raise ConfigError(f"{self.factory} takes no arguments, so {', '.join(more)} cannot be.")
-        made = getattr(self._import_module(), self.factory, None)
-        if not callable(made):
-            raise ConfigError(f"{self.file or self.module} has no {self.factory} any more.")
-        env = made()
+        env = self._find_factory()()
         if not isinstance(env, gym.Env):
             raise ConfigError(f"{self.factory} made a {type(env).__name__}, not a gymnasium.Env.")
         if kwargs:  # drawn by the innermost environment, which only looks at this
             env.unwrapped.render_mode = kwargs["render_mode"]
         return env
 
+    def _find_factory(self) -> Any:
+        assert self.factory is not None
+        made = getattr(self._import_module(), self.factory, None)
+        if not callable(made):
+            raise ConfigError(f"{self.file or self.module} has no {self.factory} any more.")
+        return made
+
     def _import_module(self) -> ModuleType:
-        if self.file is None:
-            return importlib.import_module(str(self.module))
-        path = Path(self.file)
-        name = f"hooktrainer_env_{path.stem}"
-        if name in sys.modules and sys.modules[name].__file__ == str(path):
-            return sys.modules[name]
-        if not path.is_file():
-            raise ConfigError(f"the environment is made by {path}, which is not there.")
-        spec = importlib.util.spec_from_file_location(name, path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = sys.modules[name] = importlib.util.module_from_spec(spec)
+        if self.module == "__main__":
+            return _run_script(Path(str(self.file)))
+        name = str(self.module)
         try:
+            return importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            if self.file is None or error.name != name.partition(".")[0]:
+                raise
+        file = Path(self.file)
+        depth = name.count(".") + (file.name == "__init__.py")
+        if not file.is_file():
+            raise ConfigError(
+                f"the environment is made by the module {name}, which cannot be imported here, nor "
+                f"is it in {file} any more."
+            )
+        with _importing_from(file.parents[depth]):
+            return importlib.import_module(name)
+
+
+def _run_script(path: Path) -> ModuleType:
+    """A script as a module, without what it does only as a script."""
+    name = f"hooktrainer_env_{path.stem}"
+    if name in sys.modules and sys.modules[name].__file__ == str(path):
+        return sys.modules[name]
+    if not path.is_file():
+        raise ConfigError(f"the environment is made by {path}, which is not there.")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with _importing_from(path.parent):
             spec.loader.exec_module(module)
-        except BaseException:
-            del sys.modules[name]
-            raise
-        return module
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _importing_from(directory: Path) -> Iterator[None]:
+    """In the block, modules are also looked for in a directory, after all other places."""
+    sys.path.append(str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))

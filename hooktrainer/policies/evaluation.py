@@ -7,8 +7,24 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..errors import ConfigError
+
 SEED = 2_000_000_011
 EPISODES = 10
+
+
+def check_not_negative(name: str, value: int) -> None:
+    """Refuse a negative seed or number of episodes.
+
+    Args:
+        name: What the user calls it.
+        value: The number.
+
+    Raises:
+        ConfigError: If it is negative.
+    """
+    if value < 0:
+        raise ConfigError(f"{name}={value}: give 0 or more.")
 
 
 @dataclasses.dataclass(frozen=True)

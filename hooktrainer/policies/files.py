@@ -10,9 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-import xxhash
-
 from ..errors import CheckpointError, DamagedCheckpointError
 
 FACTS = "policy.json"
@@ -51,6 +48,9 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
         DamagedCheckpointError: If the file is not the one that was written.
         CheckpointError: If it holds anything but plain data and tensors.
     """
+    import torch
+    import xxhash
+
     try:
         data = (path / POLICY).read_bytes()
         if xxhash.xxh3_128_hexdigest(data) != facts["files"][POLICY]["xxh3_128"]:

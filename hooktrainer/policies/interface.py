@@ -51,7 +51,7 @@ class Observation:
         """
         try:
             array = np.asarray(value)
-        except ValueError as error:  # rows of different lengths
+        except (ValueError, TypeError, RuntimeError) as error:  # uneven rows, a tensor elsewhere
             raise ConfigError(f"{self.key} is not an array: {error}") from None
         if array.dtype.kind not in "biuf":
             raise ConfigError(
@@ -129,15 +129,19 @@ class Interface:
         Raises:
             ConfigError: If something that the policy reads is missing, or has another shape.
         """
-        tensors, batched = [], set()
+        tensors, sizes = [], dict[str, int | None]()
         for part in self.observations:
             tensor, is_batch = part.convert(_find(part, observation, action_mask))
             tensors.append(tensor)
-            batched.add(is_batch)
-        if len({len(tensor) for tensor in tensors}) > 1 or len(batched) > 1:
-            shapes = {p.key: list(t.shape) for p, t in zip(self.observations, tensors, strict=True)}
-            raise ConfigError(f"the parts of the observation differ in their batch size: {shapes}.")
-        return tensors, batched == {True}
+            sizes[part.key] = len(tensor) if is_batch else None
+        if len(set(sizes.values())) > 1:
+            told = [f"{key} is {_many(size)}" for key, size in sizes.items()]
+            raise ConfigError(f"the parts of the observation differ: {', '.join(told)}.")
+        return tensors, None not in sizes.values()
+
+
+def _many(size: int | None) -> str:
+    return "a single one" if size is None else f"a batch of {size}"
 
 
 def _find(part: Observation, observation: Any, action_mask: Any) -> Any:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import CheckpointError
-from .evaluation import EPISODES, SEED, Evaluation
+from .evaluation import EPISODES, SEED, Evaluation, check_not_negative
 from .interface import MASK
 from .loaded import LoadedPolicy
 from .saved import SavedPolicy, find_policy
@@ -77,7 +77,11 @@ def episode_seed(seed: int, episode: int) -> int:
     Args:
         seed: The seed of all episodes, not negative.
         episode: Number of the episode, from 0.
+
+    Raises:
+        ConfigError: If the seed is negative.
     """
+    check_not_negative("seed", seed)
     words = np.random.SeedSequence([seed, episode]).generate_state(1, np.uint32)
     return int(words[0] >> 1)
 
@@ -105,8 +109,10 @@ def play_episodes(
             ``render_mode="rgb_array"``.
 
     Raises:
-        ConfigError: If the environment cannot be made, or does not fit the policy.
+        ConfigError: If the environment cannot be made, or does not fit the policy, or the seed is
+            negative.
     """
+    check_not_negative("seed", seed)
     made = policy.make_env(**env_kwargs) if env is None else env
     try:
         return [_play(policy, made, seed, episode, on_step) for episode in range(episodes)]

@@ -16,7 +16,7 @@ from ..checkpoint.manifest import FileRecord
 from ..checkpoint.retention import best_of
 from ..collectors.make_group import Envs
 from ..progress import Progress
-from ..run_dir import git_state, library_versions
+from ..provenance import git_state, library_versions
 from .describe import Described, describe_environment
 from .environment import Environment
 from .files import POLICY

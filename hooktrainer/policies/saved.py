@@ -167,7 +167,16 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
         return SavedPolicy.open(path.resolve())
     if not path.is_dir():
         raise CheckpointError(f"there is no run {path}.")
-    return _find_in(policy_directory(path), word)
+    directory = policy_directory(path)
+    if not directory.is_dir() and not _holds_run(path):
+        raise CheckpointError(f"{path} holds no run: no run.json, no policies.")
+    return _find_in(directory, word)
+
+
+def _holds_run(path: Path) -> bool:
+    from ..run_dir import RunDir
+
+    return RunDir(path).holds_run
 
 
 def _find_in(directory: Path, word: str) -> SavedPolicy:

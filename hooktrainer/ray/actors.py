@@ -13,6 +13,7 @@ from tensordict import NestedKey, TensorDictBase
 from ..checkpoint.rng import rng_state, set_rng_state
 from ..distributed.restore import seed_rank
 from ..placement import pin
+from ..timing import Timing
 
 Arrays = dict[NestedKey, np.ndarray[Any, Any]]
 Weights = Mapping[str, Any]
@@ -68,19 +69,25 @@ class Collecting:
         collector.shard(index, number)
         if episodes is not None:
             collector.load_state_dict(collector.reshard(episodes))
+        if callable(getattr(collector, "start_workers", None)):
+            collector.start_workers()
         self._collector = collector
         seed_rank(collector.seed, 1 + index + incarnation * number)
 
-    def collect(self, weights: Weights | None) -> tuple[Arrays, dict[str, Any]]:
+    def collect(self, weights: Weights | None) -> tuple[Arrays, dict[str, Any], dict[str, float]]:
         """Collect a batch with the given weights.
 
         Returns:
-            The batch's entries, and as much of the collector's state as it takes to begin new
-            episodes where these end.
+            The batch's entries, as much of the collector's state as it takes to begin new episodes
+            where these end, and the seconds that the parts of collecting took.
         """
         load_weights(self._collector.policy, weights)
+        timing = Timing()
+        if isinstance(getattr(self._collector, "timing", None), Timing):
+            self._collector.timing = timing
         batch: TensorDictBase = self._collector.collect()
-        return _arrays(batch), self._position()
+        times = {name.removeprefix("collect/"): s for name, s in timing.totals.items()}
+        return _arrays(batch), self._position(), times
 
     def _position(self) -> dict[str, Any]:
         collector = self._collector

@@ -5,13 +5,15 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 from pathlib import Path
 from typing import Any
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError
+from ..placement import unpinned
 
 _LEAST_STORE = 80 * 2**20
 _MOST_STORE = 2 * 2**30
@@ -21,14 +23,14 @@ def import_ray() -> Any:
     """The module ``ray``.
 
     Raises:
-        ModuleNotFoundError: If it is not installed; says how to.
+        MissingPackageError: If it is not installed; says how to.
     """
     try:
         import ray
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
-        raise ModuleNotFoundError(
+        raise MissingPackageError(
             "--engine ray needs a package that is not installed: pip install 'hooktrainer[ray]'",
             name="ray",
         ) from None
@@ -45,6 +47,10 @@ class Cluster:
         processes: How many processes the run starts, each of which needs a CPU.
         object_store_memory: Bytes for what processes exchange, of a new cluster; by default a tenth
             of the memory, at most 2 GiB.
+
+    Raises:
+        ConfigError: If nothing answers at ``RAY_ADDRESS``.
+        MissingPackageError: If Ray is not installed.
     """
 
     def __init__(self, processes: int, object_store_memory: int | None = None) -> None:
@@ -66,10 +72,13 @@ class Cluster:
                 "include_dashboard": False,
                 "object_store_memory": memory,
             }
+        else:
+            _check_address(os.environ["RAY_ADDRESS"])
         main = threading.current_thread() is threading.main_thread()
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT) if main}
         try:
-            self._ray.init(**options)
+            with unpinned():
+                self._ray.init(**options)
         finally:
             for number, handler in handlers.items():  # Ray's would end the run without a checkpoint
                 signal.signal(number, handler)
@@ -132,3 +141,17 @@ def _store_bytes() -> int:
     except (ValueError, OSError, AttributeError):
         return _LEAST_STORE
     return max(_LEAST_STORE, min(_MOST_STORE, whole // 10))
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nothing answers; Ray would try again for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():  # "auto", for one
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), 10.0).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: no Ray cluster answers there ({error}). Start it, or leave "
+            "RAY_ADDRESS out to begin one on this machine."
+        ) from None

@@ -9,14 +9,16 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..collectors.arguments import update_policy
 from ..collectors.overlap.state import VERSION, version_of
 from ..collectors.vector import shares_of
 from ..errors import ConfigError, StateMismatchError
 from ..metrics import Total
 from ..placement import Place
+from ..timing import Timing
 from .actors import Arrays, Collecting, weights_of
 from .cluster import Cluster, import_ray
-from .pool import Worker
+from .pool import RayWorkerError, Worker
 
 
 class RayCollector:
@@ -49,15 +51,15 @@ class RayCollector:
         timeout: Seconds after which a process that does not answer ends the run.
 
     Attributes:
+        timing: Where the processes' times go, as ``worker/<name>``: their mean.
         policy_age: How many updates the policy of the last batch was behind.
-        is_divided: Always true: its state is made of several collectors'.
+        processes: How many processes collect.
         is_saved: Always false: checkpoints hold it as the collector, not as a hook.
 
     Raises:
         ConfigError: If the environments cannot be shared equally.
     """
 
-    is_divided = True
     is_saved = False
 
     def __init__(
@@ -71,35 +73,36 @@ class RayCollector:
     ) -> None:
         if overlap not in (0, 1):
             raise ConfigError(f"RayCollector(overlap={overlap!r}): pass 0 or 1.")
-        if not callable(getattr(collector, "shard", None)):
-            raise ConfigError(
-                f"{type(collector).__name__} has no shard(rank, world_size), so it cannot be "
-                "divided among processes; use a VectorCollector."
-            )
         number = workers.processes
-        if collector.num_envs % number:
-            raise ConfigError(
-                f"num_envs={collector.num_envs} cannot be shared equally by {number} collectors: "
-                f"give a multiple of {number}."
-            )
+        check_divisible(collector, number)
         self._ray = import_ray()
         self._cluster = cluster
+        self.processes = number
         self.policy = collector.policy
         self.num_envs = collector.num_envs
         self.frames_per_batch = collector.frames_per_batch
         self.total_frames = collector.total_frames
         self.init_random_frames = collector.init_random_frames
+        self.frame_skip = collector.frame_skip
         self.overlap = overlap
+        self.timing = Timing()
         self.policy_age = 0
         self._place = workers
         self._frames = 0
         self._version = 0  # of the weights that the batch under way is collected with
+        self._lost: RayWorkerError | None = None
         self._closed = False
         self._positions: list[Any] = [None] * number
         self._pending: list[TensorDict] = []  # of a run that is resumed
         options = [cluster.options(workers.kind, workers.number(i)) for i in range(number)]
         cluster.retain()
-        self._template = self._ray.put(collector)
+        try:
+            self._template = self._ray.put(collector)
+        except Exception as error:
+            cluster.release()
+            raise ConfigError(
+                f"{type(collector).__name__} cannot be sent to other processes: {error}"
+            ) from error
         collector.shutdown()
         self._workers = [
             Worker(f"collector {i}", _Begin(self, i, options[i]), timeout=timeout)
@@ -146,9 +149,10 @@ class RayCollector:
         updates = self._updates
         batch = self._pending.pop() if self._pending else self._finish()
         self.policy_age = updates - version_of(batch)
-        if self.overlap:
+        wanted = self._frames + self.frames_per_batch
+        if self.overlap and (self.total_frames < 0 or wanted < self.total_frames):
             self._begin()
-        self._frames += self.frames_per_batch
+        self._frames = wanted
         return batch
 
     @property
@@ -157,21 +161,19 @@ class RayCollector:
         return self._frames // self.frames_per_batch
 
     def _begin(self) -> None:
-        """Publish the weights and have every idle process collect with them."""
-        weights = self._ray.put(weights_of(self.policy))
-        if not self._workers[0].busy:
-            self._version = self._updates
+        """Publish the weights and have all processes collect with them, if they are idle."""
+        if self._workers[0].busy:
+            return
+        with self.timing.phase("sync_weights"):
+            weights = self._ray.put(weights_of(self.policy))
+        self._version = self._updates
         for worker in self._workers:
-            if not worker.busy:
-                worker.submit("collect", weights)
+            worker.submit("collect", weights)
 
     def _finish(self) -> TensorDict:
         """Wait for the batch under way; begin one if there is none."""
         self._begin()
-        shares: list[Arrays] = []
-        for i, worker in enumerate(self._workers):
-            share, self._positions[i] = worker.result()
-            shares.append(share)
+        shares = self._shares()
         entries = {key: _joined([share[key] for share in shares]) for key in shares[0]}
         time = self.frames_per_batch // self.num_envs
         batch = TensorDict({}, batch_size=(self.num_envs, time))
@@ -179,6 +181,26 @@ class RayCollector:
             batch.set(key, value)
         batch.set(VERSION, torch.full(batch.batch_size, self._version, dtype=torch.int64))
         return batch
+
+    def _shares(self) -> list[Arrays]:
+        """Wait for all processes, also if one of them fails: it is idle then, and so are they."""
+        shares: list[Arrays] = []
+        first: Exception | None = None
+        for i, worker in enumerate(self._workers):
+            try:
+                share, self._positions[i], times = worker.result()
+            except RayWorkerError as error:  # the others may not answer either
+                self._lost = error
+                raise
+            except Exception as error:
+                first = first or error
+                continue
+            shares.append(share)
+            for name, seconds in times.items():
+                self.timing.add(f"worker/{name}", seconds / len(self._workers))
+        if first is not None:
+            raise first
+        return shares
 
     def positions(self) -> list[Any] | None:
         """Where each share's episodes stand; ``None`` before there are any."""
@@ -189,10 +211,17 @@ class RayCollector:
         raise ConfigError("seed the collector before it is given to RayCollector.")
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Do nothing: the policy's weights are sent with every batch that is asked for."""
+        """Bring the learner's policy up to date; its weights go with every batch asked for."""
+        update_policy(self.policy, policy_or_weights)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs; waits for the batch under way and keeps it."""
+        """Everything a resumed run needs; waits for the batch under way and keeps it.
+
+        Raises:
+            RayWorkerError: If a process was given up, and with it its state.
+        """
+        if self._lost is not None:
+            raise self._lost
         if self._workers[0].busy:
             self._pending.append(self._finish())
         for worker in self._workers:
@@ -252,6 +281,20 @@ class RayCollector:
 
     def __repr__(self) -> str:
         return f"RayCollector({self._place}, num_envs={self.num_envs}, overlap={self.overlap})"
+
+
+def check_divisible(collector: Any, number: int) -> None:
+    """Refuse a collector whose environments cannot be shared out among so many processes."""
+    if not callable(getattr(collector, "shard", None)):
+        raise ConfigError(
+            f"{type(collector).__name__} has no shard(rank, world_size), so it cannot be divided "
+            "among processes; use a VectorCollector."
+        )
+    if collector.num_envs % number:
+        raise ConfigError(
+            f"num_envs={collector.num_envs} cannot be shared equally by {number} collectors: give "
+            f"a multiple of {number}."
+        )
 
 
 class _Begin:

@@ -9,6 +9,7 @@ from tensordict import TensorDictBase
 from ..hooks.evaluate import Evaluate
 from ..metrics import Latest
 from ..placement import Place
+from ..priorities import AFTER
 from .actors import Evaluating, weights_of
 from .cluster import Cluster, import_ray
 from .pool import Worker
@@ -21,8 +22,8 @@ class RayEvaluate(Evaluate):
     """Does what an `Evaluate` does in a process of a Ray cluster, beside training.
 
     The weights are sent when an evaluation is due; its result is logged at the end of the batch in
-    which it arrives, with the frames that it is of as ``eval/frames``. One evaluation is under way
-    at a time: the next one waits for it. The evaluation at the end of the run is waited for.
+    which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under
+    way at a time: the next one waits for it. The evaluation at the end of the run is waited for.
 
     Args:
         evaluate: The hook whose place this one takes.
@@ -42,6 +43,7 @@ class RayEvaluate(Evaluate):
             "env_kwargs": evaluate.env_kwargs,
             "frame_skip": evaluate.frame_skip,
             "log_pbar": evaluate.log_pbar,
+            "group": evaluate.group,
         }
         super().__init__(evaluate.env, **options, stop_at=evaluate.stop_at)
         self._ray = import_ray()
@@ -74,20 +76,18 @@ class RayEvaluate(Evaluate):
         return None
 
     def _send(self) -> None:
-        assert self._trainer is not None
-        self._sent_at = self._evaluated_at = self._trainer.collected_frames
+        self._sent_at = self._evaluated_at = self.trainer.collected_frames
         self._worker.submit("evaluate", self._ray.put(weights_of(self.policy)))
 
     def _receive(self) -> dict[str, Any]:
-        return {**self._worker.result(), "eval/frames": float(self._sent_at)}
+        return {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
 
     def _take(self) -> dict[str, Any]:
         """The metrics of the evaluation under way, which ends the run if they are good enough."""
-        assert self._trainer is not None
         arrived = self._arrived or self._receive()
         self._arrived = None
-        self._mean = arrived["eval/return"]
-        self._trainer.request_log()
+        self._mean = arrived[f"{self.group}/return"]
+        self.trainer.request_log()
         self._stop_if_solved()
         return {k: v if k == "log_pbar" else Latest(v) for k, v in arrived.items()}
 
@@ -110,7 +110,7 @@ class RayEvaluate(Evaluate):
     def register(self, trainer: Trainer, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``."""
         super().register(trainer, name)
-        trainer.register_op("post_steps_log", self.look, priority=-1)
+        trainer.register_op("post_steps_log", self.look, priority=AFTER)
 
     def state_dict(self) -> dict[str, Any]:
         """Return when the last evaluation was and what it gave; waits for the one under way."""

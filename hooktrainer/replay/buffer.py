@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 
+from ..batches import valid_steps
 from ..errors import ConfigError
 from .samplers import RandomSampler
 
@@ -97,48 +98,55 @@ class ReplayBuffer:
         """Write transitions.
 
         Args:
-            data: Shape ``[*batch]``, written in order; of more than ``max_size``, the last. The
-                first call fixes shapes and dtypes.
+            data: Shape ``[*batch]``, written in order, padding left out; of more than ``max_size``,
+                the last. The first call fixes shapes and dtypes.
 
         Returns:
             Where they were written, ``[batch]``, int64.
 
         Raises:
-            KeyError: If an entry is missing, or was not there at first.
+            KeyError: If an entry is missing, or was not there at first; nothing is written then.
         """
+        data = valid_steps(data)
         if self._storage is None:
             self._allocate(data)
+        total = self.write_count + data.numel()
         if data.numel() > self.max_size:
-            self.write_count += data.numel() - self.max_size
             data = data.reshape(-1)[-self.max_size :]
-        number, start = data.numel(), self.write_count % self.max_size
+        rows = self._rows(data)
+        number = data.numel()
+        start = (total - number) % self.max_size
         before_end = min(number, self.max_size - start)
-        written = 0
-        for key, value in data.items(include_nested=True, leaves_only=True):
-            column = self._columns.get(key)
-            if column is None:
-                if self.keys is None:
-                    raise KeyError(f"entry {key!r} is new: the first batch did not have it.")
-                continue
-            rows = value.reshape(number, *column.shape[1:])
-            if isinstance(column, np.ndarray):
-                rows = rows.cpu().numpy()
+        for column, values in rows:
             if before_end == number:
-                column[start : start + number] = rows
+                column[start : start + number] = values
             else:
-                column[start:] = rows[:before_end]
-                column[: number - before_end] = rows[before_end:]
-            written += 1
-        if written < len(self._columns):
-            present = set(data.keys(True, True))
-            raise KeyError(
-                f"entries {sorted(map(str, self._columns.keys() - present))} are missing."
-            )
-        self.write_count += number
+                column[start:] = values[:before_end]
+                column[: number - before_end] = values[before_end:]
+        self.write_count = total
         index = torch.arange(start, start + number) % self.max_size
         if hasattr(self.sampler, "mark_update"):
             self.sampler.mark_update(index, storage=self)
         return index
+
+    def _rows(self, data: TensorDictBase) -> list[tuple[Any, Any]]:
+        """Each column with what is to be written to it, ``[batch, ...]``."""
+        number, rows = data.numel(), []
+        for key, value in data.items(include_nested=True, leaves_only=True):
+            column = self._columns.get(key)
+            if column is not None:
+                values = value.reshape(number, *column.shape[1:])
+                if isinstance(column, np.ndarray):
+                    values = values.cpu().numpy()
+                rows.append((column, values))
+            elif self.keys is None:
+                raise KeyError(f"entry {key!r} is new: the first batch did not have it.")
+        if len(rows) < len(self._columns):
+            present = set(data.keys(True, True))
+            raise KeyError(
+                f"entries {sorted(map(str, self._columns.keys() - present))} are missing."
+            )
+        return rows
 
     def sample(self, batch_size: int | None = None) -> TensorDictBase:
         """Sample a batch.

@@ -33,5 +33,7 @@ def label(value: float, step: float) -> str:
             return f"{value / size:.10g}{unit}"
     if value == 0:
         return "0"
-    decimals = max(0, -math.floor(math.log10(step) + 1e-9) + (step * 4 % 1 != 0 and step < 1))
-    return f"{value:.{decimals}f}" if step >= 1e-4 else f"{value:.3g}"
+    if step < 1e-4:
+        return f"{value:.3g}"
+    decimals = next(n for n in range(7) if abs(round(step, n) - step) < 1e-6 * step)
+    return f"{value:.{decimals}f}"

@@ -12,6 +12,8 @@ from .axis import ticks
 from .curves import Band, Curve
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
+_NARROW = (360, 230)
+_MARK = 5  # radius
 _MOST_POINTS = 400
 COLORS = 8
 """Colours there are; the page's style gives each a class, ``c0`` and so on."""
@@ -32,6 +34,28 @@ class Mark:
     value: float
     title: str
     link: str
+
+
+def chart_for_any_screen(
+    groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
+    bands: Sequence[Band],
+    marks: Sequence[Mark] = (),
+    *,
+    wide: tuple[int, int] = (760, 300),
+) -> str:
+    """Draw a chart in two sizes, of which the page's style shows the one that can be read.
+
+    Args:
+        groups: As for `chart`.
+        bands: Likewise.
+        marks: Likewise.
+        wide: Width and height of the larger one.
+    """
+    drawn = (("wide", *wide), ("narrow", *_NARROW))
+    return "".join(
+        f'<div class="{name}">{chart(groups, bands, marks, width=width, height=height)}</div>'
+        for name, width, height in drawn
+    )
 
 
 def chart(
@@ -64,8 +88,11 @@ def chart(
     y_ticks, y_low, y_high = ticks(float(values.min()), float(values.max()), 6)
     x_low, x_high = (x_low, x_high) if x_high > x_low else (x_low - 1, x_high + 1)
 
+    inset = _MARK + 3 if marks else 0  # or the first would lie on the numbers of the axis
+
     def x_of(x: float) -> float:
-        return _LEFT + (x - x_low) / (x_high - x_low) * (width - _LEFT - _RIGHT)
+        across = width - _LEFT - _RIGHT - 2 * inset
+        return _LEFT + inset + (x - x_low) / (x_high - x_low) * across
 
     def y_of(y: float) -> float:
         return _TOP + (y_high - y) / (y_high - y_low) * (height - _TOP - _BOTTOM)
@@ -106,6 +133,6 @@ def chart(
         place = f'cx="{x_of(mark.frames):.1f}" cy="{y_of(mark.value):.1f}"'
         parts.append(
             f'<a href="{escape(mark.link)}"><title>{escape(mark.title)}</title>'
-            f'<circle class="mark" {place} r="5"/></a>'
+            f'<circle class="mark" {place} r="{_MARK}"/></a>'
         )
     return "".join([*parts, "</svg>"])

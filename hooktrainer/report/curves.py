@@ -13,25 +13,10 @@ from numpy.typing import NDArray
 from ..loggers.csv import read_csv
 from ..loggers.hparams import flatten
 from ..run_dir import RunDir
+from ..run_options import FREE_AMONG_SEEDS
 
 if TYPE_CHECKING:
     from .summary import RunSummary
-
-_NOT_WHAT_IS_RUN = {
-    "seed",
-    "run_dir",
-    "resume",
-    "allow_change",
-    "logger",
-    "progress_bar",
-    "keep_last",
-    "log_interval",
-    "save_interval",
-    "snapshots",
-    "trace",
-    "profile",
-}
-"""Options that two runs of one configuration may differ in."""
 
 _GRID = 400
 
@@ -161,7 +146,7 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
 def configuration(run: RunSummary) -> dict[str, Any]:
     """The options of a run that say what is run, nested ones joined by dots."""
     flat = flatten(run.options)
-    return {name: value for name, value in flat.items() if name not in _NOT_WHAT_IS_RUN}
+    return {name: value for name, value in flat.items() if name not in FREE_AMONG_SEEDS}
 
 
 def differing(runs: Sequence[RunSummary]) -> list[str]:

@@ -19,10 +19,11 @@ _STYLE = """
 --card:#1c2027;%s}}
 body{margin:0 auto;max-width:60rem;padding:1.5rem 1rem 4rem;background:var(--page);
 color:var(--ink);font:16px/1.5 system-ui,sans-serif}
-h1{font-size:1.5rem;margin:0}h2{font-size:1.05rem;margin:2rem 0 .5rem;font-weight:600}
+h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}
+h2{font-size:1.05rem;margin:2rem 0 .5rem;font-weight:600}
 p{color:var(--dim);margin:.25rem 0}
 figure{margin:0;padding:.75rem;background:var(--card);border:1px solid var(--line);
-border-radius:.5rem}
+border-radius:.5rem}figcaption{color:var(--dim);font-size:.85rem;margin-top:.35rem}
 svg{width:100%%;height:auto;display:block}svg text{fill:var(--dim);font:11px system-ui,sans-serif}
 .grid{stroke:var(--line)}
 polyline{fill:none;stroke-linejoin:round}
@@ -37,6 +38,8 @@ table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums
 th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;
 white-space:nowrap}
 th{color:var(--dim);font-weight:500}.n{text-align:right}
+.narrow{display:none}
+@media (max-width:40rem){th,td{padding-right:.6rem}.wide{display:none}.narrow{display:block}}
 """
 
 

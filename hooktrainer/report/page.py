@@ -13,7 +13,7 @@ from statistics import mean, stdev
 import numpy as np
 
 from ..run_dir import RunDir
-from .chart import COLORS, chart
+from .chart import COLORS, chart_for_any_screen
 from .curves import Band, Curve, Group, band, configuration, differing, read_curves
 from .html import document, table
 
@@ -39,10 +39,7 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
         "are single runs.</p>",
         *filter(None, figures),
         "<h2>Groups</h2>",
-        table(
-            ["group", "runs", f"last {metrics[0]}", f"best {metrics[0]}", "frames", "seconds"],
-            [_group_row(group) for group in groups],
-        ),
+        _groups_table(groups, metrics[0]),
         "<h2>Runs</h2>",
         _runs_table(groups, metrics[0]),
     ]
@@ -83,12 +80,17 @@ def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type:
             seeds = f" ({len(members)} runs)" if len(members) > 1 else ""
             keys.append(f'<span class="key c{number % COLORS}">{escape(label)}{seeds}</span>')
     return (
-        f"<h2>{escape(metric)}</h2><figure>{''.join(keys)}{chart(kept, bands)}"
-        "<p>environment frames →</p></figure>"
+        f"<h2>{escape(metric)}</h2><figure>{''.join(keys)}{chart_for_any_screen(kept, bands)}"
+        "<figcaption>environment frames →</figcaption></figure>"
     )
 
 
 _NOTHING = Band(np.empty(0), np.empty(0), np.empty(0), 0)
+
+
+def _groups_table(groups: Sequence[Group], metric: str) -> str:
+    heads = ["group", "runs", f"last {metric}", f"best {metric}", "frames", "seconds"]
+    return table(heads, [_group_row(group) for group in groups], numbers=heads[1:])
 
 
 def _group_row(group: Group) -> list[str]:
@@ -122,4 +124,4 @@ def _runs_table(groups: Sequence[Group], metric: str) -> str:
                 *(str(config.get(name, "")) for name in options),
             ]
         )
-    return table(heads, rows)
+    return table(heads, rows, numbers=[name for name in heads if name not in ("run", "status")])

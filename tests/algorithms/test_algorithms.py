@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import warnings
+from dataclasses import fields
 
 import gymnasium as gym
 import pytest
 import torch
+import yaml
 from gymnasium import spaces
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, algorithms
 from hooktrainer.datasets import Dataset
 from hooktrainer.errors import ConfigError
+from hooktrainer.recipe import RunArgs
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}
@@ -127,6 +131,37 @@ def test_without_a_directory_nothing_is_written(tmp_path, monkeypatch):
     for option in ({"logger": "csv"}, {"resume": "latest"}):
         with pytest.raises(ConfigError, match="needs a run_dir"):
             make("sac", **option)
+
+
+@pytest.mark.parametrize(
+    ("name", "mistake"),
+    [
+        ("sac", {"num_envs": 0}),
+        ("td3", {"tau": 2.0}),
+        ("ddpg", {"buffer_size": 0}),
+        ("dqn", {"prioritized": True, "alpha": -1.0}),
+        ("ppo", {"mini_batch_size": 0}),
+        ("mbpo", {"real_ratio": 2.0}),
+        ("mbpo", {"horizon": 0}),
+        ("iql", {"tau": 2.0}),
+    ],
+)
+def test_an_argument_that_cannot_work_leaves_no_run_behind(name, mistake, tmp_path):
+    with pytest.raises(ConfigError):
+        make(name, run_dir=tmp_path / "run", **mistake)
+    make(name, run_dir=tmp_path / "run").shutdown()  # else refused: there would be a run already
+
+
+def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
+    make("mbpo", run_dir=tmp_path / "run", real_ratio=0.25).train()
+    recorded = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
+    arguments = set(inspect.signature(algorithms.mbpo).parameters) - {"options"}
+    assert arguments <= recorded.keys()
+    assert recorded.keys() - arguments == {f.name for f in fields(RunArgs)} | {
+        "algorithm",
+        "env_kwargs",
+    }
+    assert (recorded["real_ratio"], recorded["env"]) == (0.25, PENDULUM)
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "iql", "cql"])

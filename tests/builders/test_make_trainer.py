@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from builder_configs import config, value_net
 from torchrl.modules import EGreedyModule
+from torchrl.record import VideoRecorder
 
 from hooktrainer import ConfigError, builders
 from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
@@ -120,3 +123,70 @@ def test_without_a_configuration_the_defaults_are_used_and_that_is_said():
     with pytest.warns(UserWarning, match="without cfg"):
         trainer = builders.make_trainer(FakeCollector(), ScriptedLoss())
     assert trainer.optim_steps_per_batch == 500
+
+
+def test_trajectories_padded_to_one_length_are_stored_without_the_padding():
+    cfg = config(multi_step=True, n_steps_return=3, total_frames=100, frames_per_batch=100)
+    actor = value_net()
+    for parameter in actor.parameters():  # always to the left: episodes of 8 to 11 steps
+        torch.nn.init.zeros_(parameter)
+    loss, _ = builders.make_dqn_loss(actor, cfg)
+    stats = {"loc": torch.zeros(4), "scale": torch.ones(4)}
+    make_env = builders.parallel_env_constructor(cfg, stats=stats)
+    trainer = builders.make_trainer(
+        builders.make_collector_offpolicy(make_env, actor, cfg),
+        loss,
+        replay_buffer=(buffer := builders.make_replay_buffer("cpu", cfg)),
+        cfg=cfg,
+        progress_bar=False,
+    )
+    trainer.train()
+    assert buffer.write_count == trainer.collected_frames == 100
+
+
+# -- where metrics go ------------------------------------------------------------------------------
+
+
+def with_logger(**fields) -> SimpleNamespace:
+    """A configuration that says where metrics go as well."""
+    return SimpleNamespace(**vars(config()) | vars(builders.LoggerConfig()) | fields)
+
+
+def test_the_logger_is_built_from_the_configuration(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    cfg = with_logger(exp_name="first", log_interval=20, total_frames=40)
+    builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=cfg, progress_bar=False).train()
+    (directory,) = (tmp_path / "runs").iterdir()
+    assert directory.name.startswith("first_ScriptedLoss_")
+    assert "loss/loss" in (directory / "metrics.csv").read_text()
+
+
+def test_a_logger_that_is_given_comes_instead(tmp_path, monkeypatch, logger):
+    monkeypatch.chdir(tmp_path)
+    for given in (logger, ()):
+        cfg = with_logger(logger="tensorboard", total_frames=40)
+        builders.make_trainer(
+            FakeCollector(), ScriptedLoss(), logger=given, cfg=cfg, progress_bar=False
+        ).train()
+    assert list(tmp_path.iterdir()) == []
+    assert logger.rows
+
+
+def test_an_unknown_logger_is_refused():
+    with pytest.raises(ConfigError, match=r"unknown logger 'tensorbord'. Did you mean"):
+        builders.make_trainer(FakeCollector(), ScriptedLoss(), cfg=with_logger(logger="tensorbord"))
+
+
+def test_a_film_needs_a_recorder_that_films(logger):
+    cfg = with_logger(record_video=True, logger="")
+
+    def build(recorder):
+        return builders.make_trainer(FakeCollector(), ScriptedLoss(), recorder=recorder, cfg=cfg)
+
+    plain = builders.transformed_env_constructor(cfg, stats={"loc": 0.0, "scale": 1.0})()
+    for recorder in (None, plain):
+        with pytest.raises(ConfigError, match=r"cfg\.record_video=True needs a recorder that"):
+            build(recorder)
+    plain.close()
+    filming = SimpleNamespace(transform=VideoRecorder(logger, "film"))
+    assert "log_validation_reward_exploration" in hooks_of(build(filming))

@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from hooktrainer.checkpoint import Best, CheckpointManager, find, list_checkpoints
+from hooktrainer.checkpoint.find import run_of
 from hooktrainer.errors import CheckpointError
 
 
@@ -46,6 +47,28 @@ def test_paths_and_runs(run, monkeypatch):
     assert find(".") == [step]
     moved = step.rename(run / "elsewhere")
     assert find(moved) == [moved]
+
+
+def test_a_run_behind_symbolic_links_is_still_that_run(run, monkeypatch):
+    root = run.parent.parent
+    (root / "link").symlink_to(run)
+    (root / "disk").mkdir()
+    (run / "checkpoints").rename(root / "disk" / "of-a")
+    (run / "checkpoints").symlink_to(root / "disk" / "of-a")
+    monkeypatch.chdir(root)
+    for spec in ("link@9000", "link/checkpoints/step_000000009000", "runs/a@9000"):
+        (path,) = find(spec)
+        assert frames([path]) == [9]
+        assert run_of(path).resolve() == run
+
+
+def test_a_checkpoint_knows_its_run_unless_it_was_moved_out(run, monkeypatch):
+    step = run / "checkpoints" / "step_000000009000"
+    (run / "link").symlink_to(step)
+    assert run_of(step) == run_of(run / "link") == run
+    monkeypatch.chdir(step.parent)
+    assert run_of(step.relative_to(step.parent)) == run
+    assert run_of(step.rename(run / step.name)) is None
 
 
 @pytest.mark.parametrize(

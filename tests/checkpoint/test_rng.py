@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hooktrainer.checkpoint import flatten, rng_state, set_rng_state, unflatten
+from hooktrainer.checkpoint.rng import undisturbed
 
 
 def draw():
@@ -29,6 +30,20 @@ def test_asking_for_the_state_does_not_change_it():
     random.seed(1), np.random.seed(1), torch.manual_seed(1)
     rng_state()
     assert draw() == first
+
+
+def test_what_is_drawn_in_the_block_is_drawn_again():
+    random.gauss(0, 1), np.random.randn()
+    drawn = []
+
+    @undisturbed()
+    def fails():
+        drawn.append(draw())
+        raise KeyError
+
+    with pytest.raises(KeyError):
+        fails()
+    assert [draw()] == drawn
 
 
 def test_missing_devices_are_reported():

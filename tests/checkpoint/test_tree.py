@@ -229,6 +229,7 @@ def test_numpy_arrays_keep_dtype_shape_and_bits(array):
         np.complex64(1j),
         np.datetime64("2024-01-01"),
         np.bytes_(b"x"),
+        np.bytes_(b"x\0"),
     ],
     ids=lambda s: type(s).__name__,
 )
@@ -330,6 +331,8 @@ def test_names_are_unique_where_paths_collide():
         (Counter("a"), "plain dict"),
         (np.array([None]), "dtype object"),
         (np.zeros(2, "i4,f4"), "dtype"),
+        (np.ma.array([1]), r"MaskedArray.*\.mask"),
+        (np.eye(2).view(np.matrix), r"matrix.*np\.asarray"),
         (np.random.default_rng(0), "bit_generator"),
         (torch.Generator(), "get_state"),
         (torch.eye(2).to_sparse(), "sparse"),

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pytest
 from cli_runs import damage
+
+from hooktrainer.checkpoint import CheckpointManager
 
 
 def test_list_shows_every_checkpoint_and_which_is_latest_and_best(call, make_run):
@@ -74,6 +77,21 @@ def test_show_tells_counters_metrics_options_and_parts(call, make_run):
     assert shown["parts"]["rng"]["tensors"] == 2
 
 
+@pytest.mark.parametrize(
+    ("tree", "parts"),
+    [
+        ([1, 2], {"state": {"tensors": 0, "bytes": 0}}),
+        ({1: np.zeros(2)}, {"state": {"tensors": 1, "bytes": 16}}),
+        ({"components": 3, "x": np.zeros(2)}, {"components": 0, "x": 16}),
+    ],
+)
+def test_show_takes_a_state_that_is_no_trainers(call, tmp_path, tree, parts):
+    with CheckpointManager(tmp_path) as manager:
+        manager.save(tree, frames=1)
+    shown = json.loads(call("ckpt", "show", tmp_path, "--json").out)["parts"]
+    assert shown == parts or {name: part["bytes"] for name, part in shown.items()} == parts
+
+
 def test_an_unknown_checkpoint_lists_those_there_are(call, make_run):
     run = make_run()
     done = call("ckpt", "show", f"{run}@150")
@@ -85,6 +103,16 @@ def test_verify_passes_an_intact_run(call, make_run):
     done = call("ckpt", "verify", make_run())
     assert done.code == 0
     assert "none of 3 checkpoints damaged" in done.out
+
+
+def test_verify_takes_a_checkpoint_that_was_moved_out_of_its_run(call, make_run, tmp_path):
+    moved = (make_run() / "checkpoints" / "step_000000000200").rename(tmp_path / "mine")
+    assert call("ckpt", "verify", moved).code == 0
+    file = damage(moved)
+    done = call("ckpt", "verify", moved, "--json")
+    (verdict,) = json.loads(done.out)
+    assert (done.code, verdict["path"], verdict["intact"]) == (1, str(moved), False)
+    assert file in verdict["damage"]
 
 
 def test_verify_names_every_damaged_file(call, make_run):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import os
 import sys
 
 import pytest
@@ -124,6 +126,24 @@ def test_rollback_sets_the_later_ones_aside(call, make_run):
     assert call("ckpt", "show", aside).code == 0
 
 
+def fates(done) -> dict[int, str]:
+    return {row["frames"]: row["fate"] for row in json.loads(done.out)}
+
+
+def test_json_tells_the_fate_of_each_and_nothing_else(call, make_run):
+    run = make_run(returns=RETURNS)
+    kept = dict.fromkeys((100, 200, 300, 400, 500), "kept")
+    prune = ("ckpt", "prune", run, "--keep-latest", 2, "--every-frames", 200, "--json")
+    pruned = kept | {300: "deleted"}
+    assert fates(call(*prune, "--dry-run")) == pruned
+    assert fates(call(*prune, "--yes")) == pruned
+    del kept[300]
+    assert fates(call(*prune, "--yes")) == kept
+    back = ("ckpt", "rollback", f"{run}@200", "--json", "--yes")
+    assert fates(call(*back)) == kept | {400: "set aside", 500: "set aside"}
+    assert fates(call(*back)) == {100: "kept", 200: "kept"}
+
+
 def test_rollback_can_discard_the_later_ones(call, make_run):
     run = make_run(returns=RETURNS)
     assert call("ckpt", "rollback", f"{run}@best", "--discard", "--yes").code == 0
@@ -143,5 +163,5 @@ def test_a_run_that_is_being_trained_is_refused(call, make_run, words):
     with CheckpointManager(run / "checkpoints"):
         done = call("ckpt", *(str(word).format(run) for word in words), "--yes")
     assert (done.code, frames(run)) == (2, [100, 200, 300])
-    assert "is being trained into by a live process" in done.err
+    assert f"is in use by a live run (process {os.getpid()} on " in done.err
     assert done.err.count("\n") == 1

@@ -24,13 +24,13 @@ class Loss(torch.nn.Module):
         return TensorDict({"loss": self.net(batch["observation"]).square().mean()}, [])
 
 
-def train(path, *, lr=0.1):
+def train(path, *, lr=0.1, logs=None):
     torch.manual_seed(0)
     loss = Loss()
     trainer = make_trainer(
         loss_module=loss,
         optimizer=torch.optim.Adam(loss.parameters(), lr=lr),
-        logger=get_logger(("csv", "tensorboard"), RunDir(path), "toy"),
+        logger=get_logger(("csv", "tensorboard"), logs or RunDir(path), "toy"),
         log_interval=20,
         checkpoints=CheckpointManager(path / "checkpoints"),
         seed=0,
@@ -52,6 +52,14 @@ def test_two_runs_of_a_trainer_are_identical_but_for_the_clock(run, tmp_path):
     assert leaves["parameters"] == 2
     assert leaves["metrics"] == leaves["events"] > 0
     assert {"optimizer", "collector", "counters", "random state"} <= set(leaves)
+
+
+def test_logs_below_the_directory_of_a_run_are_found(run, tmp_path):
+    compared = compare_runs(run, train(tmp_path / "again", logs=tmp_path / "again"))
+    assert (tmp_path / "again" / "toy" / "metrics.csv").exists()
+    assert [difference for part in compared for difference in part.found] == []
+    leaves = {part.part: part.leaves for part in compared}
+    assert leaves["metrics"] == leaves["events"] > 0
 
 
 def test_another_learning_rate_shows_everywhere_it_matters(run, tmp_path):

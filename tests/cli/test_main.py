@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from hooktrainer import __version__
 from hooktrainer.cli import ckpt
 from hooktrainer.cli.main import CKPT, COMMANDS
 
@@ -69,3 +70,7 @@ def test_a_full_disk_is_said_in_one_line(call, monkeypatch, tmp_path):
     (tmp_path / "run.json").write_text("{}")
     done = call("ckpt", "list", tmp_path, "--json")
     assert (done.code, done.err) == (2, "error: [Errno 28] No space left on device\n")
+
+
+def test_the_version(call):
+    assert call("--version").out == f"hooktrainer {__version__}\n"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from hooktrainer import list_policies
 from hooktrainer.cli.main import main
 from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies import evaluate_policy
 from hooktrainer.policies.evaluate import evaluate_run
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts
@@ -52,6 +55,9 @@ def test_list_shows_what_each_was_worth(call, run):
     assert [row[2] == "not played" for row in table] == [False, False, True]
     assert [row[-1] for row in table] == ["", "best", "latest"]
     assert f"3 policies of CartPole-v1 in {run}" in done.out
+    assert f"1 not played yet; hooktrainer policies evaluate {run} plays the rest\n" in done.out
+    evaluate_policy(run)
+    assert "not played" not in call("policies", "list", run).out
 
 
 def test_list_as_json(call, run):
@@ -70,6 +76,13 @@ def test_list_of_a_run_without_any(call, tmp_path):
         f"{tmp_path} has no saved policy: train with --snapshots N.\n",
     )
     assert call("policies", "list", tmp_path, "--json").out == "[]\n"
+
+
+def test_there_is_nothing_to_evaluate_in_a_run_without_any(call, tmp_path):
+    (tmp_path / "run.json").write_text("{}")
+    done = call("policies", "evaluate", tmp_path, "--json")
+    assert (done.code, done.out) == (0, "[]\n")
+    assert "train with --snapshots N" in done.err
 
 
 def test_list_shows_what_is_damaged(call, run):
@@ -121,6 +134,14 @@ def test_prune_keeps_what_a_rule_keeps(call, run):
     assert "nothing to delete" in call("policies", "prune", run, "--every-frames", 50).out
 
 
+def test_what_was_not_played_yet_may_be_the_best(call, run):
+    unplayed = run / "policies/step_000000000000"
+    change_facts(unplayed, evaluation=None)
+    words = ("policies", "prune", run, "--dry-run")
+    assert rows(call(*words, "--keep-latest", 1).out)[0][-1] == "deleted"
+    assert "nothing to delete" in call(*words, "--keep-best", 1).out
+
+
 def test_play_repeats_what_was_recorded(call, run):
     done = call("play", f"{run}@100")
     assert done.code == 0
@@ -130,6 +151,15 @@ def test_play_repeats_what_was_recorded(call, run):
     assert "seed 3" in done.out
     assert "the same as recorded" in done.out
     assert call("play", f"{run}@best").out == done.out
+
+
+def test_who_plays_does_not_wait_for_what_trains(run):
+    code = (
+        "import sys; from hooktrainer.cli import main\n"
+        f"assert main(['play', {str(run)!r}, '--episodes', '1']) == 0\n"
+        "assert not {'tensordict', 'torchrl', 'hooktrainer.trainer'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE)
 
 
 def test_play_twice_gives_the_same(call, run):
@@ -156,7 +186,7 @@ def test_mistakes_are_said_in_one_line(call, run, monkeypatch):
     for words, message in (
         ((f"{run}@7",), "there is no policy '7'"),
         ((run, "--episodes", 0), "--episodes"),
-        ((run, "--seed", -1), "--seed -1: give 0 or more"),
+        ((run, "--seed", -1), "--seed=-1: give 0 or more"),
         ((run, "--render", "human"), "needs a screen"),
     ):
         done = call("play", *words)

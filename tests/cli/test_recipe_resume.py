@@ -9,9 +9,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import Latest, Trainer
-from hooktrainer.checkpoint import list_checkpoints
-from hooktrainer.errors import CheckpointError, ConfigError
+from hooktrainer import CountFramesLog, Latest, Trainer
+from hooktrainer.checkpoint import CheckpointManager, list_checkpoints
+from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
 from hooktrainer.recipe import Run, RunArgs
 from hooktrainer.run_dir import RunDir
 from hooktrainer.testing import FakeCollector
@@ -38,7 +38,9 @@ class Loss(torch.nn.Module):
         return TensorDict({"loss": self.net(batch["observation"]).square().mean()}, [])
 
 
-def train(path: Path | None, resume: str | None = None, **options) -> Trainer:
+def train(
+    path: Path | None, resume: str | None = None, *, before_each_batch=None, hooks=(), **options
+) -> Trainer:
     """Train as a recipe does; ``eval/return`` is best at 20 frames."""
     args = Args(run_dir=path, resume=resume, **options)
     torch.manual_seed(args.seed)
@@ -56,8 +58,17 @@ def train(path: Path | None, resume: str | None = None, **options) -> Trainer:
         "post_steps_log",
         lambda batch: {"eval/return": Latest(-abs(trainer.collected_frames - 20))},
     )
+    if before_each_batch is not None:
+        trainer.register_op("batch_process", before_each_batch)
+    for hook in hooks:
+        hook.register(trainer)
     run.train(trainer)
     return trainer
+
+
+def read_rows(path: Path) -> list[str]:
+    lines = (path / "metrics.csv").read_text().splitlines()
+    return [line for line in lines if ",time/" not in line]
 
 
 def weights(trainer: Trainer) -> list[float]:
@@ -104,6 +115,84 @@ def test_a_checkpoint_by_path_and_a_run_by_frames_need_no_run_dir(run, capsys):
         capsys.readouterr()
         train(None, spec)
         assert "step_000000000040\n" in capsys.readouterr().out
+
+
+def test_a_relative_run_dir_and_a_link_to_it_are_the_run_of_its_checkpoint(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    Path("link").symlink_to("run")
+    for place, spec in [("run", "run@40"), ("link", "run@20"), ("run", "link@20")]:
+        assert train(Path(place), spec).collected_frames == 60
+
+
+def test_killed_after_going_back_it_goes_on_from_there(run, tmp_path):
+    """Its logs were taken back: the later checkpoints are of a course that was given up."""
+
+    def die(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(run, "20", before_each_batch=die)
+    assert frames(run) == [20]
+    resumed = train(run, "latest")
+    whole = train(tmp_path / "whole")
+    assert weights(resumed) == weights(whole)
+    assert read_rows(run) == read_rows(tmp_path / "whole")
+
+
+def test_a_refused_resume_changes_nothing(run):
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(StateMismatchError):
+        train(run, "20", hooks=[CountFramesLog(1)])
+    assert frames(run) == [20, 40, 60]
+    assert (run / "run.json").read_bytes() == before
+    with pytest.warns(UserWarning, match="count_frames_log is in this trainer but not"):
+        train(run, "20", hooks=[CountFramesLog(1)], strict=False)
+    assert frames(run) == [20, 40, 60]
+
+
+@pytest.mark.parametrize("resume", [None, "latest"])
+def test_a_run_that_is_being_trained_is_refused_and_left_alone(tmp_path, resume):
+    """Whatever its ``run.json`` says: it may be another process's that was refused as well."""
+    path = tmp_path / "run"
+    with CheckpointManager(path / "checkpoints") as manager:
+        manager.save({}, frames=1)
+        manager.wait()
+        (path / "metrics.csv").write_text("step,name,value\n")
+        before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
+        with pytest.raises((CheckpointError, FileExistsError)):
+            train(path, resume)
+        assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
+
+
+def test_a_run_json_lost_with_the_power_does_not_keep_a_run_from_resuming(run):
+    (run / "run.json").write_bytes(b"")
+    with pytest.raises(FileExistsError, match="status: unknown"):
+        train(run)
+    assert train(run, "latest", total_frames=80).collected_frames == 80
+    assert RunDir(run).read()["status"] == "finished"
+
+
+@pytest.mark.parametrize("content", ["{", "- 1", "!!python/object/apply:os.getcwd []", "\x00"])
+def test_a_config_that_cannot_be_read_is_named(run, content):
+    (run / "config.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=r"config\.yaml (is not valid YAML|holds no mapping)"):
+        train(run, "latest")
+
+
+def test_a_checkpoint_that_was_moved_out_goes_on_in_its_run_or_a_new_one(run, tmp_path):
+    moved = tmp_path / "mine"
+    (run / "checkpoints" / "step_000000000040").rename(moved)
+    with pytest.raises(ConfigError, match="say with --run-dir"):
+        train(None, str(moved))
+    with pytest.raises(ConfigError, match=r"lr: 0\.1 before, 0\.5 now"):
+        train(tmp_path / "new", str(moved), lr=0.5)
+    assert not (tmp_path / "new").exists()
+    whole = weights(train(tmp_path / "whole", total_frames=80))
+    for place in (tmp_path / "new", run):
+        resumed = train(place, str(moved), total_frames=80)
+        assert weights(resumed) == whole
+        assert frames(place)[-1] == 80
+    assert RunDir(tmp_path / "new").read()["frames"] == 80
 
 
 def test_a_changed_option_is_refused_with_both_values_until_it_is_allowed(run):

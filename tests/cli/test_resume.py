@@ -58,6 +58,18 @@ def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
     assert message in done.err
 
 
+def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    recorded = {"script": str(script), "argv": ["--lr", "1"], "cwd": "/nowhere"}
+    (tmp_path / "run.json").write_text(json.dumps(recorded))
+    done = call("resume", tmp_path)
+    command, error, _ = done.err.split("\n")
+    assert done.code == 2
+    assert command.endswith(f"{script} --lr 1 --run-dir {tmp_path} --resume latest")
+    assert "was begun in /nowhere, which is not to be had (No such file" in error
+
+
 def test_the_script_runs_again_where_it_was_begun(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import os, sys; print(os.getcwd(), *sys.argv[1:]); sys.exit(7)")

@@ -149,9 +149,10 @@ def test_the_page_needs_nothing_but_itself(call, six):
     text = page.read_text()
     assert not re.search(r'(src|href)="?https?:', text)
     assert "http" not in text
-    assert text.count("<svg") == 2
-    assert text.count('<polyline class="mean') == 2
-    assert text.count('<polyline class="run') == 12  # of time/fps there is one point each
+    wide, narrow = (text.split(f'<div class="{name}">')[1:] for name in ("wide", "narrow"))
+    assert (len(wide), len(narrow), text.count("<svg")) == (2, 2, 4)  # one of each is shown
+    assert text.count('<polyline class="mean') == 2 * 2
+    assert text.count('<polyline class="run') == 2 * 12  # of time/fps there is one point each
     assert "40 ± 20" in text
     assert len(text) < 50_000
 

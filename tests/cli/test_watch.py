@@ -60,8 +60,10 @@ def test_watching_ends_with_the_run(call, tmp_path):
     done = call("watch", run.path, "--interval", 0.02)
     thread.join()
     assert done.code == 0
-    assert "77.5" in done.out
-    assert "finished" in done.out
+    before, _, after = done.out.partition("toy · seed 0 · finished")
+    assert "toy · seed 0 · running" in before  # a pipe shows how it stood, and how it ended
+    assert "77.5" not in before
+    assert "77.5" in after
 
 
 def test_ctrl_c_leaves_the_run_alone(call, tmp_path, monkeypatch):

@@ -8,13 +8,14 @@ import threading
 import pytest
 import torch
 from overlap_parts import Pictures, Slow, Stamp, plain
+from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 from toy_envs import Counter
 
-from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError, VectorCollector
+from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
 from hooktrainer.checkpoint.tree import flatten, unflatten
 from hooktrainer.modules import CategoricalPolicy, mlp
-from hooktrainer.testing import FakeCollector
+from hooktrainer.testing import FakeCollector, make_trainer
 
 
 def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
@@ -391,8 +392,8 @@ def test_what_cannot_work_is_refused():
     ]:
         with pytest.raises(ConfigError, match=message):
             OverlappedCollector(inner, **options)
-    with pytest.raises(ConfigError, match="FakeCollector has no collect"):
-        OverlappedCollector(FakeCollector())
+    with pytest.raises(ConfigError, match="object is not iterable, so it cannot collect ahead"):
+        OverlappedCollector(object())
     function = plain(lambda observation: torch.zeros(2, dtype=torch.int64))
     with pytest.raises(ConfigError, match="function without state_dict"):
         OverlappedCollector(function)
@@ -409,6 +410,15 @@ def test_what_cannot_be_sent_to_a_process_is_refused():
     collector.shutdown()
 
 
+def test_what_cannot_be_copied_for_a_thread_is_refused():
+    policy = Stamp()
+    policy.table = policy.weight * 2  # a part of a graph
+    collector = overlapped(policy, 1)
+    with pytest.raises(ConfigError, match=r"cannot be copied for another thread.*deepcopy"):
+        collector.collect()
+    collector.shutdown()
+
+
 def test_it_can_be_pickled_until_it_begins():
     collector = overlapped(Stamp(), 1)
     copy = pickle.loads(pickle.dumps(collector))
@@ -421,28 +431,37 @@ def test_it_can_be_pickled_until_it_begins():
     collector.shutdown()
 
 
-def test_any_collector_with_these_methods_will_do():
-    class Other:
-        policy = None
-        frames_per_batch = 8
-
-        def __init__(self):
-            self.inner = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=8)
-
-        def collect(self):
-            return self.inner.collect()
-
-        def state_dict(self):
-            return self.inner.state_dict()
-
-        def load_state_dict(self, state):
-            self.inner.load_state_dict(state)
-
-        def shutdown(self):
-            self.inner.shutdown()
-
-    collector = OverlappedCollector(Other(), 1, mode="thread")
-    assert collector.collect().shape == (2, 4)
+def test_any_iterable_of_batches_will_do():
+    plain_batches = list(FakeCollector(num_batches=5))
+    collector = OverlappedCollector(FakeCollector(num_batches=5), 2, mode="thread")
+    ages, batches = [], []
+    for batch in collector:
+        ages.append(collector.policy_age)
+        batches.append(batch.exclude(("collector", "policy_version")))
+    assert ages == [0, 1, 2, 2, 2]
+    assert all(map(same, batches, plain_batches))
     assert (collector.init_random_frames, collector.total_frames) == (0, -1)
-    collector.reset()
+    assert collector.state_dict()["collector"]["yielded"] == 5
     collector.shutdown()
+
+
+def test_a_collector_of_torchrl_collects_ahead_in_a_thread():
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv
+
+    torch.manual_seed(0)
+    policy = CategoricalPolicy(mlp(4, 2))
+    env = GymEnv("CartPole-v1", categorical_action_encoding=True)
+    options = {"frames_per_batch": 20, "total_frames": 100}
+    inner = Collector(env, policy, auto_register_policy_transforms=False, **options)
+    collector = OverlappedCollector(inner, 1, mode="thread")
+    trainer = make_trainer(
+        collector=collector,
+        total_frames=100,
+        loss_module=lambda batch: TensorDict(
+            {"loss": sum(weight.square().sum() for weight in policy.parameters())}
+        ),
+        optimizer=torch.optim.SGD(policy.parameters(), lr=0.1),
+    )
+    trainer.train()
+    assert (trainer.collected_frames, collector.policy_age) == (100, 1)

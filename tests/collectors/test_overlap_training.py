@@ -25,7 +25,6 @@ from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.recipe import Run, RunArgs
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
-from hooktrainer.testing import FakeCollector
 from hooktrainer.tracing import Trace
 
 FRAMES_PER_BATCH = 8
@@ -270,5 +269,3 @@ def test_where_collecting_goes_on_is_said(tmp_path, capsys):
 def test_mistakes(tmp_path):
     with pytest.raises(ConfigError, match="--overlap -1: give 0 or more"):
         train(tmp_path / "a", overlap=-1)
-    with pytest.raises(ConfigError, match="FakeCollector has no collect"):
-        train(tmp_path / "b", FakeCollector(), overlap=1)

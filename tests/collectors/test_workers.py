@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +33,7 @@ from toy_envs import Counter, Masked, Nested, Opaque
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.child import ChildError
+from hooktrainer.collectors.worker_group import WorkerGroup
 from hooktrainer.modules import CategoricalPolicy, TanhGaussianPolicy, mlp
 
 Arguments = dict[str, Any]
@@ -154,6 +157,61 @@ def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_p
         built.collect()
     # Three steps both ways, then each part alone.
     assert sizes == [4, 2] * 6 + [2] * 14
+
+
+def test_few_environments_with_a_vectorization_of_their_own_go_on_in_workers() -> None:
+    """With one environment for each process and stage, and back."""
+    arguments: Arguments = {"env": "CartPole-v1", "num_envs": 4, "frames_per_batch": 40}
+
+    with collector(**arguments) as one, collector(**arguments, workers=2, stages=2) as other:
+        for source, target in ((one, other), (other, one)):
+            source.collect()
+            target.load_state_dict(source.state_dict())
+            assert (source.collect() == target.collect()).all()
+
+
+def test_processes_may_start_with_the_first_batch() -> None:
+    policy = CategoricalPolicy(mlp(4, 2))
+    arguments: Arguments = {"policy": policy, "num_envs": 8, "frames_per_batch": 80}
+
+    def build(workers: bool) -> VectorCollector:
+        built = VectorCollector("CartPole-v1", **arguments)
+        if workers:
+            built.use_workers(2, 2, at_once=False)
+            assert "workers=2, stages=2" in repr(built)
+            assert not isinstance(built._group, WorkerGroup)
+        return built
+
+    def data(built: VectorCollector) -> TensorDict:
+        torch.manual_seed(7)
+        built.set_seed(4)
+        try:
+            return built.collect()
+        finally:
+            assert isinstance(built._group, WorkerGroup) is (built._arguments["workers"] > 0)
+            built.shutdown()
+
+    alone = data(build(workers=False))
+    assert (data(build(workers=True)) == alone).all()
+    original = build(workers=True)
+    copied = pickle.loads(pickle.dumps(original))
+    original.shutdown()
+    assert not isinstance(copied._group, WorkerGroup)
+    assert (data(copied) == alone).all()
+    shares = [build(workers=True) for _ in range(2)]
+    for rank, share in enumerate(shares):
+        share.shard(rank, 2)
+        assert not isinstance(share._group, WorkerGroup)
+    first, second = map(data, shares)
+    assert (torch.cat([first, second])["observation"][:, 0] == alone["observation"][:, 0]).all()
+    small = VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=40)
+    with pytest.raises(ConfigError, match="num_envs=4 with workers=3 and stages=2"):
+        small.use_workers(3, 2, at_once=False)
+    small.use_workers(2, 2, at_once=False)
+    with pytest.raises(ConfigError, match="num_envs=2 with workers=2 and stages=2"):
+        small.shard(0, 2)
+    assert small.collect().shape == (4, 10)
+    small.shutdown()
 
 
 @pytest.mark.parametrize("source", [Counter, Opaque], ids=["state", "replay"])
@@ -294,6 +352,10 @@ def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
         os.kill(pids(built)[1], signal.SIGKILL)
         with pytest.raises(ChildError, match=r"worker 1 \(environments 2-3\).*killed by SIGKILL"):
             built.collect()
+    with collector(env=[Counter] * 3, frames_per_batch=30, workers=2) as built:
+        os.kill(pids(built)[1], signal.SIGSEGV)
+        with pytest.raises(ChildError, match=r"\(environments 2\).*SIGSEGV; PYTHONFAULTHANDLER=1"):
+            built.collect()
 
 
 def test_workers_end_with_the_collector() -> None:
@@ -340,6 +402,91 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     assert ended.returncode == 1
     assert "ended before it began its work" in ended.stderr.splitlines()[-1]
     assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
+
+
+def test_so_is_one_whose_process_has_a_lot_to_take(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hooktrainer.child import Child\nChild('the process', print, b' ' * 10_000_000)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "the process" in ended.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
+
+
+def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal\n"
+        "if __name__ == '__mp_main__':\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "from hooktrainer.child import Child\n"
+        "def answer(channel):\n"
+        "    channel.send(channel.receive())\n"
+        "if __name__ == '__main__':\n"
+        "    child = Child('the process', answer)\n"
+        "    child.send(b'here')\n"
+        "    print(child.receive())\n"
+        "    child.close()\n"
+        "    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["b'here'", "True"], ended.stderr
+
+
+STOPPED = """
+import os, signal, subprocess, time
+from hooktrainer.child import Child
+
+def answer(channel):
+    while True:
+        channel.receive()
+        time.sleep(2)
+        channel.send(b"here")
+
+if __name__ == "__main__":
+    child = Child("the process", answer, timeout=3.0)
+    both = f"{os.getpid()} {child.pid}"
+    child.send(b"")
+    child.receive()
+    child.send(b"")
+    subprocess.Popen(["sh", "-c", f"sleep 1; kill -STOP {both}; sleep 3; kill -CONT {both}"])
+    print(child.receive())
+"""
+
+
+@pytest.mark.slow
+def test_the_time_for_which_a_run_is_stopped_does_not_count(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["b'here'"], ended.stderr
+
+
+class Quits(Counter):
+    """A simulator that ends its program when it is done."""
+
+    def step(self, action: Any) -> Any:
+        sys.exit(5)
+
+
+def test_an_environment_that_ends_its_process_does_not_end_the_run_without_a_word() -> None:
+    arguments: Arguments = {"num_envs": 2, "frames_per_batch": 4, "workers": 1}
+    with (
+        collector(env=Quits, restore_episodes=False, **arguments) as built,
+        pytest.raises(ChildError, match="SystemExit: 5") as caught,
+    ):
+        built.collect()
+    assert "in step" in str(caught.value.__cause__)
+
+
+def test_what_cannot_be_sent_to_a_process_is_said_so() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"worker 0 \(environments 0-1\).*cannot pickle.*lock"):
+        VectorCollector(
+            lambda: Counter() if lock else None, num_envs=2, frames_per_batch=4, workers=1
+        )
 
 
 @pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])

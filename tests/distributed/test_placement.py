@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -50,7 +52,10 @@ def test_what_is_written_is_understood(text, places):
         ("eval: cpu:0-1", "one process evaluates"),
         ("learner: node:1", "the learner runs where it is started"),
         ("collectors: cpu, 2", "has no numbers to add to"),
-        ("", "'' is no component"),
+        ("", "the name of a component is missing"),
+        ("learner: cpu,", "the name of a component is missing"),
+        ("collectors: cpu:0-2,1", "lists 1 twice.*as 2@cpu:1"),
+        ("collectors: node:all", "write which, as node:1-3, or how many processes, as 3@node"),
     ],
 )
 def test_a_mistake_is_explained_in_one_line(text, problem):
@@ -105,11 +110,31 @@ def test_the_engine_follows_from_what_is_placed(given, engine, number):
         (options(workers=-1), "--workers -1: give 0 or more"),
         (options(stages=0, workers=1), "--stages 0: give 1 or more"),
         (options(stages=2), "add --workers 2"),
+        (options(engine="ray", overlap=2), "--overlap 2: with --engine ray"),
+        (options("collectors: 2@cpu", overlap=3), "--overlap 3: with --engine ray"),
     ],
 )
 def test_contradictions_are_refused(given, problem):
     with pytest.raises(ConfigError, match=problem):
         Layout.of(given, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        (options(overlap=1), "--overlap 1"),
+        (options(workers=2), "--workers 2"),
+        (options(collectors=2), "--collectors 2"),
+        (options(engine="ray"), "--engine ray"),
+        (options("collectors: 4@cpu"), "--placement 'collectors: 4@cpu'"),
+    ],
+)
+def test_a_run_on_a_data_set_has_nothing_to_collect(given, option):
+    with pytest.raises(ConfigError, match=f"{option}: this recipe trains on a data set"):
+        Layout.of(given, Ranks(), collects=False)
+    allowed = options("learner: cpu", engine="local", overlap=0)
+    layout = Layout.of(allowed, Ranks(), collects=False)
+    layout.apply(SimpleNamespace(collector=object()))  # which has nothing to wrap
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
@@ -121,3 +146,28 @@ def test_the_learner_is_pinned_to_its_core():
         assert os.sched_getaffinity(0) == {core}
     finally:
         os.sched_setaffinity(0, before)
+
+
+CROWDED = """
+import os, pickle
+from hooktrainer.child import Child
+from hooktrainer.placement import pin
+
+def answer(channel):
+    channel.send_object(os.sched_getaffinity(0))
+
+if __name__ == "__main__":
+    before = os.sched_getaffinity(0)
+    pin([min(before)])
+    child = Child("the process", answer)
+    print(pickle.loads(child.receive()) == before, os.sched_getaffinity(0) == {min(before)})
+    child.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
+def test_what_a_pinned_learner_starts_is_not_pinned_as_well(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CROWDED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.split() == ["True", "True"], ended.stderr

@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from tensordict.nn import InteractionType
 from hooktrainer import Evaluate, Every, Trainer, ValueEstimatorHook, VectorCollector
 from hooktrainer.checkpoint import list_checkpoints
 from hooktrainer.checkpoint.tree import flatten, unflatten
+from hooktrainer.distributed import Ranks, rank_state
 from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.hook_points import HOOK_POINTS
 from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp
@@ -179,6 +181,42 @@ def test_a_state_of_another_number_of_processes_begins_new_episodes(cluster):
         collector.shutdown()
 
 
+def test_no_more_is_collected_than_asked_for(cluster):
+    collector = remote(cluster, policy(), overlap=1, total_frames=128)
+    assert [len(batch) for batch in collector] == [4, 4]
+    assert collector.state_dict()["pending"] == []
+    collector.shutdown()
+
+
+def test_weights_given_to_it_are_the_policys(cluster):
+    actor = policy()
+    collector = remote(cluster, actor)
+    change(other := policy())
+    collector.update_policy_weights_(other)
+    assert all(map(torch.equal, actor.parameters(), other.parameters()))
+    collector.shutdown()
+
+
+def test_a_run_that_goes_on_with_other_processes_says_so(cluster, logger):
+    def trainer(number: int) -> Trainer:
+        made = make_trainer(logger, policy(), ValueNetwork(mlp(4, 1)))
+        if number:
+            use_ray(made, Place(count=number), Place())
+        return made
+
+    alone, several = trainer(0), trainer(2)
+    resumed = rank_state(several, Ranks(), alone.state_dict())
+    assert "saved by one process that collects, resumed by 2 processes" in resumed.note
+    several.load_state_dict(resumed.state)
+    state = several.state_dict()
+    assert rank_state(several, Ranks(), state).note is None
+    assert "saved by 2 processes that collect, resumed by one" in str(
+        rank_state(alone, Ranks(), state).note
+    )
+    alone.shutdown()
+    several.shutdown()
+
+
 def test_a_killed_process_is_begun_again(cluster):
     actor = policy()
     one, several = local(actor), remote(cluster, actor)
@@ -224,6 +262,7 @@ def test_an_error_comes_with_the_traceback_of_its_process(cluster):
         collector.collect()
     assert "in step" in str(error.value)
     assert "in collector 0, a process of the Ray cluster" in error.value.__notes__
+    assert len(collector.state_dict()["workers"]) == 2  # for exception.pt
     collector.shutdown()
 
 
@@ -232,6 +271,8 @@ def test_a_process_that_dies_again_and_again_ends_the_run(cluster):
     collector = remote(cluster, policy(), env=exits, workers=1, restore_episodes=False)
     with pytest.raises(RayWorkerError, match="collector 0 died 4 times in a row"):
         collector.collect()
+    with pytest.raises(RayWorkerError, match="4 times"):
+        collector.state_dict()
     collector.shutdown()
 
 
@@ -244,6 +285,17 @@ def test_what_cannot_work_is_refused(cluster):
         RayCollector(local(policy()), Place("node", (3,)), cluster)
     with pytest.raises(ConfigError, match="list has no shard"):
         RayCollector([], Place(), cluster)
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match="VectorCollector cannot be sent to other processes"):
+        remote(cluster, policy(), env=lambda: gym.make("CartPole-v1") if lock else None)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "127.0.0.1:99999"])
+def test_an_address_where_nothing_answers_is_said_so(address, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    with pytest.raises(ConfigError, match=rf"RAY_ADDRESS={address}: no Ray cluster answers there"):
+        Cluster(1)
 
 
 def make_trainer(logger, actor, critic) -> Trainer:
@@ -276,6 +328,9 @@ def test_a_trainer_trains_and_evaluates_with_all_hook_points(cluster, logger):
     assert at[0] in (128, 192)
     assert at[-1] == 320
     assert set(logger.column("data/age").values()) == {0.0}
+    beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
+    assert beside == {"worker/env", "worker/inference", "worker/transfer"}
+    assert trainer.timing.totals["sync_weights"] > 0
     with pytest.raises(RuntimeError, match="shut down"):
         collector.collect()
     time.sleep(0.5)

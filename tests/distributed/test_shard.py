@@ -108,7 +108,7 @@ def test_what_cannot_be_shared_is_refused():
     with pytest.raises(ConfigError, match="give VectorCollector an environment id"):
         ready.shard(0, 2)
     ready.shutdown()
-    with pytest.raises(ConfigError, match="mini_batch_size=5 cannot be shared equally by 2"):
+    with pytest.raises(ConfigError, match="MiniBatches: batch_size=5 cannot be shared"):
         MiniBatches(5).shard(0, 2)
 
 

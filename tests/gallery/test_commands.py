@@ -83,11 +83,36 @@ def test_a_run_without_saved_policies_says_how_to_get_some(tmp_path, call):
     assert "--snapshots" in err
 
 
-@pytest.mark.parametrize("command", [("gallery",), ("render", "-o", "film.webp")])
+@pytest.mark.parametrize("command", [("gallery",), ("play",), ("render", "-o", "film.webp")])
 def test_a_run_that_is_not_there(command, call, tmp_path):
     name, *words = command
     code, _, err = call(name, tmp_path / "nowhere", *words)
     assert (code, err) == (2, f"error: there is no run {tmp_path / 'nowhere'}.\n")
+    code, _, err = call(name, tmp_path, *words)
+    assert (code, err) == (2, f"error: {tmp_path} holds no run: no run.json, no policies.\n")
+
+
+@pytest.mark.parametrize("quality", [-1, 101])
+def test_a_quality_that_cannot_be_is_refused(quality, make_run, call):
+    code, _, err = call("render", make_run(), "-o", "film.webp", "--quality", quality)
+    assert (code, err) == (2, f"error: quality={quality}: give a number from 0 to 100.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("gallery",), "gallery.html"), (("render",), "film.webp"), (("runs",), "runs.html")],
+)
+def test_a_directory_is_no_file(command, name, make_run, call, tmp_path):
+    code, _, err = call(*command, make_run(), "-o", tmp_path)
+    assert code == 2
+    assert err == f"error: {tmp_path} is a directory: name a file, such as {tmp_path / name}.\n"
+
+
+@pytest.mark.parametrize("command", [("gallery",), ("render", "-o", "film.webp")])
+def test_a_negative_seed_is_refused(command, make_run, call):
+    name, *words = command
+    code, _, err = call(name, make_run(), "--seed", -1, *words)
+    assert (code, err) == (2, "error: --seed=-1: give 0 or more.\n")
 
 
 @pytest.mark.parametrize("wrong", [("--size", "2"), ("--seconds", "0"), ("--episodes", "0")])
@@ -133,6 +158,13 @@ def test_render_films_all_side_by_side(make_run, call, tmp_path):
     assert call("render", run, "--all", "-o", file, "--size", 120, "--seconds", 0.4)[0] == 0
     with Image.open(file) as film:
         assert film.size == (2 * 120 + 3 * 8, 110 + 2 * 8)
+
+
+def test_a_copy_of_the_policies_can_be_rendered_without_its_run(make_run, call, tmp_path):
+    (make_run().path / "policies").rename(tmp_path / "kept")
+    file = tmp_path / "film.webp"
+    assert call("render", tmp_path / "kept", "--all", "-o", file, "--size", 60)[0] == 0
+    assert file.exists()
 
 
 def test_rendering_the_same_twice_gives_the_same_file(make_run, call, tmp_path):

@@ -28,7 +28,7 @@ addEventListener("load", () => setTimeout(() => parent.postMessage({
   content: document.documentElement.scrollWidth,
   pictures: [...document.images].map(image => image.naturalWidth),
   charts: [...document.querySelectorAll("figure svg")].filter(svg => svg.clientWidth).length,
-  text: Math.min(...[...document.querySelectorAll("p, td, h1, h2, h3, figure svg text")]
+  text: Math.min(...[...document.querySelectorAll("p, td, h1, h2, h3, svg text")]
     .map(e => e.getBoundingClientRect().height).filter(height => height)),
   fetched: performance.getEntriesByType("resource").map(entry => entry.name)
     .filter(name => !name.startsWith("data:")),
@@ -92,6 +92,15 @@ def test_the_facts_are_on_the_page(page):
     assert "<b>" not in html.unescape(re.sub(r"<[^>]+>", "", page)).replace("<b>", "", 1)
 
 
+@pytest.mark.parametrize("evaluations", [1, 2])
+def test_the_caption_speaks_of_a_deviation_only_where_it_is_drawn(evaluations, make_run, tmp_path):
+    run = make_run()
+    rows = [f"{f},eval/return,{f}\n{f},eval/return_std,2\n" for f in (100, 1000)]
+    run.metrics.write_text(f"step,name,value\n{''.join(rows[:evaluations])}")
+    page = make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL).file.read_text()
+    assert ("shaded" in page) == ('class="band' in page) == (evaluations == 2)
+
+
 def test_curves_where_there_are_no_pictures(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
     page = make_gallery(run, tmp_path / "page.html", episodes=1).file.read_text(encoding="utf-8")
@@ -116,7 +125,9 @@ def test_a_run_without_metrics_has_the_snapshots_as_its_curve(make_run, tmp_path
 @pytest.mark.parametrize("env", ["CartPole-v1", Silent], ids=["pictures", "curves"])
 def test_in_a_browser(width, env, make_run, tmp_path):
     policies = None if env == "CartPole-v1" else {0: (1.0, 2.5, 0.0), 9: (0.0, 1.0, 1.0)}
-    made = make_gallery(make_run(env=env, policies=policies), episodes=1, view=SMALL)
+    run = make_run(env=env, policies=policies)
+    run.update(experiment="one_name_that_is_longer_than_a_narrow_screen")
+    made = make_gallery(run, episodes=1, view=SMALL)
     place = tmp_path / "in_a_frame"
     place.mkdir()
     probed = made.file.read_text(encoding="utf-8").replace("<head>", f"<head>{PROBE}")

@@ -99,11 +99,9 @@ def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames
     assert "has not improved on 5" in resumed.stop_reason
 
 
-def test_without_register_it_says_so():
-    trainer = make_trainer()
-    trainer.register_op("post_steps_log", EarlyStopping())
+def test_without_a_trainer_it_says_so():
     with pytest.raises(HookError, match=r"call EarlyStopping\(\.\.\.\)\.register\(trainer\)"):
-        trainer.train()
+        EarlyStopping()(None)
 
 
 @pytest.mark.parametrize(

@@ -111,6 +111,39 @@ def test_training_draws_the_same_numbers_with_and_without():
     assert draws(True) == draws(False)
 
 
+def test_an_evaluation_that_draws_from_every_generator_is_not_noticed():
+    def play(observation):
+        random.random(), np.random.rand(), torch.rand(())
+        return torch.zeros(len(observation), dtype=torch.int64)
+
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
+    hook = corridor(play)
+    hook.evaluate()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    expected = draw()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    hook.evaluate()
+    assert draw() == expected
+    hook.close()
+
+
+def test_two_of_them_need_two_groups(logger):
+    trainer = make_trainer(logger=logger, total_frames=20)
+    corridor(always(1)).register(trainer)
+    with pytest.raises(ConfigError, match="'hard' logs eval/return, as 'evaluate' does already"):
+        corridor().register(trainer, "hard")
+    corridor(always(0), group="hard", stop_at=1.0).register(trainer, "hard")
+    trainer.train()
+    (easy,), (hard,) = (logger.column(f"{g}/return").values() for g in ("eval", "hard"))
+    assert easy == 2 * hard
+    assert {name.split("/")[1] for name in logger.rows[-1][1] if name.startswith("hard/")} == {
+        "return", "return_std", "length", "episodes",
+    }  # fmt: skip
+    assert "solved: hard/return" in trainer.stop_reason
+
+
 def test_the_environments_are_opened_late_and_closed_once():
     Corridor.opened = Corridor.closed = 0
     trainer = make_trainer()

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import random
+
+import numpy as np
 import pytest
 import torch
 from tensordict import TensorDict
@@ -109,14 +112,18 @@ def test_it_explores_only_if_told(environment):
 def test_evaluating_does_not_change_what_training_draws(environment):
     class Random(Left):
         def forward(self, observation):
+            random.random(), np.random.rand()
             return torch.randint(2, observation.shape[:-1])
 
+    def draw():
+        return random.random(), np.random.rand(), torch.rand(()).item()
+
     evaluate = hook(environment, TensorDictModule(Random(), ["observation"], ["action"]))
-    torch.manual_seed(0)
-    expected = torch.rand(3)
-    torch.manual_seed(0)
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
+    expected = draw()
+    random.seed(0), np.random.seed(0), torch.manual_seed(0)
     evaluate(None)
-    assert torch.rand(3).equal(expected)
+    assert draw() == expected
 
 
 def test_the_environment_is_closed_once(environment):

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer import ConfigError, LRSchedulerHook
+from hooktrainer import ConfigError, LRSchedulerHook, OptimizerHook
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
 
 
@@ -44,6 +44,36 @@ def test_a_batch_without_a_step_does_not_count():
     trainer = halving(total_frames=40, collector=collector)
     trainer.train()
     assert rate(trainer) == 0.25
+
+
+def test_two_of_them_are_logged_apart(logger):
+    losses = {name: ScriptedLoss(key=f"loss_{name}") for name in ("actor", "critic")}
+
+    class Both(torch.nn.ModuleDict):
+        def forward(self, batch):
+            return self["actor"](batch).update(self["critic"](batch))
+
+    trainer = make_trainer(
+        loss_module=Both(losses), optimizer=None, logger=logger, total_frames=20, log_interval=10
+    )
+    for name, lr in (("actor", 1.0), ("critic", 8.0)):
+        optimizer = torch.optim.SGD(losses[name].parameters(), lr=lr)
+        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
+        scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
+        LRSchedulerHook(scheduler).register(trainer, f"{name}_lr")
+    trainer.train()
+    assert logger.column("train/lr_actor_lr") == {10: 1.0, 20: 0.5}
+    assert logger.column("train/lr_critic_lr") == {10: 8.0, 20: 4.0}
+
+
+def test_passed_to_register_op_alone_it_does_not_count_batches_without_a_step_either():
+    collector = FakeCollector()
+    collector.init_random_frames = 30
+    trainer = make_trainer(total_frames=40, collector=collector)
+    scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, lambda n: 0.5**n)
+    trainer.register_op("post_steps", LRSchedulerHook(scheduler))
+    trainer.train()
+    assert scheduler.last_epoch == 2
 
 
 def test_it_resumes():

@@ -51,11 +51,9 @@ def test_only_the_keys_asked_for():
     assert seen == [{"action", ("next", "reward")}]
 
 
-def test_without_register_it_says_so():
-    trainer = make_trainer()
-    trainer.register_op("process_optim_batch", MiniBatches(4))
+def test_without_a_trainer_it_says_so():
     with pytest.raises(HookError, match=r"MiniBatches\(\.\.\.\)\.register\(trainer\)"):
-        trainer.train()
+        MiniBatches(4)(numbered(8))
 
 
 def test_in_a_run():

@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, TargetNetUpdaterHook
+from hooktrainer import ConfigError, Every, TargetNetUpdaterHook
 from hooktrainer.testing import make_trainer
 
 
@@ -61,6 +61,20 @@ def test_a_hard_update_counts_over_a_resume():
     assert flat(second_loss.target_value_network_params).equal(
         flat(whole_loss.target_value_network_params)
     )
+
+
+def test_now_and_then():
+    class Updater:
+        steps = 0
+
+        def step(self):
+            self.steps += 1
+
+    trainer, updater = make_trainer(), Updater()  # 10 optimizer steps
+    TargetNetUpdaterHook(updater, every=Every(optim_steps=3)).register(trainer)
+    assert "Every(optim_steps=3)" in trainer.describe()
+    trainer.train()
+    assert updater.steps == 3
 
 
 def test_without_step_it_is_refused():

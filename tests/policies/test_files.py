@@ -102,6 +102,9 @@ def test_what_is_not_there_is_said_with_what_there_is(save, tmp_path):
     with pytest.raises(CheckpointError, match=r"there is no run .*elsewhere"):
         find_policy(tmp_path / "elsewhere")
     (tmp_path / "empty").mkdir()
+    with pytest.raises(CheckpointError, match=r"empty holds no run: no run.json, no policies"):
+        find_policy(tmp_path / "empty")
+    (tmp_path / "empty/run.json").write_text("{}")
     with pytest.raises(CheckpointError, match=r"has none: train with --snapshots N"):
         find_policy(tmp_path / "empty")
     with pytest.raises(CheckpointError, match=r"no policy .*step_000000000009"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import subprocess
 import sys
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -295,6 +296,95 @@ def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
     del sys.modules["hooktrainer_env_train"]
     with pytest.raises(ConfigError, match=r"is made by .*train.py, which is not there"):
         saved.load().make_env()
+
+
+ENVIRONMENT = """
+import gymnasium as gym
+from gymnasium.envs.classic_control import CartPoleEnv
+
+class Pushed(CartPoleEnv):
+    def __init__(self, push=10.0, **kwargs):
+        super().__init__(**kwargs)
+        self.force_mag = push
+
+gym.register("Mine/Pushed-v0", ENTRY, max_episode_steps=4, kwargs={"push": 5.0})
+"""
+SAVES = """
+import sys
+from pathlib import Path
+from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.progress import Progress
+
+if __name__ == "__main__":
+    policy = CategoricalPolicy(mlp(4, 2, ()))
+    recorder = PolicyRecorder(Path(sys.argv[1]), policy, ID, {"sutton_barto_reward": False})
+    recorder.save(Progress(frames=1))
+    recorder.wait()
+"""
+
+
+@pytest.fixture
+def _forget_modules() -> Iterator[None]:
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name.partition(".")[0] in ("of_mine", "hooktrainer_env_train"):
+            del sys.modules[name]
+
+
+@pytest.mark.usefixtures("_forget_modules")
+@pytest.mark.parametrize(
+    ("env_id", "entry", "where"),
+    [
+        ("Mine/Pushed-v0", "Pushed", "in the script"),
+        ("Mine/Pushed-v0", "Pushed", "in a module"),
+        ("Mine/Pushed-v0", "'of_mine.envs:Pushed'", "in a package"),
+        ("of_mine:Mine/Pushed-v0", "'of_mine.envs:Pushed'", "in a package"),
+    ],
+)
+def test_an_id_that_somebody_registered_is_made_again_by_others(
+    env_id, entry, where, tmp_path, monkeypatch
+):
+    environment = ENVIRONMENT.replace("ENTRY", entry)
+    saves = SAVES.replace("ID", repr(env_id))
+    files = {
+        "in the script": {"train.py": environment + saves},
+        "in a module": {"of_mine.py": environment, "train.py": "import of_mine" + saves},
+        "in a package": {
+            "of_mine/__init__.py": "from . import envs",
+            "of_mine/envs.py": environment,
+            "train.py": "import of_mine" + saves,
+        },
+    }[where]
+    (tmp_path / "of_mine").mkdir()
+    for name, code in files.items():
+        (tmp_path / name).write_text(code)
+    script = [sys.executable, tmp_path / "train.py", tmp_path / "policies"]
+    subprocess.run(script, check=True, timeout=120)
+    monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
+    monkeypatch.setattr(gym, "registry", gym.envs.registration.registry)
+    loaded = find_policy(tmp_path / "policies").load()
+    env = loaded.make_env()
+    assert env.unwrapped.force_mag == 5.0
+    assert play_episodes(loaded, episodes=1, env=env) == [Episode(4.0, 4)]
+    assert str(tmp_path) not in sys.path
+    assert loaded.saved.env_kwargs == {"sutton_barto_reward": False}
+
+
+def test_a_module_that_is_gone_is_said(tmp_path, save):
+    from hooktrainer.policies.writing import change_facts
+
+    path = save(policy(), Toy)
+    gone = {"module": "gone_for_good", "file": str(tmp_path / "gone_for_good.py")}
+    change_facts(path, env=read_facts(path)["env"] | gone)
+    with pytest.raises(ConfigError, match=r"the module gone_for_good, which cannot be imported"):
+        load_policy(path).make_env()
+
+
+def test_negative_seeds_are_refused(reload):
+    with pytest.raises(ConfigError, match="seed=-1: give 0 or more"):
+        play_episodes(reload(policy()), seed=-1, episodes=1)
 
 
 LIGHT = """

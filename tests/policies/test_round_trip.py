@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from functools import partial
 
 import gymnasium as gym
 import numpy as np
@@ -259,6 +260,18 @@ def test_shapes_that_do_not_fit_are_named(reload):
         loaded({"observation": np.zeros(4)})
     with pytest.raises(ConfigError, match="observation is not an array"):
         loaded([[0.0], [0.0, 0.0]])
+    with pytest.raises(ConfigError, match="observation is not an array"):
+        loaded(torch.zeros(4, requires_grad=True))
+
+
+def test_parts_of_different_batches_are_named(reload):
+    space = spaces.Dict({"a": spaces.Box(-1.0, 1.0, (2,)), "b": spaces.Box(-1.0, 1.0, (1,))})
+    policy = CategoricalPolicy(mlp(3, 3, ()), in_keys=["a", "b"])
+    loaded = reload(policy, partial(Toy, space))
+    one, three = np.zeros(2), np.zeros((3, 1))
+    with pytest.raises(ConfigError, match="differ: a is a single one, b is a batch of 3"):
+        loaded({"a": one, "b": three})
+    assert loaded({"a": np.zeros((3, 2)), "b": three}).shape == (3,)
 
 
 def test_what_cannot_be_saved_is_refused_with_the_reason(save):

@@ -255,6 +255,9 @@ def test_mistakes_are_named():
         PolicySnapshot(policy, "CartPole-v1", "runs/a")
     with pytest.raises(ConfigError, match="at least 2, the first and the last"):
         PolicySnapshot(policy, "CartPole-v1", "runs/a", snapshots=1)
+    for wrong in ({"episodes": -1}, {"seed": -1}):
+        with pytest.raises(ConfigError, match=f"{next(iter(wrong))}=-1: give 0 or more"):
+            PolicySnapshot(policy, "CartPole-v1", "runs/a", snapshots=3, **wrong)
     with pytest.raises(ConfigError, match="or a policy_fn to call"):
         PolicySnapshot(policy, snapshots=3)
     trainer = make_trainer()

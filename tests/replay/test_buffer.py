@@ -88,13 +88,16 @@ def test_only_the_keys_asked_for_are_kept():
     assert set(sample.keys(True, True)) == {"action", ("next", "done"), "index"}
 
 
-def test_a_batch_of_other_entries_is_refused():
-    buffer = ReplayBuffer(10)
-    buffer.extend(make_data(0, 5))
+def test_a_batch_of_other_entries_is_refused_before_anything_is_written():
+    buffer = ReplayBuffer(6)
+    buffer.extend(make_data(0, 6))
+    before = buffer.state_dict()["storage"].clone()
     with pytest.raises(KeyError, match="'extra' is new"):
-        buffer.extend(make_data(0, 5).set("extra", torch.zeros(5)))
+        buffer.extend(make_data(50, 5).set("extra", torch.zeros(5)))
     with pytest.raises(KeyError, match=r"action.*missing"):
-        buffer.extend(make_data(0, 5).exclude("action"))
+        buffer.extend(make_data(50, 8).exclude("action"))  # more than fits
+    assert (buffer.state_dict()["storage"] == before).all()
+    assert buffer.write_count == 6
 
 
 @pytest.mark.parametrize("memory_mapped", [False, True])

@@ -51,7 +51,11 @@ def test_long_curves_are_thinned():
 
 def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
     runs = [
-        write_run(tmp_path / f"{lr}_{seed}", seed=seed, options={"lr": lr, "run_dir": f"{seed}"})
+        write_run(
+            tmp_path / f"{lr}_{seed}",
+            seed=seed,
+            options={"lr": lr, "run_dir": f"{seed}", "workers": 2 * seed},
+        )
         for lr in (0.1, 0.01)
         for seed in (0, 1)
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 
 from ...errors import CheckpointError
 from .base import Backend, TensorSpec
@@ -83,10 +83,22 @@ def get_backend(name: str) -> Backend:
     factory = _FACTORIES.get(name)
     if factory is None:
         for point in entry_points(group=ENTRY_POINTS, name=name):
-            factory = point.load()
+            factory = _load(point)
     if factory is None:
         raise CheckpointError(
-            f"There is no checkpoint back end {name!r}: {VARIABLE} must be one of "
-            f"{', '.join(known_backends())}."
+            f"There is no checkpoint back end {name!r} here: {VARIABLE} must be one of "
+            f"{', '.join(known_backends())}, and a checkpoint is read with the one that wrote it."
         )
     return factory()
+
+
+def _load(point: EntryPoint) -> Callable[[], Backend]:
+    try:
+        factory: Callable[[], Backend] = point.load()
+    except Exception as error:  # whatever importing a package raises
+        package = f" of {point.dist.name}" if point.dist else ""
+        raise CheckpointError(
+            f"The checkpoint back end {point.name!r}, {point.value}{package}, cannot be imported: "
+            f"{type(error).__name__}: {error}."
+        ) from error
+    return factory

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Literal
 
 import torch
@@ -87,12 +88,14 @@ class Ahead:
     def wait(self) -> None:
         """Wait until all batches are ready."""
         while self._under_way:
-            self._ready.append(self._receive())
+            with suppress(StopIteration):  # the collector has ended, as it says when asked again
+                self._ready.append(self._receive())
 
     def discard(self) -> None:
         """Throw all batches away."""
         while self._under_way:
-            self._receive()
+            with suppress(StopIteration):
+                self._receive()
         self._ready.clear()
 
     def _receive(self) -> TensorDictBase:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -11,9 +12,8 @@ from ...errors import ConfigError
 from ...metrics import Total
 from ...timing import Timing
 from .ahead import Ahead, Mode, check_policy
+from .iterated import with_methods
 from .state import OVERLAP, collector_state, stamped, version_of
-
-_NEEDED = ("collect", "state_dict", "load_state_dict", "shutdown")
 
 
 class OverlappedCollector:
@@ -42,9 +42,9 @@ class OverlappedCollector:
     the policy draws no random numbers.
 
     Args:
-        collector: A `VectorCollector`, or another with its methods ``collect``, ``state_dict``,
-            ``load_state_dict`` and ``shutdown``. With the first batch its environments are closed,
-            and those of a copy take their place.
+        collector: A `VectorCollector`, or any iterable of batches, such as one of TorchRL's
+            collectors, which goes into a thread. With the first batch it is closed, and a copy
+            takes its place. What has no ``state_dict`` begins anew after a resume.
         depth: How many batches are collected ahead.
         mode: ``"process"``, or ``"thread"`` for environments that wait for something or release
             the interpreter's lock, and for what cannot be sent to another process.
@@ -59,6 +59,7 @@ class OverlappedCollector:
         timeout: Seconds after which a process or thread that does not answer ends the run.
 
     Attributes:
+        wrapped: The collector.
         policy_age: How many updates the policy of the last batch was behind.
         dropped: How many batches were thrown away because they were too old.
         is_saved: Always false: checkpoints hold it as the collector, not as a hook.
@@ -96,11 +97,6 @@ class OverlappedCollector:
         for name, value in (("depth", depth), ("max_age", max_age)):
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
-        if missing := [n for n in _NEEDED if not callable(getattr(collector, n, None))]:
-            raise ConfigError(
-                f"{type(collector).__name__} has no {missing[0]}(), so it cannot collect ahead: "
-                "use a VectorCollector, or leave out --overlap."
-            )
         if depth:
             check_policy(getattr(collector, "policy", None))
         self.depth = depth
@@ -110,10 +106,12 @@ class OverlappedCollector:
         self.when_old = when_old
         self.policy_age = 0
         self.dropped = 0
-        self._collector = collector
+        self.wrapped = collector
+        self._collector = collector = with_methods(collector)
         self._ahead = Ahead(collector, mode, newest=weights == "newest", timeout=timeout)
         self._updates = 0  # batches handed out, which is how often the learner trained
         self._frames: int = getattr(collector, "frames", 0)
+        self._batch_frames = 0  # not known before the first
         self._closed = False
 
     # -- what it says of itself ------------------------------------------------------------------
@@ -136,12 +134,18 @@ class OverlappedCollector:
     @property
     def total_frames(self) -> int:
         """Transitions after which iteration ends; -1 for no end."""
-        return int(getattr(self._collector, "total_frames", -1))
+        total = getattr(self._collector, "total_frames", -1)
+        return -1 if total == math.inf else int(total)  # TorchRL's way to say that there is none
 
     @property
     def init_random_frames(self) -> int:
         """So many transitions are collected with random actions first."""
         return int(getattr(self._collector, "init_random_frames", 0) or 0)
+
+    @property
+    def frame_skip(self) -> int | None:
+        """How many times each action is repeated, if the collector says so."""
+        return getattr(self._collector, "frame_skip", None)
 
     @property
     def frames(self) -> int:
@@ -191,14 +195,19 @@ class OverlappedCollector:
     # -- collecting ------------------------------------------------------------------------------
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield batches until ``total_frames`` are collected."""
+        """Yield batches until ``total_frames`` are collected, or the collector ends."""
         while self.total_frames < 0 or self._frames < self.total_frames:
-            yield self.collect()
+            try:
+                batch = self.collect()
+            except StopIteration:
+                return
+            yield batch
 
     def collect(self) -> TensorDictBase:
         """Return the next batch, and ask for those that follow.
 
         Raises:
+            StopIteration: If the collector has ended.
             Exception: What an environment or the policy raises where they are, with its traceback.
             ChildError: If the process died or does not answer.
             TimeoutError: If the thread does not answer.
@@ -207,6 +216,7 @@ class OverlappedCollector:
             raise RuntimeError("The collector is shut down; build a new one.")
         batch = self._young_enough()
         self._frames += batch.numel()
+        self._batch_frames = batch.numel()
         while self.ahead < self._limit and self._wants_more():
             self._ahead.ask(self._updates)
         self._updates += 1
@@ -235,7 +245,7 @@ class OverlappedCollector:
         return self.depth
 
     def _wants_more(self) -> bool:
-        ahead = self.ahead * self.frames_per_batch
+        ahead = self.ahead * self._batch_frames
         return self.total_frames < 0 or self._frames + ahead < self.total_frames
 
     # -- what a trainer asks of it ---------------------------------------------------------------

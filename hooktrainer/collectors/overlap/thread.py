@@ -10,7 +10,7 @@ from typing import Any
 
 from tensordict.nn import probabilistic
 
-from ...errors import add_note
+from ...errors import ConfigError, add_note
 from .work import Inbox, Request, Work
 
 _GRACE = 5.0  # seconds that a batch under way has to end
@@ -27,6 +27,9 @@ class ThreadWorker:
     Attributes:
         name: For messages and traces.
         pid: ``None``: it is in this process.
+
+    Raises:
+        ConfigError: If the collector cannot be copied.
     """
 
     name = "the collecting thread"
@@ -34,7 +37,13 @@ class ThreadWorker:
 
     def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
         _separate_interaction_types()
-        own = copy.deepcopy(collector)
+        try:
+            own = copy.deepcopy(collector)
+        except Exception as error:
+            raise ConfigError(
+                f"{type(collector).__name__} cannot be copied for another thread: {error}. Give it "
+                "environments by id or factory, and a policy that copy.deepcopy takes."
+            ) from error
         collector.shutdown()
         self._timeout = timeout
         self._inbox = Inbox()

@@ -102,6 +102,8 @@ class Work:
         self._timing = Timing()
         if isinstance(getattr(collector, "timing", None), Timing):
             collector.timing = self._timing
+        if callable(getattr(collector, "start_workers", None)):
+            collector.start_workers()
 
     def serve(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         """Serve requests until there are no more, then close the collector."""

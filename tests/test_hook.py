@@ -1,0 +1,103 @@
+"""The base class: what hooks get from it."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+
+import pytest
+
+from hooktrainer import HookError, TrainerHookBase
+from hooktrainer.testing import check_hook, make_trainer
+
+
+class Stopper(TrainerHookBase):
+    """Stops the run after its first batch."""
+
+    def register(self, trainer, name="stopper"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        self.trainer.request_stop("enough")
+
+
+def test_a_registered_hook_knows_its_trainer():
+    trainer, hook = make_trainer(), Stopper()
+    assert not hook.is_registered
+    hook.register(trainer)
+    assert hook.is_registered
+    assert hook.trainer is trainer
+    trainer.train()
+    assert trainer.stop_reason == "enough"
+
+
+@pytest.mark.parametrize(
+    "put",
+    [
+        lambda trainer, hook: trainer.register_op("post_steps", hook),
+        lambda trainer, hook: trainer.register_op("post_steps", hook.__call__),
+        lambda trainer, hook: trainer.register_module("stopper", hook),
+    ],
+    ids=["op", "method", "module"],
+)
+def test_either_way_of_registering_is_enough(put):
+    trainer, hook = make_trainer(), Stopper()
+    put(trainer, hook)
+    assert hook.trainer is trainer
+
+
+def test_a_hook_without_a_trainer_says_so():
+    with pytest.raises(HookError, match=r"call Stopper\(\.\.\.\)\.register\(trainer\)"):
+        Stopper()()
+
+
+def test_a_hook_may_go_on_keeping_the_trainer_itself():
+    """As hooks for torchrl do."""
+
+    class Own(Stopper):
+        def __init__(self):
+            self.trainer = None
+            self._trainer = None
+
+        def register(self, trainer, name="own"):
+            if self.trainer is None:
+                self.trainer = self._trainer = trainer
+            super().register(trainer, name)
+
+        def __call__(self):
+            assert self.trainer is self._trainer
+            super().__call__()
+
+    trainer = make_trainer()
+    Own().register(trainer)
+    trainer.train()
+    assert trainer.stop_reason == "enough"
+
+
+def test_a_frozen_hook_can_be_registered():
+    @dataclasses.dataclass(frozen=True)
+    class Frozen(Stopper):
+        reason: str = "enough"
+
+    trainer, hook = make_trainer(), Frozen()
+    hook.register(trainer)
+    assert hook.trainer is trainer
+
+
+def test_a_trainer_that_was_sent_elsewhere_is_still_its_hooks():
+    trainer = make_trainer()
+    Stopper().register(trainer)
+    copy = pickle.loads(pickle.dumps(trainer))
+    assert copy.registry.modules["stopper"].trainer is copy
+
+
+def test_the_last_trainer_counts():
+    hook, one, other = Stopper(), make_trainer(), make_trainer()
+    hook.register(one)
+    hook.register(other)
+    assert hook.trainer is other
+
+
+def test_the_smallest_hook_keeps_the_contract():
+    check_hook(Stopper())
