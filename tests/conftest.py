@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +15,12 @@ with warnings.catch_warnings():  # torchrl deprecates its own classes while it i
     import torchrl.collectors
     import torchrl.objectives
     import torchrl.trainers  # noqa: F401
+
+
+# A shell starts what is in the background with SIGINT ignored, which every process that a test
+# starts would inherit.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class MemoryLogger:

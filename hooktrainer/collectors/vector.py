@@ -6,13 +6,11 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import gymnasium as gym
 import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
-from ..checks import share_equally
-from ..errors import ConfigError, StateMismatchError
+from ..errors import StateMismatchError
 from ..timing import Timing
 from .actors import Policy
 from .arguments import (
@@ -25,15 +23,15 @@ from .arguments import (
     warn_of_loss,
 )
 from .buffers import StepBuffers
-from .group import EnvGroup, GroupOptions
-from .make_group import Envs, VectorizationMode, make_group
-from .overlap.state import OVERLAP, collector_state
+from .group import GroupOptions
+from .make_group import Envs, VectorizationMode
+from .overlap.state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
+from .sharing import check_shares, open_group, resharded, share_of
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
-from .worker_group import WorkerGroup, envs_to_share
 
 _HERE = {"workers": 0, "stages": 1}
 
@@ -176,7 +174,7 @@ class VectorCollector:
         self.timing = Timing()
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
         options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
-        self._group = self._make_group(options)
+        self._group = open_group(self._arguments, options)
         self._starts_later = False
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
@@ -287,23 +285,8 @@ class VectorCollector:
             ConfigError: If the environments cannot be shared equally, or are one vector
                 environment that was made already.
         """
-        num_envs = share_equally(self.num_envs, world_size, "num_envs")
         arguments = {**self._arguments, "seed": self.seed}
-        if isinstance(arguments["env"], gym.vector.VectorEnv):
-            raise ConfigError(
-                "A vector environment that was made already cannot be shared by several processes: "
-                "give VectorCollector an environment id or a factory."
-            )
-        first = rank * num_envs
-        if isinstance(arguments["env"], (list, tuple)):
-            arguments["env"] = arguments["env"][first : first + num_envs]
-        else:
-            arguments["num_envs"] = num_envs
-        for name in ("frames_per_batch", "total_frames"):
-            if arguments[name] > 0:
-                arguments[name] //= world_size
-        arguments["first_env"] += first
-        self._rebuild(arguments)
+        self._rebuild(share_of(arguments, self.num_envs, rank, world_size))
         self._warm_up_frames //= world_size
 
     def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
@@ -321,7 +304,7 @@ class VectorCollector:
         """
         check_workers(workers, stages)
         arguments = {**self._arguments, "seed": self.seed, "workers": workers, "stages": stages}
-        self._check_shares(arguments)
+        check_shares(arguments)
         if at_once or not workers:
             self._starts_later = False
             self._rebuild(arguments)
@@ -335,37 +318,17 @@ class VectorCollector:
         here = self._group
         here.close()
         given = (self.frame_skip, self._arguments["restore_episodes"])
-        self._group = self._make_group(GroupOptions(here.seeds, *given))
+        self._group = open_group(self._arguments, GroupOptions(here.seeds, *given))
         self._group.episodes = here.episodes
         self._starts_later = False
 
     def _rebuild(self, arguments: dict[str, Any]) -> None:
         warm_up_frames, starts_later = self._warm_up_frames, self._starts_later
-        self._check_shares(arguments)
+        check_shares(arguments)
         self.shutdown()
         VectorCollector.__init__(self, **{**arguments, **_HERE} if starts_later else arguments)
         self._arguments, self._starts_later = arguments, starts_later
         self._warm_up_frames = warm_up_frames
-
-    def _check_shares(self, arguments: Mapping[str, Any]) -> None:
-        env, num_envs, workers = (arguments[name] for name in ("env", "num_envs", "workers"))
-        if workers:
-            envs_to_share(env, num_envs, workers, arguments["stages"])
-
-    def _make_group(self, options: GroupOptions) -> EnvGroup:
-        given = self._arguments
-        env, num_envs, mode = given["env"], given["num_envs"], given["vectorization_mode"]
-        if not given["workers"]:
-            return make_group(env, num_envs, options, given["env_kwargs"], mode)
-        return WorkerGroup(
-            env,
-            num_envs,
-            options,
-            workers=given["workers"],
-            stages=given["stages"],
-            env_kwargs=given["env_kwargs"],
-            mode=mode,
-        )
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before.
@@ -377,16 +340,7 @@ class VectorCollector:
             A state for `load_state_dict` by which each environment begins a new episode, one that
             was not played yet.
         """
-        states = [share for state in states for share in shares_of(state)]
-        episodes = [episode for state in states for episode in state["episodes"]]
-        first = self._group.seeds.first_env
-        frames = sum(state["frames"] for state in states)
-        return {
-            "frames": frames * self.num_envs // len(episodes),
-            "seed": states[0]["seed"],
-            "episodes": episodes[first : first + self.num_envs],
-            "rollout": None,
-        }
+        return resharded(states, self.num_envs, self._group.seeds.first_env)
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Bring the policy up to date.
@@ -484,13 +438,6 @@ class VectorCollector:
             kind = StagedRollout if self._arguments["workers"] else Rollout
             self._rollout = kind(self._group, self.policy, self._horizon, **self._options)
         return self._rollout
-
-
-def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The states of the collectors of which one was put together; itself if it was not."""
-    if "workers" in state:
-        return [share["collector"] for share in state["workers"]]
-    return [collector_state(state)]
 
 
 def _rebuild(

@@ -11,7 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from ..collectors.arguments import update_policy
 from ..collectors.overlap.state import VERSION, version_of
-from ..collectors.vector import shares_of
+from ..collectors.sharing import shares_of
 from ..errors import ConfigError, StateMismatchError
 from ..metrics import Total
 from ..placement import Place

@@ -40,7 +40,9 @@ def factory() -> gym.Env:
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"env": [factory] * 4, "num_envs": None}], ids=["one id", "factories"]
+    "options",
+    [{}, {"env": [factory] * 4, "num_envs": None}, {"env": [factory] * 4, "num_envs": 4}],
+    ids=["one id", "factories", "counted factories"],
 )
 def test_shares_play_the_episodes_of_the_whole(options):
     whole, shares = make(**options), [make(**options) for _ in range(2)]
