@@ -39,14 +39,14 @@ def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
     if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
         return True
     # The number may be another process's by now; a lock is let go of when its holder ends.
-    locked = is_locked(run.checkpoints / ".lock")
+    locked = is_locked(run.checkpoints)
     return locked if locked is not None or pid is None else True
 
 
-def is_locked(path: Path) -> bool | None:
+def is_locked(checkpoints: Path) -> bool | None:
     """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = os.open(checkpoints / ".lock", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return None
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import shlex
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -24,10 +26,16 @@ _PACKAGES: Final = (
 
 def this_process() -> dict[str, Any]:
     """The process that trains: its command, its libraries, its commit."""
-    return {**_invocation(), "versions": library_versions(), **git_state()}
+    return {**_invocation(), **origin()}
 
 
-def library_versions() -> dict[str, str | None]:
+def origin() -> dict[str, Any]:
+    """What a result depends on beside its options: `library_versions` and `git_state`."""
+    return {"versions": dict(library_versions()), **git_state()}
+
+
+@functools.cache
+def library_versions() -> Mapping[str, str | None]:
     """Versions of Python and of the libraries that a result depends on."""
     versions: dict[str, str | None] = {"python": platform.python_version()}
     for package in _PACKAGES:

@@ -285,7 +285,7 @@ class RunDir:
         saved = [path.name for path in self.checkpoints.glob("*")]
         if saved in ([], [".lock"]) and self._traces() == [self.checkpoints]:
             # It was made beforehand, perhaps as a link to another disk, or the disk was full.
-            return not saved or is_locked(self.checkpoints / ".lock") is False
+            return not saved or is_locked(self.checkpoints) is False
         begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
         return not begun and state.get("status") == "running" and is_alive(self, state) is False
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import functools
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
@@ -49,7 +48,7 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
         "format": 1,
         "components": state,
         "rng": rng_state(),
-        "versions": dict(_versions()),
+        "versions": dict(library_versions()),
         "ended": trainer.control.status in ("finished", "stopped"),
     }
 
@@ -175,14 +174,9 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
     """Which libraries have another version than those saved, each in a line."""
     return [
         f"{library} is {now} here and {saved[library]} in the state"
-        for library, now in _versions().items()
+        for library, now in library_versions().items()
         if library in saved and saved[library] != now
     ]
-
-
-@functools.cache
-def _versions() -> Mapping[str, str | None]:
-    return library_versions()
 
 
 def _is_logger(name: str) -> bool:

@@ -99,9 +99,7 @@ def make_collector_onpolicy(
         ConfigError: If the configuration cannot work.
     """
     read = Reader(cfg, "make_collector_onpolicy")
-    for option in ("async_collection", "multi_step"):
-        if read(option, False):
-            raise read.refusal(option, "is off-policy: set it to False, or use another algorithm.")
+    _refuse_torchrl_options(read, "is off-policy: set it to False, or use another algorithm.")
     return _make_collector(make_env, actor_model_explore, read, make_env_kwargs, off_policy=False)
 
 
@@ -157,11 +155,9 @@ def _gymnasium_collector(
     looked_at: LookedAt,
     options: Mapping[str, Any],
 ) -> VectorCollector:
-    for option in ("async_collection", "multi_step"):
-        if read(option, False):
-            raise read.refusal(
-                option, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
-            )
+    _refuse_torchrl_options(
+        read, "needs a TorchRL environment: let make_env build one, GymEnv for instance."
+    )
     devices = set(read.devices("collector_device"))
     if len(devices) > 1:
         raise read.refusal(
@@ -225,6 +221,13 @@ def _torchrl_collector(
         )
     collector.set_seed(read("seed"))
     return collector
+
+
+def _refuse_torchrl_options(read: Reader, why: str) -> None:
+    """Refuse what only TorchRL's collectors do, and only off-policy."""
+    for option in ("async_collection", "multi_step"):
+        if read(option, False):
+            raise read.refusal(option, why)
 
 
 def _envs_per_collector(read: Reader) -> int | None:

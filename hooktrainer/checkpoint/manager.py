@@ -13,7 +13,7 @@ from typing import Any, Literal
 import torch
 
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
-from ..provenance import git_state, library_versions
+from ..provenance import origin
 from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
@@ -88,7 +88,7 @@ class CheckpointManager:
         self._backend = get_backend(self._backend_name)
         self._background = background
         self._on_failure = on_failure
-        self._provenance = {"versions": library_versions(), **git_state()}
+        self._provenance = origin()
         self._arena = Arena()
         self._job = BackgroundJob("checkpoint")
         self._previous: Reusable | None = None

@@ -32,6 +32,7 @@ from .seeding import EpisodeSeeds
 from .sharing import check_shares, open_group, resharded, share_of
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
+from .worker_group import WorkerGroup
 
 _HERE = {"workers": 0, "stages": 1}
 
@@ -175,7 +176,6 @@ class VectorCollector:
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
         options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
         self._group = open_group(self._arguments, options)
-        self._starts_later = False
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
             "policy_device": computes,
@@ -286,7 +286,8 @@ class VectorCollector:
                 environment that was made already.
         """
         arguments = {**self._arguments, "seed": self.seed}
-        self._rebuild(share_of(arguments, self.num_envs, rank, world_size))
+        share = share_of(arguments, self.num_envs, rank, world_size)
+        self._rebuild(share, starts_later=self._starts_later)
         self._warm_up_frames //= world_size
 
     def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
@@ -306,10 +307,9 @@ class VectorCollector:
         arguments = {**self._arguments, "seed": self.seed, "workers": workers, "stages": stages}
         check_shares(arguments)
         if at_once or not workers:
-            self._starts_later = False
-            self._rebuild(arguments)
+            self._rebuild(arguments, starts_later=False)
         else:
-            self._arguments, self._starts_later = arguments, True
+            self._arguments = arguments
 
     def start_workers(self) -> None:
         """Start the processes that `use_workers` asked for, if they are still to be started."""
@@ -320,14 +320,18 @@ class VectorCollector:
         given = (self.frame_skip, self._arguments["restore_episodes"])
         self._group = open_group(self._arguments, GroupOptions(here.seeds, *given))
         self._group.episodes = here.episodes
-        self._starts_later = False
 
-    def _rebuild(self, arguments: dict[str, Any]) -> None:
-        warm_up_frames, starts_later = self._warm_up_frames, self._starts_later
+    @property
+    def _starts_later(self) -> bool:
+        """Whether there are to be workers, but the environments are still in this process."""
+        return bool(self._arguments["workers"]) and not isinstance(self._group, WorkerGroup)
+
+    def _rebuild(self, arguments: dict[str, Any], *, starts_later: bool) -> None:
+        warm_up_frames = self._warm_up_frames
         check_shares(arguments)
         self.shutdown()
         VectorCollector.__init__(self, **{**arguments, **_HERE} if starts_later else arguments)
-        self._arguments, self._starts_later = arguments, starts_later
+        self._arguments = arguments
         self._warm_up_frames = warm_up_frames
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -449,7 +453,7 @@ def _rebuild(
     is_closed: bool,
 ) -> VectorCollector:
     collector = cls(**{**arguments, **_HERE} if starts_later else arguments)
-    collector._arguments, collector._starts_later = arguments, starts_later
+    collector._arguments = arguments
     collector._warm_up_frames = warm_up_frames
     collector.load_state_dict(state_dict)
     if is_closed:

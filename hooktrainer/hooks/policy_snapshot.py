@@ -102,7 +102,6 @@ class PolicySnapshot(TrainerHookBase):
         self.frame_skip = frame_skip
         self.categorical_actions = categorical_actions
         self.report = report
-        self._trainer: Trainer | None = None
         self._recorder: PolicyRecorder | None = None
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None
@@ -141,14 +140,12 @@ class PolicySnapshot(TrainerHookBase):
 
     def __call__(self) -> None:
         """Take a snapshot, if one is due."""
-        assert self._trainer is not None
-        if self._cadence is None or self._cadence.due(self._trainer.collected_frames, self._newest):
+        if self._cadence is None or self._cadence.due(self.trainer.collected_frames, self._newest):
             self.snapshot()
 
     def snapshot(self) -> None:
         """Take a snapshot of the policy as it is."""
-        assert self._trainer is not None
-        progress = self._trainer.progress
+        progress = self.trainer.progress
         # The trainer's own clock stands still until the end of the batch.
         progress = dataclasses.replace(progress, seconds=perf_counter() - self._started)
         self._newest = progress.frames
@@ -167,7 +164,6 @@ class PolicySnapshot(TrainerHookBase):
 
     def on_train_start(self, trainer: Trainer) -> None:
         """Take the first snapshot, before any training; a resumed run has it already."""
-        self._trainer = trainer
         with undisturbed():
             self._open(trainer)
         self._started = perf_counter() - trainer.progress.seconds
@@ -228,7 +224,6 @@ class PolicySnapshot(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "policy_snapshot") -> None:
         """Register at ``post_steps``."""
-        self._trainer = trainer
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self, every=self.every)
 

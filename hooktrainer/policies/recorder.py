@@ -16,7 +16,7 @@ from ..checkpoint.manifest import FileRecord
 from ..checkpoint.retention import best_of
 from ..collectors.make_group import Envs
 from ..progress import Progress
-from ..provenance import git_state, library_versions
+from ..provenance import origin
 from .describe import Described, describe_environment
 from .environment import Environment
 from .files import POLICY
@@ -63,7 +63,7 @@ class PolicyRecorder:
             env, env_kwargs, categorical_actions=categorical_actions
         )
         self._frame_skip = frame_skip
-        self._provenance = {**git_state(), "versions": library_versions()}
+        self._provenance = origin()
         self._traced: Traced | None = None
         self._job = BackgroundJob("policy")
         fs.make_directories(directory)

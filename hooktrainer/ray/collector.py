@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..checks import share_equally
 from ..collectors.arguments import update_policy
-from ..collectors.overlap.state import VERSION, version_of
+from ..collectors.overlap.state import stamped, version_of
 from ..collectors.sharing import shares_of
 from ..errors import ConfigError, StateMismatchError
 from ..metrics import Total
@@ -179,8 +180,7 @@ class RayCollector:
         batch = TensorDict({}, batch_size=(self.num_envs, time))
         for key, value in entries.items():
             batch.set(key, value)
-        batch.set(VERSION, torch.full(batch.batch_size, self._version, dtype=torch.int64))
-        return batch
+        return stamped(batch, self._version)
 
     def _shares(self) -> list[Arrays]:
         """Wait for all processes, also if one of them fails: it is idle then, and so are they."""
@@ -290,11 +290,7 @@ def check_divisible(collector: Any, number: int) -> None:
             f"{type(collector).__name__} has no shard(rank, world_size), so it cannot be divided "
             "among processes; use a VectorCollector."
         )
-    if collector.num_envs % number:
-        raise ConfigError(
-            f"num_envs={collector.num_envs} cannot be shared equally by {number} collectors: give "
-            f"a multiple of {number}."
-        )
+    share_equally(collector.num_envs, number, "num_envs")
 
 
 class _Begin:
