@@ -14,3 +14,14 @@ def duration(seconds: float) -> str:
         return f"{minutes} min {rest} s"
     hours, minutes = divmod(round(seconds / 60), 60)
     return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def plural(count: int, noun: str, several: str | None = None) -> str:
+    """How many there are, such as ``1 checkpoint``, ``2 checkpoints``.
+
+    Args:
+        count: How many.
+        noun: What one of them is called.
+        several: What several are called; by default with an ``s``.
+    """
+    return f"{count:,} {noun if count == 1 else several or noun + 's'}"

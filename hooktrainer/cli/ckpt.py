@@ -6,6 +6,7 @@ import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ..words import plural
 from . import output
 from .arguments import CheckpointSpec, Flag, Patterns, RunPath
 
@@ -48,7 +49,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     elif entries:
         _print_list(entries, None if best is None else best.metric)
         print(
-            f"{output.plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
+            f"{plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
             f"{output.size(_disk_usage(listing.checkpoints))} on the disk"
         )
     else:
@@ -134,7 +135,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         for path, damage in found
     ]
     output.print_table(("checkpoint", "verdict"), rows)
-    print(f"{damaged or 'none'} of {output.plural(len(found), 'checkpoint')} damaged")
+    print(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged")
     return 1 if damaged else 0
 
 
@@ -177,7 +178,7 @@ def diff(
         rows = [(difference.path, difference.left, difference.right) for difference in shown]
         output.print_table(("path", left, right), rows)
         more = len(found) - len(shown)
-        print(output.plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
+        print(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
     else:
         print("identical")
     return 1 if found else 0

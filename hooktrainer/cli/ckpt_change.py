@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import UseAppendAction
 
+from ..words import plural
 from . import output
 from .arguments import CheckpointSpec, Flag, RunPath, shown_as
 
@@ -70,7 +71,7 @@ def prune(
     gone = surplus(checkpoints, keep, best)
     fates = _fates(checkpoints, gone, "deleted")
     if not gone and not json:
-        print(f"nothing to delete: all of {output.plural(len(checkpoints), 'checkpoint')} stay.")
+        print(f"nothing to delete: all of {plural(len(checkpoints), 'checkpoint')} stay.")
         return 0
     if dry_run or not gone:
         _show(fates, json)
@@ -78,7 +79,7 @@ def prune(
     with _manager(directory, keep | best if best else keep) as manager:
         if not json:
             _show(fates)
-        if not _agreed(f"Delete {output.plural(len(gone), 'checkpoint')}?", yes):
+        if not _agreed(f"Delete {plural(len(gone), 'checkpoint')}?", yes):
             return 1
         left = {checkpoint.path for checkpoint in manager.prune()}
     for path in left:
@@ -86,7 +87,7 @@ def prune(
     if json:
         _show([row | {"fate": "left"} if row["path"] in left else row for row in fates], json)
     else:
-        print(f"{output.plural(len(gone) - len(left), 'checkpoint')} deleted")
+        print(f"{plural(len(gone) - len(left), 'checkpoint')} deleted")
     return 1 if left else 0
 
 
@@ -138,7 +139,7 @@ def rollback(
     if json:
         _show(fates, json)
     else:
-        print(f"{target.path} is the latest; {output.plural(len(later), 'later one')} {what}")
+        print(f"{target.path} is the latest; {plural(len(later), 'later one')} {what}")
     return 0
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from ..words import plural
 from . import output
 from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
@@ -67,8 +68,7 @@ def gallery(
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")
-    if seed is not None:
-        check_not_negative("--seed", seed)
+    check_not_negative("--seed", seed)
     view = View(size=size, seconds=seconds)
     step_aside()
     shown: list[Path] = []
@@ -91,7 +91,7 @@ def gallery(
             if not training:
                 return _report(made, json)
             if shown != (now := [exhibit.saved.path for exhibit in made.exhibits]):
-                output.say(f"wrote {made.file}: {output.plural(len(now), 'policy')}")
+                output.say(f"wrote {made.file}: {plural(len(now), 'policy', 'policies')}")
                 shown = now
         time.sleep(_LOOK_SECONDS)
 

@@ -16,7 +16,8 @@ from types import TracebackType
 from ..checkpoint import list_checkpoints
 from ..errors import ConfigError
 from ..run_dir import RunDir
-from .output import plural, say
+from ..words import plural
+from .output import say
 
 _POLL_SECONDS = 0.005
 

@@ -105,11 +105,6 @@ def number(value: float) -> str:
     return f"{value:.6g}"
 
 
-def plural(count: int, noun: str) -> str:
-    """Such as ``1 checkpoint``, ``2 checkpoints``."""
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def refuse_directory(file: Path, example: str) -> None:
     """Refuse a directory where a file is to be written, before the work is done.
 

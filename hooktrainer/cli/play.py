@@ -55,8 +55,7 @@ def play(
 
     if episodes is not None:
         check_count("--episodes", episodes)
-    if seed is not None:
-        check_not_negative("--seed", seed)
+    check_not_negative("--seed", seed)
     _check_screen(render)
     torch.set_num_threads(1)  # as evaluations are made
     loaded = load_policy(policy)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
+from ..words import plural
 from . import output
 from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
@@ -63,7 +64,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     optional = ("trained", "length", "episodes", "size")
     output.print_table(columns, rows, right=columns[:-1], optional=optional)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
-    count = f"{len(policies):,} {'policy' if len(policies) == 1 else 'policies'}"
+    count = plural(len(policies), "policy", "policies")
     print(f"{count} of {names} in {run}; hooktrainer play {run}@FRAMES plays one")
     if unplayed := sum(saved.evaluation is None for saved in policies):
         print(f"{unplayed:,} not played yet; hooktrainer policies evaluate {run} plays the rest")
@@ -139,8 +140,7 @@ def evaluate(
     from ..policies.evaluation import SEED, check_not_negative
 
     check_count("--episodes", episodes)
-    if seed is not None:
-        check_not_negative("--seed", seed)
+    check_not_negative("--seed", seed)
     if not any(_scan(run)):
         output.say(f"{run} has no saved policy: train with --snapshots N.")
         if json:

@@ -59,8 +59,7 @@ def render(
 
     output.refuse_directory(file, "film.webp")
     check_format(file, quality)
-    if seed is not None:
-        check_not_negative("--seed", seed)
+    check_not_negative("--seed", seed)
     view = View(size=size, fps=fps, seconds=seconds)
     policies = [find_policy(policy)]
     if all:

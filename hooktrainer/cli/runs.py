@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
+from ..words import plural
 from . import output
 from .arguments import Flag, Patterns, shown_as
 
@@ -77,7 +78,7 @@ def runs(
     elif chosen:
         _print_table(chosen, metrics[0])
     else:
-        hidden = f" ({output.plural(len(found), 'run')} not shown)" if found else ""
+        hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         print(f"no such run below {', '.join(map(str, places))}{hidden}.")
     if not chosen:
         return 0

@@ -13,17 +13,17 @@ SEED = 2_000_000_011
 EPISODES = 10
 
 
-def check_not_negative(name: str, value: int) -> None:
+def check_not_negative(name: str, value: int | None) -> None:
     """Refuse a negative seed or number of episodes.
 
     Args:
         name: What the user calls it.
-        value: The number.
+        value: The number; ``None`` if it was not given.
 
     Raises:
         ConfigError: If it is negative.
     """
-    if value < 0:
+    if value is not None and value < 0:
         raise ConfigError(f"{name}={value}: give 0 or more.")
 
 

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from ..words import plural
 from .saved import best_policy, list_policies
 
 _GRACE = 3.0  # seconds that the process has to end by itself
@@ -69,7 +70,8 @@ class Evaluator:
     def _play_the_rest(self, report: bool) -> None:
         left = self._unplayed()
         if left and report:
-            print(f"playing {_policies(left)} of {self._run}; Ctrl-C leaves the rest", flush=True)
+            what = plural(left, "policy", "policies")
+            print(f"playing {what} of {self._run}; Ctrl-C leaves the rest", flush=True)
         while left:
             self.look()
             assert self._process is not None
@@ -83,13 +85,14 @@ class Evaluator:
     def _report(self, left: int) -> None:
         policies = list_policies(self._run)
         best = best_policy(policies)
-        said = f"{_policies(len(policies))} in {self._run / 'policies'}"
+        said = f"{plural(len(policies), 'policy', 'policies')} in {self._run / 'policies'}"
         if best is not None:
             said += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
         print(f"{said} · look: hooktrainer gallery {self._run}")
         if left:
             lines = self._log().read_text(errors="replace").strip().splitlines()
-            print(f"{_policies(left)} could not be played: {lines[-1] if lines else 'unknown'}")
+            what = plural(left, "policy", "policies")
+            print(f"{what} could not be played: {lines[-1] if lines else 'unknown'}")
 
     def _unplayed(self) -> int:
         return sum(saved.evaluation is None for saved in list_policies(self._run))
@@ -119,7 +122,3 @@ def _environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }
-
-
-def _policies(count: int) -> str:
-    return f"{count:,} {'policy' if count == 1 else 'policies'}"
