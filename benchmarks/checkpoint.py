@@ -35,7 +35,7 @@ from results import finite, machine, versions
 from rich.console import Console
 from rich.table import Table
 
-from hooktrainer.checkpoint import All, CheckpointManager, Latest
+from hooktrainer.checkpoint import All, CheckpointManager, Last
 
 HERE = Path(__file__).parent
 Tensors = dict[str, torch.Tensor]
@@ -163,7 +163,7 @@ class Ours(Way):
         path = self.manager.checkpoints()[-1].path
         files = [file.stat() for file in path.rglob("*") if file.is_file()]
         self.written = sum(stat.st_size for stat in files if stat.st_nlink == 1)
-        self.manager.keep = Latest(1)
+        self.manager.keep = Last(1)
         self.manager.prune()
         self.manager.keep = All()
 

@@ -23,8 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import tyro
-
+from .command_line import parse
 from .errors import USER_ERRORS, WriteFailedError
 from .run import Run
 from .run_options import RunArgs
@@ -43,9 +42,9 @@ def launch(main: Callable[[Any], None]) -> None:
     """
     (parameter,) = inspect.signature(main).parameters
     args_type = typing.get_type_hints(main)[parameter]
-    args = tyro.cli(args_type, description=inspect.getmodule(main).__doc__)
+    description = inspect.getmodule(main).__doc__
     with mistakes_in_one_line():
-        main(args)
+        main(parse(args_type, sys.argv[1:], description=description))
 
 
 @contextmanager

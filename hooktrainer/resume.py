@@ -14,6 +14,7 @@ from .errors import CheckpointError, ConfigError
 from .loggers.hparams import to_plain, to_yaml
 from .run_dir import RunDir, find_runs
 from .run_options import FREE_ON_RESUME, RunArgs
+from .words import which
 
 
 def resolve(args: RunArgs, experiment: str) -> Path | None:
@@ -28,7 +29,7 @@ def resolve(args: RunArgs, experiment: str) -> Path | None:
     """
     if args.resume is None:
         return args.run_dir
-    if args.resume in ("latest", "best") or args.resume.isdecimal():
+    if which(args.resume) is not None:
         place = args.run_dir or _newest_run(experiment)
         if not RunDir(place).holds_run:
             raise CheckpointError(f"--resume {args.resume}: {place} holds no run.")

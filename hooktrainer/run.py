@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from .checkpoint import Best, CheckpointManager, Latest, list_checkpoints
+from .checkpoint import Best, CheckpointManager, Last, list_checkpoints
 from .checkpoint.backends import backend_name, get_backend
 from .distributed import (
     DataParallel,
@@ -105,7 +105,7 @@ class Run:
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
         best = Best(1, "eval/return")
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
-            run.checkpoints, keep=Latest(args.keep_last) | best, config=self._config
+            run.checkpoints, keep=Last(args.keep_last) | best, config=self._config
         )
         if args.resume is not None:
             listing = list_checkpoints(run.checkpoints)

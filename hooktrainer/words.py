@@ -1,6 +1,10 @@
-"""Numbers as people say them."""
+"""Numbers and lists as people say them, and as they write them."""
 
 from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from decimal import Decimal, InvalidOperation
 
 
 def duration(seconds: float) -> str:
@@ -25,3 +29,84 @@ def plural(count: int, noun: str, several: str | None = None) -> str:
         several: What several are called; by default with an ``s``.
     """
     return f"{count:,} {noun if count == 1 else several or noun + 's'}"
+
+
+def listed(things: Iterable[object], most: int = 8) -> str:
+    """Things with commas between them; of many, the first ones and how many more there are.
+
+    Examples:
+        >>> listed(range(1000), most=3)
+        '0, 1, 2 and 997 more'
+    """
+    words = [str(thing) for thing in things]
+    if len(words) <= most:
+        return ", ".join(words)
+    return f"{', '.join(words[:most])} and {len(words) - most:,} more"
+
+
+def ranges(numbers: Iterable[int], most: int = 8) -> str:
+    """Integers in ascending order, neighbours as a range.
+
+    Examples:
+        >>> ranges([0, 1, 2, 3, 7, 9, 10])
+        '0-3, 7, 9-10'
+    """
+    spans: list[tuple[int, int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1] = (spans[-1][0], number)
+        else:
+            spans.append((number, number))
+    return listed((f"{a}-{b}" if b > a else str(a) for a, b in spans), most)
+
+
+def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:
+    """A sentence, with a space before it, that names what was meant; empty if nothing is near.
+
+    Args:
+        name: What there is not.
+        known: What there is.
+        most: How many to name.
+
+    Examples:
+        >>> did_you_mean("tensorbord", ["csv", "tensorboard"])
+        ' Did you mean tensorboard?'
+    """
+    word, words = _bare(name), {_bare(other): other for other in known}
+    begun = [other for other in words if other.startswith(word) and len(word) > 1]
+    near = begun[:most] or difflib.get_close_matches(word, words, n=most, cutoff=0.6)
+    return f" Did you mean {' or '.join(words[other] for other in near)}?" if near else ""
+
+
+def _bare(name: str) -> str:
+    return name.lower().lstrip("-").replace("_", "-")
+
+
+def whole_number(text: str) -> int:
+    """The integer that is written as ``50000``, ``50_000``, ``5e4`` or ``5.0e4``, exactly.
+
+    Raises:
+        ValueError: If it is none, or has more than 20 digits.
+    """
+    try:
+        value = Decimal(text)
+    except InvalidOperation:
+        raise ValueError(f"{text!r} is not a number") from None
+    if not value.is_finite() or value.adjusted() >= 20 or value != value.to_integral_value():
+        raise ValueError(f"{text!r} is not a whole number of at most 20 digits")
+    return int(value)
+
+
+def which(text: str) -> str | None:
+    """What a word says of which one of a run is meant: ``latest``, ``best``, or frames.
+
+    Returns:
+        The word, frames as plain digits; ``None`` if it says no such thing.
+    """
+    if text in ("latest", "best"):
+        return text
+    try:
+        frames = whole_number(text)
+    except ValueError:
+        return None
+    return str(frames) if frames >= 0 else None

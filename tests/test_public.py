@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
+from pkgutil import walk_packages
 
 import pytest
 
@@ -43,3 +45,13 @@ def test_the_package_alone_does_not_import_torch():
         "from hooktrainer import Every; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_no_public_name_means_two_things():
+    meanings: dict[str, dict[int, str]] = {}
+    packages = [m.name for m in walk_packages(hooktrainer.__path__, "hooktrainer.") if m.ispkg]
+    for package in map(import_module, ["hooktrainer", *packages]):
+        for name in getattr(package, "__all__", ()):
+            value = getattr(package, name)
+            meanings.setdefault(name, {})[id(value)] = f"{package.__name__}.{name}"
+    assert [list(where.values()) for where in meanings.values() if len(where) > 1] == []

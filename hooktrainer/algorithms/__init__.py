@@ -9,11 +9,11 @@ listed (``trainer.describe()``), taken apart (``trainer.remove_hook``) and added
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 from ..errors import ConfigError
 from ..trainer import Trainer
+from ..words import did_you_mean
 from .model_based import mbpo
 from .off_policy import ddpg, dqn, sac, td3
 from .offline import cql, iql
@@ -42,9 +42,8 @@ def get(name: str) -> Callable[..., Trainer]:
     """
     algorithm = _ALGORITHMS.get(name.lower())
     if algorithm is None:
-        near = difflib.get_close_matches(name.lower(), _ALGORITHMS, n=3, cutoff=0.5)
-        hint = f" Did you mean {' or '.join(near)}?" if near else ""
         raise ConfigError(
-            f"there is no algorithm {name!r}.{hint} There are: {', '.join(_ALGORITHMS)}."
+            f"there is no algorithm {name!r}.{did_you_mean(name, _ALGORITHMS)} There are: "
+            f"{', '.join(_ALGORITHMS)}."
         )
     return algorithm

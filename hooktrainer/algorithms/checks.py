@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -10,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..errors import ConfigError
+from ..words import did_you_mean
 from .options import Options
 
 Actions = Literal["continuous", "discrete", "any"]
@@ -32,10 +32,9 @@ def check_names(
     known = [*hyperparameters, *Options.__annotations__]
     for name in options:
         if name not in Options.__annotations__:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-            hint = f" Did you mean {' or '.join(near)}?" if near else ""
             raise TypeError(
-                f"{algorithm}() has no option {name!r}.{hint} It takes: {', '.join(known)}."
+                f"{algorithm}() has no option {name!r}.{did_you_mean(name, known)} It takes: "
+                f"{', '.join(known)}."
             )
 
 

@@ -6,7 +6,7 @@ from .backends import Backend, TensorSpec, known_backends, register_backend
 from .find import find, list_checkpoints
 from .manager import CheckpointManager
 from .manifest import Manifest
-from .retention import All, Best, EveryFrames, EveryHours, Latest, MaxBytes, Policy
+from .retention import All, Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
 from .rng import rng_state, set_rng_state
 from .single_file import load_file, save_file
 from .stored import Checkpoint
@@ -20,10 +20,10 @@ __all__ = [
     "CheckpointManager",
     "EveryFrames",
     "EveryHours",
-    "Latest",
+    "Last",
     "Manifest",
     "MaxBytes",
-    "Policy",
+    "Retention",
     "TensorSpec",
     "find",
     "flatten",

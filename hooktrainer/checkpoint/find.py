@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Literal, cast
 
 from ..errors import CheckpointError
+from ..words import listed, which
 from .manifest import FILE as MANIFEST
 from .retention import Best
 from .stored import NAME, Checkpoint
@@ -80,14 +81,14 @@ def find(spec: str | Path, directory: Path | None = None, best: Best | None = No
     Raises:
         CheckpointError: If there is none; lists what there is.
     """
-    word, where = str(spec), directory
-    if not _is_word(word):
-        run, at, last = word.rpartition("@")
-        path = Path(word)
+    word, where = which(str(spec)), directory
+    if word is None:
+        run, at, last = str(spec).rpartition("@")
+        path = Path(spec)
         if path.name in ("", ".."):
             path = path.resolve()
-        if at and _is_word(last) and not path.exists():
-            word, where = last, Path(run)
+        if at and which(last) and not path.exists():
+            word, where = which(last), Path(run)
         elif NAME.fullmatch(path.name) or (path / MANIFEST).exists():
             if not path.is_dir():
                 raise CheckpointError(
@@ -96,15 +97,12 @@ def find(spec: str | Path, directory: Path | None = None, best: Best | None = No
             return [path.absolute()]
         else:
             word, where = "latest", path
+    assert word is not None
     if where is None:
         raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
     if not where.is_dir():
         raise CheckpointError(f"There is no run {where}.")
     return _find_in(checkpoint_directory(where), word, best)
-
-
-def _is_word(text: str) -> bool:
-    return text in ("latest", "best") or text.isdecimal()
 
 
 def _find_in(directory: Path, word: str, best: Best | None) -> list[Path]:
@@ -151,7 +149,5 @@ def _metrics(checkpoints: list[Checkpoint]) -> str:
 
 
 def _what_there_is(directory: Path) -> str:
-    frames = [
-        str(checkpoint.manifest.frames) for checkpoint in list_checkpoints(directory).checkpoints
-    ]
-    return f"{directory} has {'those at frames ' + ', '.join(frames) if frames else 'none'}."
+    frames = [c.manifest.frames for c in list_checkpoints(directory).checkpoints]
+    return f"{directory} has {'those at frames ' + listed(frames) if frames else 'none'}."

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from . import fs, lock
 from .manifest import FILE as MANIFEST
-from .retention import Best, Latest, Policy
+from .retention import Best, Last, Retention
 from .stored import Checkpoint
 
 _log = logging.getLogger(__name__)
@@ -74,9 +74,11 @@ def quarantine(path: Path, reason: str) -> None:
         _log.warning("%s could not be set aside: %s", path, error)
 
 
-def surplus(checkpoints: Sequence[Checkpoint], keep: Policy, best: Best | None) -> list[Checkpoint]:
+def surplus(
+    checkpoints: Sequence[Checkpoint], keep: Retention, best: Best | None
+) -> list[Checkpoint]:
     """Return what a policy lets go of, the oldest first; the latest and the best stay anyway."""
-    kept = keep.keep(checkpoints) | Latest(1).keep(checkpoints)
+    kept = keep.keep(checkpoints) | Last(1).keep(checkpoints)
     if best:
         kept |= {checkpoint.path for checkpoint in best.ranked(checkpoints)[:1]}
     return [checkpoint for checkpoint in checkpoints if checkpoint.path not in kept]

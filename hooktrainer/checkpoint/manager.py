@@ -30,7 +30,7 @@ from .housekeeping import (
     sweep,
 )
 from .manifest import Manifest
-from .retention import Best, Latest, Policy, best_of
+from .retention import Best, Last, Retention, as_retention, best_of
 from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
 from .tree import flatten
 
@@ -61,7 +61,7 @@ class CheckpointManager:
         CheckpointError: If another manager writes to the directory, or there is no such back end.
 
     Examples:
-        >>> with CheckpointManager("runs/a/checkpoints", keep=Latest(2)) as manager:
+        >>> with CheckpointManager("runs/a/checkpoints", keep=Last(2)) as manager:
         ...     manager.save({"weights": torch.ones(3)}, frames=100)
         ...     manager.load("latest")[1]
         {'weights': tensor([1., 1., 1.])}
@@ -72,7 +72,7 @@ class CheckpointManager:
         directory: str | Path,
         *,
         backend: str | None = None,
-        keep: Policy | None = None,
+        keep: Retention | None = None,
         best: Best | None = None,
         background: bool = True,
         on_failure: Literal["stop", "continue"] = "stop",
@@ -81,7 +81,7 @@ class CheckpointManager:
         if on_failure not in ("stop", "continue"):
             raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
         self.directory = Path(directory).absolute()
-        self.keep = keep or Latest(5)
+        self.keep = Last(5) if keep is None else as_retention(keep)
         self.best = best or best_of(self.keep)
         self.config = dict(config or {})
         self._backend_name = backend_name(backend)

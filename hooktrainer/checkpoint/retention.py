@@ -1,6 +1,6 @@
 """Which checkpoints to keep: small policies, joined with ``|`` (either) and ``&`` (both).
 
-``Latest(5) | Best(3, "eval/return") | EveryFrames(1_000_000)`` keeps the five latest, the three
+``Last(5) | Best(3, "eval/return") | EveryFrames(1_000_000)`` keeps the five latest, the three
 best, and the first of every million frames.
 """
 
@@ -11,13 +11,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from ..errors import ConfigError
 from .stored import Checkpoint
 
 
-class Policy(ABC):
+class Retention(ABC):
     """Says which of a run's checkpoints to keep."""
 
     @abstractmethod
@@ -29,33 +29,48 @@ class Policy(ABC):
                 these alone: it is made again after every commit.
         """
 
-    def __or__(self, other: Policy) -> Policy:
-        return _Either(self, other)
+    def __or__(self, other: Retention) -> Retention:
+        return _Either(self, as_retention(other))
 
-    def __and__(self, other: Policy) -> Policy:
-        return _Both(self, other)
+    def __and__(self, other: Retention) -> Retention:
+        return _Both(self, as_retention(other))
+
+
+def as_retention(keep: Any) -> Retention:
+    """Return what says which checkpoints to keep; refuse anything else before there are any.
+
+    Raises:
+        ConfigError: If it is something else.
+    """
+    if not isinstance(keep, Retention):
+        raise ConfigError(
+            f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} does not say "
+            "which checkpoints to keep: give Last(5), Best(1, 'eval/return') or another of "
+            "hooktrainer.checkpoint."
+        )
+    return keep
 
 
 @dataclass(frozen=True)
-class _Either(Policy):
-    left: Policy
-    right: Policy
+class _Either(Retention):
+    left: Retention
+    right: Retention
 
     def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
         return self.left.keep(checkpoints) | self.right.keep(checkpoints)
 
 
 @dataclass(frozen=True)
-class _Both(Policy):
-    left: Policy
-    right: Policy
+class _Both(Retention):
+    left: Retention
+    right: Retention
 
     def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
         return self.left.keep(checkpoints) & self.right.keep(checkpoints)
 
 
 @dataclass(frozen=True)
-class All(Policy):
+class All(Retention):
     """Keeps every checkpoint."""
 
     def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
@@ -64,13 +79,13 @@ class All(Policy):
 
 
 @dataclass(frozen=True)
-class Latest(Policy):
+class Last(Retention):
     """Keeps the ``n`` checkpoints committed last."""
 
     n: int
 
     def __post_init__(self) -> None:
-        _positive("Latest", self.n)
+        _positive("Last", self.n)
 
     def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
         """Return the paths of the last ``n``."""
@@ -78,7 +93,7 @@ class Latest(Policy):
 
 
 @dataclass(frozen=True)
-class Best(Policy):
+class Best(Retention):
     """Keeps the ``n`` checkpoints with the best value of a metric; of equal ones, the later.
 
     Checkpoints without the metric, or with NaN for it, are not ranked.
@@ -110,7 +125,7 @@ class Best(Policy):
 
 
 @dataclass(frozen=True)
-class EveryFrames(Policy):
+class EveryFrames(Retention):
     """Keeps the first checkpoint in every ``n`` environment frames."""
 
     n: int
@@ -125,7 +140,7 @@ class EveryFrames(Policy):
 
 
 @dataclass(frozen=True)
-class EveryHours(Policy):
+class EveryHours(Retention):
     """Keeps the first checkpoint in every ``n`` hours of the clock."""
 
     n: float
@@ -140,7 +155,7 @@ class EveryHours(Policy):
 
 
 @dataclass(frozen=True)
-class MaxBytes(Policy):
+class MaxBytes(Retention):
     """Keeps the latest checkpoints that fit together in ``n`` bytes; shared files count once."""
 
     n: int
@@ -173,7 +188,7 @@ def _positive(policy: str, value: float) -> None:
         raise ConfigError(f"{policy}({value!r}): the number must be positive.")
 
 
-def best_of(policy: Policy) -> Best | None:
+def best_of(policy: Retention) -> Best | None:
     """Return the first `Best` in a policy: what counts as the best checkpoint of the run."""
     if isinstance(policy, Best):
         return policy

@@ -19,6 +19,7 @@ import tyro
 from typing_extensions import TypedDict, Unpack
 from tyro.conf import UseAppendAction
 
+from .. import command_line
 from ..errors import ConfigError
 from ..trainer import Trainer
 
@@ -100,9 +101,9 @@ def parse(algorithm: Callable[..., Trainer], words: Sequence[str]) -> dict[str, 
         + [("options", _options_type(), dataclasses.field(default_factory=dict))],
         kw_only=True,
     )
-    parsed = tyro.cli(
+    parsed = command_line.parse(
         made,
-        args=list(words),
+        words,
         prog=f"hooktrainer train {algorithm.__name__}",
         description=inspect.getdoc(algorithm).split("\nArgs:")[0].strip(),  # type: ignore[union-attr]
     )

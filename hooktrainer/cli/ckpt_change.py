@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..checkpoint import Checkpoint, CheckpointManager, Policy
+    from ..checkpoint import Checkpoint, CheckpointManager, Retention
 
 Count = Annotated[int | None, shown_as("N")]
 Hours = Annotated[float | None, shown_as("N")]
@@ -27,7 +27,7 @@ def prune(
     run: RunPath,
     /,
     *,
-    keep_latest: Count = None,
+    keep_last: Count = None,
     keep_best: BestOf = (),
     every_frames: Count = None,
     every_hours: Hours = None,
@@ -40,11 +40,11 @@ def prune(
 
     The latest and the best one stay in any case. A run that is being trained is refused.
 
-    Example: hooktrainer ckpt prune runs/a --keep-latest 5 --keep-best 3:eval/return
+    Example: hooktrainer ckpt prune runs/a --keep-last 5 --keep-best 3:eval/return
 
     Args:
         run: directory of the run
-        keep_latest: keep the last N
+        keep_last: keep the last N
         keep_best: keep the best N by a metric; may be repeated
         every_frames: keep the first in every N frames
         every_hours: keep the first in every N hours
@@ -59,7 +59,7 @@ def prune(
     from .places import checkpoints_of, recorded_best
 
     keep = parse_policy(
-        latest=keep_latest,
+        latest=keep_last,
         best=keep_best,
         every_frames=every_frames,
         every_hours=every_hours,
@@ -189,7 +189,7 @@ def _agreed(question: str, yes: Flag) -> bool:
     return False
 
 
-def _manager(directory: Path, keep: Policy | None = None) -> CheckpointManager:
+def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManager:
     """The manager of a run's checkpoints, which holds off training while it is open."""
     from ..checkpoint import CheckpointManager, lock
     from ..errors import CheckpointError

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from ..checkpoint import Best, EveryFrames, EveryHours, Latest, MaxBytes, Policy
+from ..checkpoint import Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
 from ..errors import ConfigError
 
 _BEST = re.compile(r"(\d+):(.+?)(?::(max|min))?")
@@ -22,11 +22,11 @@ def parse_policy(
     every_frames: int | None = None,
     every_hours: float | None = None,
     max_bytes: str | None = None,
-) -> Policy:
+) -> Retention:
     """Return the union of the policies that were asked for.
 
     Args:
-        latest: As for `Latest`.
+        latest: As for `Last`.
         best: One ``N:METRIC`` or ``N:METRIC:min`` for each `Best`.
         every_frames: As for `EveryFrames`.
         every_hours: As for `EveryHours`.
@@ -35,9 +35,9 @@ def parse_policy(
     Raises:
         ConfigError: If there is none, or one does not make sense.
     """
-    policies: list[Policy] = [parse_best(text) for text in best]
+    policies: list[Retention] = [parse_best(text) for text in best]
     if latest is not None:
-        policies.append(Latest(latest))
+        policies.append(Last(latest))
     if every_frames is not None:
         policies.append(EveryFrames(every_frames))
     if every_hours is not None:
@@ -46,7 +46,7 @@ def parse_policy(
         policies.append(MaxBytes(parse_size(max_bytes)))
     if not policies:
         raise ConfigError(
-            "say what to keep, with one or more of --keep-latest N, --keep-best N:METRIC, "
+            "say what to keep, with one or more of --keep-last N, --keep-best N:METRIC, "
             "--every-frames N, --every-hours N, --max-bytes SIZE."
         )
     return reduce(or_, policies)

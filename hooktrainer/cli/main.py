@@ -5,16 +5,18 @@ The commands import what they need when they are called: `--help` must come at o
 
 from __future__ import annotations
 
-import difflib
+import functools
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 from tyro.extras import SubcommandApp
 
 from .. import __version__
+from ..command_line import parse
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
+from ..words import did_you_mean
 from . import ckpt, ckpt_change, policies
 from .completion import completion
 from .describe import describe
@@ -63,6 +65,8 @@ COMMANDS: Final[Mapping[str, Command]] = {
 }
 """The commands that stand by themselves."""
 
+_GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
+
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
@@ -97,8 +101,7 @@ def main(args: Sequence[str] | None = None) -> int:
         print(f"hooktrainer {__version__}")
         return 0
     try:
-        _check_names(words)
-        code = _app(words).cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
+        code = _read(words)()
         sys.stdout.flush()
     except DamagedCheckpointError as error:
         return _fail(error, 1)
@@ -121,43 +124,55 @@ def print_completion(shell: str) -> None:
     Raises:
         SystemExit: With 0, always.
     """
-    _app([]).cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
+    _app().cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
 
 
-def _app(words: Sequence[str]) -> SubcommandApp:
-    app = _group(COMMANDS, words)
-    app.command(_group(POLICIES, words), name="policies", help=_POLICIES_DESCRIPTION)
-    app.command(_group(CKPT, words), name="ckpt", help=_CKPT_DESCRIPTION)
-    return app
-
-
-def _group(commands: Mapping[str, Command], words: Sequence[str]) -> SubcommandApp:
-    """Commands by name: each explained in full if it is called, else listed by its first line."""
-    app = SubcommandApp()
-    for name, command in commands.items():
-        summary = (command.__doc__ or "").split("\n", 1)[0]
-        app.command(name=name, help=None if name in words else summary)(command)
-    return app
-
-
-def _check_names(words: Sequence[str]) -> None:
-    """Refuse a word in place of a command, naming the nearest one.
+def _read(words: Sequence[str]) -> Callable[[], Any]:
+    """The command that a command line names, with its arguments.
 
     Raises:
-        ConfigError: If there is no such command.
+        ConfigError: If there is no such command or option; it says which is near.
+        SystemExit: With 0 after ``--help``, 2 after words that the command does not understand.
     """
-    groups: Mapping[str, Mapping[str, Command]] = {"policies": POLICIES, "ckpt": CKPT}
-    group = words[0] if words and words[0] in groups else None
-    known = [*COMMANDS, *groups] if group is None else [*groups[group]]
-    name = next(iter(words[group is not None :]), "-")
-    if not name.startswith("-") and name not in known:
-        near = difflib.get_close_matches(name.lower(), known, n=1)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        command = "hooktrainer" if group is None else f"hooktrainer {group}"
+    group = words[0] if words and words[0] in _GROUPS else None
+    prog = "hooktrainer" if group is None else f"hooktrainer {group}"
+    commands = COMMANDS if group is None else _GROUPS[group]
+    name, *rest = words[group is not None :] or ["--help"]
+    if name in commands:
+        return parse(_held(commands[name]), rest, prog=f"{prog} {name}")
+    if not name.startswith("-"):
+        known = [*commands, *(_GROUPS if group is None else ())]
         raise ConfigError(
-            f"{command} has no command {name!r}.{hint} It has {', '.join(known)}; see {command} "
-            "--help."
+            f"{prog} has no command {name!r}.{did_you_mean(name, known, most=1)} It has "
+            f"{', '.join(known)}; see {prog} --help."
         )
+    return lambda: _app().cli(args=words, prog="hooktrainer", description=_DESCRIPTION)
+
+
+def _held(command: Command) -> Callable[..., Callable[[], int]]:
+    """A function that takes a command's arguments, and returns the call."""
+
+    @functools.wraps(command)
+    def hold(*args: Any, **kwargs: Any) -> Callable[[], int]:
+        return functools.partial(command, *args, **kwargs)
+
+    return hold
+
+
+def _app() -> SubcommandApp:
+    """All commands, for help and completion."""
+    app = _group(COMMANDS)
+    app.command(_group(POLICIES), name="policies", help=_POLICIES_DESCRIPTION)
+    app.command(_group(CKPT), name="ckpt", help=_CKPT_DESCRIPTION)
+    return app
+
+
+def _group(commands: Mapping[str, Command]) -> SubcommandApp:
+    """Commands by name, each explained by its first line."""
+    app = SubcommandApp()
+    for name, command in commands.items():
+        app.command(name=name, help=(command.__doc__ or "").split("\n", 1)[0])(command)
+    return app
 
 
 def _fail(error: object, code: int) -> int:

@@ -172,7 +172,7 @@ def prune(
     /,
     *,
     spread: Count = None,
-    keep_latest: Count = None,
+    keep_last: Count = None,
     keep_best: BestOf = None,
     every_frames: Count = None,
     dry_run: Flag = False,
@@ -185,7 +185,7 @@ def prune(
     Args:
         run: directory of the run
         spread: keep N, spread evenly over the run
-        keep_latest: keep the last N
+        keep_last: keep the last N
         keep_best: keep the best N by their return, and those that were not played yet
         every_frames: keep the first in every N frames
         dry_run: only show what would be deleted
@@ -194,20 +194,20 @@ def prune(
     from functools import reduce
     from operator import or_
 
-    from ..checkpoint import Best, EveryFrames, Latest, Policy
+    from ..checkpoint import Best, EveryFrames, Last, Retention
     from ..checkpoint.housekeeping import delete, surplus
     from ..errors import ConfigError
     from ..policies.recorder import METRIC, as_checkpoints
     from ..policies.spread import Spread
 
-    rules: list[Policy] = []
+    rules: list[Retention] = []
     rules += [] if spread is None else [Spread(spread)]
-    rules += [] if keep_latest is None else [Latest(keep_latest)]
+    rules += [] if keep_last is None else [Last(keep_last)]
     rules += [] if keep_best is None else [Best(keep_best, METRIC)]
     rules += [] if every_frames is None else [EveryFrames(every_frames)]
     if not rules:
         raise ConfigError(
-            "say what to keep, with one or more of --spread N, --keep-latest N, --keep-best N, "
+            "say what to keep, with one or more of --spread N, --keep-last N, --keep-best N, "
             "--every-frames N."
         )
     policies, _ = _scan(run)

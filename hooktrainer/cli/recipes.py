@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ast
-import difflib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from ..errors import ConfigError
+from ..words import did_you_mean
 
 DIRECTORY: Final = Path("recipes")
 """Where recipes are looked for."""
@@ -78,9 +78,7 @@ def find(name: str) -> Trainable:
     known = {algorithm.name: algorithm for algorithm in algorithms()}
     if name.lower() in known:
         return known[name.lower()]
-    near = difflib.get_close_matches(name.lower(), [*here, *known], n=3, cutoff=0.4)
-    near = near or [other for other in (*here, *known) if other.startswith(name.lower()[:3])]
-    hint = f" Did you mean {' or '.join(near)}?" if near else ""
+    hint = did_you_mean(name, [*here, *known], most=3)
     there = f"Recipes in {DIRECTORY}/: {', '.join(here)}. " if here else ""
     raise ConfigError(
         f"there is nothing to train called {name!r}.{hint} {there}Algorithms: {', '.join(known)}."

@@ -9,7 +9,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..cadence import Every
-from ..checkpoint import Policy
+from ..checkpoint import Retention
+from ..checkpoint.retention import as_retention
 from ..checkpoint.rng import undisturbed
 from ..checks import check_count
 from ..errors import ConfigError
@@ -68,7 +69,7 @@ class PolicySnapshot(TrainerHookBase):
         every: Every | None = None,
         snapshots: int | None = None,
         policy_fn: Callable[[int, Any], object] | None = None,
-        keep: Policy | None = None,
+        keep: Retention | None = None,
         episodes: int = EPISODES,
         seed: int = SEED,
         env_kwargs: Mapping[str, Any] | None = None,
@@ -95,7 +96,7 @@ class PolicySnapshot(TrainerHookBase):
         self.every = every
         self.snapshots = snapshots
         self.policy_fn = policy_fn
-        self.keep = keep
+        self.keep = None if keep is None else as_retention(keep)
         self.episodes = episodes
         self.seed = seed
         self.env_kwargs = env_kwargs
@@ -157,7 +158,7 @@ class PolicySnapshot(TrainerHookBase):
                 if self._evaluator is not None:
                     self._evaluator.look()
 
-    def _keep_now(self) -> Policy | None:
+    def _keep_now(self) -> Retention | None:
         if self.keep is None and self._cadence is not None:
             return self._cadence.keep(self._newest)
         return self.keep

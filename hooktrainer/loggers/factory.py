@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib.util
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, MissingPackageError
+from ..words import did_you_mean
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
@@ -169,9 +169,7 @@ _SINKS: Final[Mapping[str, Callable[..., Sink]]] = {
 
 
 def _unknown(kind: str) -> str:
-    near = difflib.get_close_matches(kind, _SINKS, n=2, cutoff=0.5)
-    hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""
-    return f"unknown logger {kind!r}.{hint} There are: {', '.join(_SINKS)}."
+    return f"unknown logger {kind!r}.{did_you_mean(kind, _SINKS)} There are: {', '.join(_SINKS)}."
 
 
 def _need(kind: str) -> None:

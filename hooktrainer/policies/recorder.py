@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Checkpoint, Manifest, Policy, fs
+from ..checkpoint import Checkpoint, Manifest, Retention, fs
 from ..checkpoint.background import BackgroundJob
 from ..checkpoint.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
 from ..checkpoint.manifest import FileRecord
@@ -74,7 +74,7 @@ class PolicyRecorder:
         """How the environment can be made again."""
         return self._described.environment
 
-    def save(self, progress: Progress, keep: Policy | None = None) -> None:
+    def save(self, progress: Progress, keep: Retention | None = None) -> None:
         """Save the policy as it is now; one of the same frames is replaced.
 
         What fails on the disk is logged: training goes on without the policy.
@@ -120,7 +120,7 @@ class PolicyRecorder:
         if (error := self._job.wait()) is not None:
             _log.warning("a policy could not be saved; training goes on: %s", error)
 
-    def thin(self, keep: Policy) -> None:
+    def thin(self, keep: Retention) -> None:
         """Delete what a retention policy lets go of; the latest and the best stay.
 
         Where the best ones are to be kept, so are those that were not evaluated yet.

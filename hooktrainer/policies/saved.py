@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..words import listed, which
 from .environment import Environment
 from .evaluation import Evaluation
 from .files import DIRECTORY, FACTS, LATEST, read_facts
@@ -157,8 +158,8 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
     word, path = "latest", Path(spec)
     if not path.exists():
         run, at, last = os.fspath(spec).rpartition("@")
-        if at and (last in ("latest", "best") or last.isdecimal()):
-            word, path = last, Path(run)
+        if at and (named := which(last)) is not None:
+            word, path = named, Path(run)
         elif path.name == LATEST:  # where the file system has no links
             path = path.parent
     if (path / FACTS).is_file() or NAME.fullmatch(path.resolve().name):
@@ -202,7 +203,7 @@ def _find_in(directory: Path, word: str) -> SavedPolicy:
 
 
 def _what_there_is(directory: Path) -> str:
-    frames = [str(saved.frames) for saved in scan_policies(directory)[0]]
+    frames = [saved.frames for saved in scan_policies(directory)[0]]
     if frames:
-        return f"{directory} has those at frames {', '.join(frames)}."
+        return f"{directory} has those at frames {listed(frames)}."
     return f"{directory} has none: train with --snapshots N, or with the hook PolicySnapshot."

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoint import Checkpoint, EveryFrames, Latest, Policy
+from ..checkpoint import Checkpoint, EveryFrames, Last, Retention
 from ..errors import ConfigError
 
 _HALVINGS = 6
 
 
 @dataclass(frozen=True)
-class Spread(Policy):
+class Spread(Retention):
     """Keeps ``n``: the first, the last, and those nearest to even marks between the two."""
 
     n: int
@@ -75,6 +75,6 @@ class SpreadCadence:
         self._look_at = 0 if crossed else (frames // spacing + 1) * spacing
         return crossed
 
-    def keep(self, frames: int) -> Policy:
+    def keep(self, frames: int) -> Retention:
         """What to keep in the course of the run."""
-        return EveryFrames(self.spacing(frames)) | Latest(1)  # type: ignore[arg-type]
+        return EveryFrames(self.spacing(frames)) | Last(1)  # type: ignore[arg-type]

@@ -16,7 +16,7 @@ import torch
 from fault_injection import FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
 from tally import BACKENDS
 
-from hooktrainer.checkpoint import All, CheckpointManager, Latest, fs, list_checkpoints
+from hooktrainer.checkpoint import All, CheckpointManager, Last, fs, list_checkpoints
 from hooktrainer.checkpoint.diff import differences
 from hooktrainer.errors import CheckpointError
 
@@ -49,7 +49,7 @@ def run(directory, faulty, backend, on_failure="stop", saves=SAVES):
     with installed(faulty):
         try:
             manager = CheckpointManager(
-                directory, backend=backend, keep=Latest(2), on_failure=on_failure
+                directory, backend=backend, keep=Last(2), on_failure=on_failure
             )
             for frames in range(1, saves + 1):
                 manager.save(tree(frames), frames=frames)
@@ -66,7 +66,7 @@ def run(directory, faulty, backend, on_failure="stop", saves=SAVES):
 
 def check(directory, at_least, backend):
     """What is there is intact, nothing is left over, and the run can go on."""
-    with CheckpointManager(directory, backend=backend, keep=Latest(2)) as manager:
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
         assert all(path.name[:5] in ("step_", ".lock") for path in directory.iterdir())
         listing = list_checkpoints(directory)
         assert not listing.damaged
@@ -200,7 +200,7 @@ def kill_after(seconds, work):
 
 
 def save_for_ever(directory, backend, pipe):
-    with CheckpointManager(directory, backend=backend, keep=Latest(2), background=False) as manager:
+    with CheckpointManager(directory, backend=backend, keep=Last(2), background=False) as manager:
         frames = newest_in(manager)
         while True:
             frames += 1
@@ -209,7 +209,7 @@ def save_for_ever(directory, backend, pipe):
 
 
 def save_for_ever_in_the_background(directory, backend, pipe):
-    with CheckpointManager(directory, backend=backend, keep=Latest(2)) as manager:
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
         frames = newest_in(manager)
         while True:
             frames += 1
@@ -228,7 +228,7 @@ def delete_for_ever(directory, backend, pipe):
                 frames += 1
                 manager.save(tree(frames), frames=frames)
             os.write(pipe, frames.to_bytes(8, "big"))
-            manager.keep = Latest(1)
+            manager.keep = Last(1)
             manager.prune()
 
 
@@ -244,7 +244,7 @@ def newest_in(manager):
 
 
 def check_after_kill(directory, backend, committed):
-    with CheckpointManager(directory, backend=backend, keep=Latest(2)) as manager:
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
         assert all(path.name[:5] in ("step_", ".lock") for path in directory.iterdir())
         for checkpoint in manager.checkpoints():
             assert not list(differences(checkpoint.load(), tree(checkpoint.manifest.frames)))
@@ -278,7 +278,7 @@ def test_a_full_tmpfs(backend, tally):
         with (
             tally("a tmpfs that is full", backend),
             mounted("-t", "tmpfs", "-o", options, "none") as disk,
-            CheckpointManager(disk, backend=backend, keep=Latest(99)) as manager,
+            CheckpointManager(disk, backend=backend, keep=Last(99)) as manager,
         ):
             returned = []
             with suppress(CheckpointError):
@@ -318,7 +318,7 @@ def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
 
     with (
         mounted("-o", "loop", ext4) as disk,
-        CheckpointManager(disk / "run", backend=backend, keep=Latest(1)) as manager,
+        CheckpointManager(disk / "run", backend=backend, keep=Last(1)) as manager,
     ):
         for frames in range(1, saves + 1):
             manager.save(tree(frames), frames=frames)

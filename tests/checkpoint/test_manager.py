@@ -18,7 +18,7 @@ from hooktrainer.checkpoint import (
     Best,
     Checkpoint,
     CheckpointManager,
-    Latest,
+    Last,
     fs,
     list_checkpoints,
     lock,
@@ -376,7 +376,7 @@ def frames_of(directory):
 
 
 def test_retention_follows_each_commit_and_goes_on_after_a_resume(tmp_path):
-    keep = Latest(2) | Best(1, "r")
+    keep = Last(2) | Best(1, "r")
     with CheckpointManager(tmp_path, keep=keep) as manager:
         for frames, value in [(8, 1.0), (9, 5.0), (10, 2.0)]:
             manager.save({}, frames=frames, metrics={"r": value})
@@ -389,14 +389,14 @@ def test_retention_follows_each_commit_and_goes_on_after_a_resume(tmp_path):
 
 
 def test_the_best_survives_a_policy_that_does_not_name_it(tmp_path):
-    with CheckpointManager(tmp_path, keep=Latest(1), best=Best(1, "r", "min")) as manager:
+    with CheckpointManager(tmp_path, keep=Last(1), best=Best(1, "r", "min")) as manager:
         for frames, value in enumerate([3.0, 1.0, 2.0, 4.0]):
             manager.save({}, frames=frames, metrics={"r": value})
         assert manager.load("best")[0].manifest.frames == 1
 
 
 def test_nothing_is_deleted_before_the_commit(tmp_path, monkeypatch):
-    with CheckpointManager(tmp_path, keep=Latest(1), background=False) as manager:
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
         monkeypatch.setattr(fs.os, "rename", disk_full)
         with pytest.raises(CheckpointError):
@@ -408,7 +408,7 @@ def test_a_failed_delete_is_reported_and_tried_again(tmp_path, monkeypatch, capl
     def refuse(path, *_):
         raise OSError(errno.EACCES, "Permission denied", str(path))
 
-    with CheckpointManager(tmp_path, keep=Latest(1), background=False) as manager:
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
         monkeypatch.setattr(fs.os, "unlink", refuse)
         manager.save({}, frames=2)
@@ -422,7 +422,7 @@ def test_a_failed_delete_is_reported_and_tried_again(tmp_path, monkeypatch, capl
 
 def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
     caplog.set_level(logging.INFO)
-    with CheckpointManager(tmp_path, keep=Latest(1), background=False) as manager:
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
         with lock.reading(tmp_path / "step_000000000001" / "manifest.json"):
             manager.save({}, frames=2)
@@ -435,7 +435,7 @@ def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
 def test_only_this_runs_checkpoints_are_deleted(tmp_path):
     (tmp_path / "a" / "notes").mkdir(parents=True)
     (tmp_path / "b" / ".tmp-step_000000000001-ab").mkdir(parents=True)
-    with CheckpointManager(tmp_path / "a", keep=Latest(1)) as manager:
+    with CheckpointManager(tmp_path / "a", keep=Last(1)) as manager:
         manager.save({}, frames=1)
         manager.save({}, frames=2)
     assert names(tmp_path / "a") == ["notes", "step_000000000002"]

@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
+import hooktrainer
+from hooktrainer import PolicySnapshot
 from hooktrainer.checkpoint import (
     All,
     Best,
     Checkpoint,
+    CheckpointManager,
     EveryFrames,
     EveryHours,
-    Latest,
+    Last,
     Manifest,
     MaxBytes,
 )
@@ -42,10 +45,10 @@ def kept(policy, checkpoints):
 
 
 def test_latest_counts_commits_not_names():
-    assert kept(Latest(2), run(9, 10, 100)) == [10, 100]
-    assert kept(Latest(2), run(500, 100, 200)) == [100, 200]  # after a rollback to 100
-    assert kept(Latest(5), run(1)) == [1]
-    assert kept(Latest(5), run()) == []
+    assert kept(Last(2), run(9, 10, 100)) == [10, 100]
+    assert kept(Last(2), run(500, 100, 200)) == [100, 200]  # after a rollback to 100
+    assert kept(Last(5), run(1)) == [1]
+    assert kept(Last(5), run()) == []
 
 
 def test_best_by_a_metric():
@@ -70,7 +73,7 @@ def test_every_frames_stands_by_its_choice_as_the_run_goes_on():
     alive = []
     for count in range(30, 1000, 30):
         alive = [*alive, count]
-        alive = kept(EveryFrames(100) | Latest(1), run(*alive))
+        alive = kept(EveryFrames(100) | Last(1), run(*alive))
     assert alive == [30, 120, 210, 300, 420, 510, 600, 720, 810, 900, 990]
 
 
@@ -92,9 +95,9 @@ def test_max_bytes_counts_shared_files_once():
 
 def test_unions_and_intersections():
     checkpoints = run(1, 2, 3, 4, 5, metric=(9.0, 1.0, 1.0, 2.0, 1.0))
-    assert kept(Latest(2) | Best(1, "eval/return"), checkpoints) == [1, 4, 5]
-    assert kept(Latest(2) & Best(2, "eval/return"), checkpoints) == [4]
-    assert kept(Latest(1) | EveryFrames(2) | All(), checkpoints) == [1, 2, 3, 4, 5]
+    assert kept(Last(2) | Best(1, "eval/return"), checkpoints) == [1, 4, 5]
+    assert kept(Last(2) & Best(2, "eval/return"), checkpoints) == [4]
+    assert kept(Last(1) | EveryFrames(2) | All(), checkpoints) == [1, 2, 3, 4, 5]
 
 
 def test_the_latest_and_the_best_are_never_surplus():
@@ -108,14 +111,14 @@ def test_the_latest_and_the_best_are_never_surplus():
 
 def test_best_of_finds_it_in_a_union():
     best = Best(3, "loss", "min")
-    assert best_of(Latest(1) | (EveryFrames(5) | best)) == best
-    assert best_of(Latest(1)) is None
+    assert best_of(Last(1) | (EveryFrames(5) | best)) == best
+    assert best_of(Last(1)) is None
 
 
 @pytest.mark.parametrize(
     "make",
     [
-        lambda: Latest(0),
+        lambda: Last(0),
         lambda: Best(0, "x"),
         lambda: EveryFrames(-1),
         lambda: EveryHours(0.0),
@@ -130,3 +133,21 @@ def test_numbers_must_be_positive(make):
 def test_the_mode_must_be_known():
     with pytest.raises(ConfigError, match="'max' or 'min'"):
         Best(1, "x", "highest")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: CheckpointManager(path, keep=hooktrainer.Latest(2)),
+        lambda path: CheckpointManager(path, keep=0),
+        lambda path: Last(2) | hooktrainer.Latest(2),
+        lambda path: Last(2) & 3,
+        lambda path: PolicySnapshot(None, "CartPole-v1", path, snapshots=2, keep=2),
+    ],
+)
+def test_what_says_nothing_about_checkpoints_is_refused_at_once(tmp_path, make):
+    with pytest.raises(
+        ConfigError, match=r"does not say which checkpoints to keep: give Last\(5\)"
+    ):
+        make(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from hooktrainer.checkpoint import (
     CheckpointManager,
     EveryFrames,
     EveryHours,
-    Latest,
+    Last,
     MaxBytes,
 )
 from hooktrainer.cli.keep import parse_policy, parse_size
@@ -45,7 +45,7 @@ def test_every_rule_becomes_its_policy():
         Best(3, "eval/return"),
         Best(1, "loss/a", "min"),
         Best(2, "a:b"),
-        Latest(5),
+        Last(5),
         EveryFrames(1_000),
         EveryHours(0.5),
         MaxBytes(10_000_000_000),
@@ -76,13 +76,13 @@ def test_a_rule_that_makes_no_sense_is_refused(rule, message):
 
 def test_prune_keeps_what_a_rule_keeps_and_the_best(call, make_run):
     run = make_run(returns=RETURNS)
-    done = call("ckpt", "prune", run, "--keep-latest", 2, "--every-frames", 300, "--yes")
+    done = call("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 300, "--yes")
     assert done.code == 0
     assert "1 checkpoint deleted" in done.out
     assert frames(run) == [100, 300, 400, 500]
-    assert call("ckpt", "prune", run, "--keep-latest", 1, "--yes").code == 0
+    assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
     assert frames(run) == [100, 500]
-    assert "nothing to delete" in call("ckpt", "prune", run, "--keep-latest", 1).out
+    assert "nothing to delete" in call("ckpt", "prune", run, "--keep-last", 1).out
 
 
 def test_prune_by_another_metric_keeps_the_best_of_the_run_too(call, make_run):
@@ -93,7 +93,7 @@ def test_prune_by_another_metric_keeps_the_best_of_the_run_too(call, make_run):
 
 def test_a_dry_run_changes_nothing(call, make_run):
     run = make_run(returns=RETURNS)
-    done = call("ckpt", "prune", run, "--keep-latest", 2, "--dry-run")
+    done = call("ckpt", "prune", run, "--keep-last", 2, "--dry-run")
     assert done.code == 0
     fates = [line.split("│")[-2].strip() for line in done.out.splitlines() if "step_" in line]
     assert fates == ["kept", "deleted", "deleted", "kept", "kept"]
@@ -105,7 +105,7 @@ def test_a_dry_run_changes_nothing(call, make_run):
 def test_a_person_is_asked(call, make_run, monkeypatch, answer, code, left):
     run = make_run(returns=RETURNS)
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
-    done = call("ckpt", "prune", run, "--keep-latest", 1)
+    done = call("ckpt", "prune", run, "--keep-last", 1)
     assert "Delete 3 checkpoints? [y/N]" in done.err
     assert (done.code, len(frames(run))) == (code, left)
 
@@ -133,7 +133,7 @@ def fates(done) -> dict[int, str]:
 def test_json_tells_the_fate_of_each_and_nothing_else(call, make_run):
     run = make_run(returns=RETURNS)
     kept = dict.fromkeys((100, 200, 300, 400, 500), "kept")
-    prune = ("ckpt", "prune", run, "--keep-latest", 2, "--every-frames", 200, "--json")
+    prune = ("ckpt", "prune", run, "--keep-last", 2, "--every-frames", 200, "--json")
     pruned = kept | {300: "deleted"}
     assert fates(call(*prune, "--dry-run")) == pruned
     assert fates(call(*prune, "--yes")) == pruned
@@ -157,7 +157,7 @@ def test_rollback_to_the_latest_says_what_there_is(call, make_run):
     assert "RUN@FRAMES: 100, 200." in done.out
 
 
-@pytest.mark.parametrize("words", [["prune", "{}", "--keep-latest", 1], ["rollback", "{}@100"]])
+@pytest.mark.parametrize("words", [["prune", "{}", "--keep-last", 1], ["rollback", "{}@100"]])
 def test_a_run_that_is_being_trained_is_refused(call, make_run, words):
     run = make_run()
     with CheckpointManager(run / "checkpoints"):

@@ -138,7 +138,7 @@ def test_what_was_not_played_yet_may_be_the_best(call, run):
     unplayed = run / "policies/step_000000000000"
     change_facts(unplayed, evaluation=None)
     words = ("policies", "prune", run, "--dry-run")
-    assert rows(call(*words, "--keep-latest", 1).out)[0][-1] == "deleted"
+    assert rows(call(*words, "--keep-last", 1).out)[0][-1] == "deleted"
     assert "nothing to delete" in call(*words, "--keep-best", 1).out
 
 

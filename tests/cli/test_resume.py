@@ -79,7 +79,7 @@ def test_the_script_runs_again_where_it_was_begun(tmp_path):
     recorded = {"script": str(script), "argv": ["--seed", "1"], "cwd": str(elsewhere)}
     (run / "run.json").write_text(json.dumps(recorded))
     done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer.cli", "resume", "run", "--", "--lr", "2"],
+        [sys.executable, "-m", "hooktrainer", "resume", "run", "--", "--lr", "2"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,

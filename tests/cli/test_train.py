@@ -165,7 +165,7 @@ def test_mistakes_exit_with_2_and_no_traceback(tmp_path, monkeypatch, capsys, wo
 def test_the_command_becomes_the_recipe(place):
     (place / "recipes" / "walk.py").write_text("import sys; print(sys.argv[1:]); sys.exit(7)")
     done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer.cli", "train", "walk", "--help"],
+        [sys.executable, "-m", "hooktrainer", "train", "walk", "--help"],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,

@@ -17,7 +17,7 @@ from hooktrainer.checkpoint.tree import flatten
 ROOT = Path(__file__).parents[2]
 RECIPE = [sys.executable, str(ROOT / "recipes" / "ppo_cartpole.py"), "--no-progress-bar"]
 OPTIONS = ["--total-frames", "6144", "--eval-interval", "2048", "--eval-episodes", "2"]
-COMMAND = [sys.executable, "-m", "hooktrainer.cli", "gallery", "--follow", "--episodes", "1"]
+COMMAND = [sys.executable, "-m", "hooktrainer", "gallery", "--follow", "--episodes", "1"]
 
 
 def test_training_does_not_import_the_gallery():

@@ -45,7 +45,7 @@ def test_a_run_dir_is_the_place_itself(tmp_path):
 
 
 def test_an_unknown_name_lists_the_near_ones(tmp_path):
-    message = r"'tensorbord'. Did you mean 'tensorboard'\? .*csv, tensorboard, mlflow, wandb"
+    message = r"'tensorbord'. Did you mean tensorboard\? .*csv, tensorboard, mlflow, wandb"
     with pytest.raises(ValueError, match=message):
         get_logger("tensorbord", tmp_path, "exp")
     with pytest.raises(ValueError, match="'csv' is given twice"):

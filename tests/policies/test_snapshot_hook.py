@@ -22,7 +22,7 @@ from hooktrainer import (
     list_policies,
     load_policy,
 )
-from hooktrainer.checkpoint import Best, EveryFrames, Latest
+from hooktrainer.checkpoint import Best, EveryFrames, Last
 from hooktrainer.modules import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.writing import change_facts
@@ -129,7 +129,7 @@ def test_training_is_the_same_bit_for_bit_with_and_without(tmp_path):
 
 def test_retention_policies_of_checkpoints_thin_them_out(tmp_path):
     trainer = make_trainer()
-    snapshot(trainer, tmp_path, every=Every(frames=20), keep=EveryFrames(100) | Latest(2))
+    snapshot(trainer, tmp_path, every=Every(frames=20), keep=EveryFrames(100) | Last(2))
     trainer.train()
     assert frames_of(tmp_path) == [0, 100, 180, 200]
     assert (tmp_path / "policies/latest").resolve().name == "step_000000000200"
@@ -149,7 +149,7 @@ def test_the_best_is_kept_and_so_is_what_was_not_played_yet(tmp_path):
         trainer,
         tmp_path,
         every=Every(frames=20),
-        keep=Latest(1) | Best(1, "eval/return"),
+        keep=Last(1) | Best(1, "eval/return"),
         policy_fn=rate,
     )
     trainer.train()
