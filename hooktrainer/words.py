@@ -1,4 +1,4 @@
-"""Numbers and lists as people say them, and as they write them."""
+"""Numbers and lists as people say and write them; texts of unknown origin as they are shown."""
 
 from __future__ import annotations
 
@@ -110,3 +110,19 @@ def which(text: str) -> str | None:
     except ValueError:
         return None
     return str(frames) if frames >= 0 else None
+
+
+def printable(text: object, keep: str = "") -> str:
+    r"""Return a text of unknown origin as it can be shown: on one line, without control characters.
+
+    What a terminal would obey instead of showing it (escape sequences, line breaks, changes of the
+    direction of writing) becomes an escape such as ``\x1b``.
+
+    Args:
+        text: The text.
+        keep: Characters that stay as they are in any case.
+    """
+    return "".join(
+        c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
+        for c in str(text)
+    )

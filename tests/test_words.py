@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from hooktrainer.words import did_you_mean, listed, plural, ranges, which
+from hooktrainer.words import did_you_mean, listed, plural, printable, ranges, which
 
 
 def test_one_and_several():
@@ -43,3 +45,19 @@ def test_which_one_of_a_run():
     assert [which(text) for text in ("latest", "best")] == ["latest", "best"]
     assert [which(text) for text in ("50000", "5e4", "50_000")] == ["50000"] * 3
     assert [which(text) for text in ("-5", "5.5", "runs/a", "", "nan")] == [None] * 5
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Ünïcode ± 界", "Ünïcode ± 界"),
+        ("\x1b[2J\x07", r"\x1b[2J\x07"),
+        ("one\ntwo\r\t", r"one\ntwo\r\t"),
+        ("\u202eevil\u2028\x9b", r"\u202eevil\u2028\x9b"),
+        ("\udc80", r"\udc80"),
+        (Path("a"), "a"),
+    ],
+)
+def test_what_a_terminal_would_obey_is_shown(text, shown):
+    assert printable(text) == shown
+    assert printable("a\n\x1b", keep="\n") == "a\n\\x1b"

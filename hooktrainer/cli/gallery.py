@@ -36,6 +36,7 @@ def gallery(
     size: Pixels = 360,
     seconds: Seconds = 15.0,
     follow: Flag = False,
+    trust: Flag = False,
     json: Flag = False,
 ) -> int:
     """Show what a run has learned: its saved policies at work, on one page.
@@ -58,6 +59,7 @@ def gallery(
         size: longest side of a picture, in pixels; by default 360
         seconds: where a film is cut off, by default after 15; the page says so
         follow: go on until the run has ended, and show each policy as it is saved
+        trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per saved policy
     """
     from ..errors import CheckpointError
@@ -82,6 +84,7 @@ def gallery(
                 seed=SEED if seed is None else seed,
                 episodes=episodes,
                 view=view,
+                trust=trust,
                 say=say,
             )
         except CheckpointError:

@@ -17,7 +17,7 @@ from .. import __version__
 from ..command_line import parse
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..words import did_you_mean
-from . import ckpt, ckpt_change, policies
+from . import ckpt, ckpt_change, output, policies
 from .completion import completion
 from .describe import describe
 from .gallery import gallery
@@ -176,5 +176,5 @@ def _group(commands: Mapping[str, Command]) -> SubcommandApp:
 
 
 def _fail(error: object, code: int) -> int:
-    print(f"error: {error}", file=sys.stderr)
+    output.say(f"error: {error}")
     return code

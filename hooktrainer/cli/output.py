@@ -17,6 +17,7 @@ from rich.text import Text
 
 from ..errors import ConfigError
 from ..words import duration as duration
+from ..words import printable
 
 
 def console(file: TextIO | None = None) -> Console:
@@ -26,8 +27,11 @@ def console(file: TextIO | None = None) -> Console:
 
 
 def say(text: str) -> None:
-    """Print a line about what goes on to stderr, so that stdout holds the result alone."""
-    print(text, file=sys.stderr, flush=True)
+    """Print a line about what goes on to stderr, so that stdout holds the result alone.
+
+    Names of files, runs and environments are somebody else's: what a terminal would obey is shown.
+    """
+    print(printable(text, keep="\n"), file=sys.stderr, flush=True)
 
 
 def print_table(
@@ -50,15 +54,19 @@ def print_table(
             line on stderr names those that are left out.
     """
     columns, numbers, screen = list(columns), set(right), console()
-    cells = [[c if isinstance(c, Text) else Text(str(c)) for c in row] for row in rows]
+    cells = [[_cell(c) for c in row] for row in rows]
     kept, left_out = list(range(len(columns))), list[str]()
     spare = [index for index in kept if columns[index] in set(optional)]
 
     def table() -> Table:
-        made = Table(title=title, title_justify="left", title_style="bold")
+        made = Table(
+            title=None if title is None else printable(title),
+            title_justify="left",
+            title_style="bold",
+        )
         for index in kept:
             justify: Literal["left", "right"] = "right" if columns[index] in numbers else "left"
-            made.add_column(columns[index], justify=justify, overflow="fold")
+            made.add_column(printable(columns[index]), justify=justify, overflow="fold")
         for row in cells:
             made.add_row(*(row[index] for index in kept))
         return made
@@ -72,14 +80,18 @@ def print_table(
         say(f"too narrow for: {', '.join(left_out)}")
 
 
+def _cell(content: Any) -> Text:
+    return content if isinstance(content, Text) else Text(printable(content, keep="\n"))
+
+
 def good(text: str) -> Text:
     """A cell that says all is well."""
-    return Text(text, style="green")
+    return Text(printable(text), style="green")
 
 
 def bad(text: str) -> Text:
     """A cell that says something is wrong."""
-    return Text(text, style="bold red")
+    return Text(printable(text), style="bold red")
 
 
 def print_json(value: Any) -> None:

@@ -31,6 +31,7 @@ def play(
     seed: Seed = None,
     episodes: Count = None,
     render: Render = None,
+    trust: Flag = False,
     json: Flag = False,
 ) -> int:
     """Play a saved policy, and compare it with what was recorded.
@@ -45,6 +46,7 @@ def play(
         seed: seed of the episodes; by default the recorded one
         episodes: how many to play; by default as many as were recorded
         render: human: show it on the screen
+        trust: run the code that its environment needs, if that is not installed
         json: print JSON: the episodes, and whether they equal what was recorded
     """
     import torch
@@ -58,7 +60,7 @@ def play(
     check_not_negative("--seed", seed)
     _check_screen(render)
     torch.set_num_threads(1)  # as evaluations are made
-    loaded = load_policy(policy)
+    loaded = load_policy(policy, trust=trust)
     recorded = loaded.evaluation
     if seed is None:
         seed = SEED if recorded is None else recorded.seed

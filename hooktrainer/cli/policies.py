@@ -98,6 +98,7 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
         "optimizer steps": f"{saved.optim_steps:,}",
         "trained": output.duration(saved.seconds),
         "environment": f"{saved.environment.name}({kwargs})" if kwargs else saved.environment.name,
+        "code it needs": saved.environment.code or "none that is not installed",
         "reads": ", ".join(reads),
         "action": f"{action.dtype}{list(action.shape)}",
         "memory": "recurrent" if saved.recurrent else "none",
@@ -121,6 +122,7 @@ def evaluate(
     seed: Seed = None,
     episodes: Episodes = 10,
     again: Flag = False,
+    trust: Flag = False,
     json: Flag = False,
 ) -> int:
     """Play the saved policies of a run that were not played yet, and record what they are worth.
@@ -133,6 +135,7 @@ def evaluate(
         seed: seed of the episodes; by default that of all evaluations
         episodes: how many episodes each plays, by default 10
         again: play those as well that were played already
+        trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
     from ..checks import check_count
@@ -153,7 +156,8 @@ def evaluate(
             output.say(f"another process plays the policies of {run} at this moment.")
             return 1
         chosen = SEED if seed is None else seed
-        for saved, error in evaluate_run(run, seed=chosen, episodes=episodes, again=again):
+        options: dict[str, Any] = {"episodes": episodes, "again": again, "trust": trust}
+        for saved, error in evaluate_run(run, seed=chosen, **options):
             if error is None:
                 entries.append(saved)
                 output.say(f"{saved.path.name}: return {_return(saved)}")

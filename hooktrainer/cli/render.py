@@ -33,6 +33,7 @@ def render(
     size: Pixels = 360,
     seconds: Seconds = 20.0,
     quality: Count = 60,
+    trust: Flag = False,
 ) -> int:
     """Make a film of a saved policy at work, or of all of a run side by side.
 
@@ -51,6 +52,7 @@ def render(
         size: longest side of each picture, in pixels; by default 360
         seconds: where an episode is cut off, by default after 20; the picture says so
         quality: of a .webp, 0 to 100, by default 60: the more, the larger the file
+        trust: run the code that its environment needs, if that is not installed
     """
     from ..gallery import View, encode, film_policies
     from ..gallery.film import check_format
@@ -66,7 +68,11 @@ def render(
         policies = list_policies(policies[0].path.parent)
     step_aside()
     film = film_policies(
-        policies, seed=SEED if seed is None else seed, episodes=episodes, view=view
+        policies,
+        seed=SEED if seed is None else seed,
+        episodes=episodes,
+        view=view,
+        trust=trust,
     )
     content = encode(film, file.suffix or file.name, quality=quality)
     file.parent.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
-from ..words import plural
+from ..words import plural, printable
 from . import output
 from .arguments import Flag, Patterns, shown_as
 
@@ -221,9 +221,9 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
                 seeds = f", {len(having)} runs" if len(having) > 1 else ""
                 last = spread([float(curve.values[-1]) for curve in having])
                 color = COLORS[len(lines) % len(COLORS)]
-                keys.append(Text(f"  ━━ {group.label}: {last}{seeds}", style=color))
+                keys.append(Text(f"  ━━ {printable(group.label)}: {last}{seeds}", style=color))
                 lines.append((mean.frames.tolist(), mean.mean.tolist()))
-    screen.print(f"\n{metric} over environment frames", style="bold")
+    screen.print(f"\n{printable(metric)} over environment frames", style="bold")
     if not lines:
         screen.print("no run has logged it.")
         return

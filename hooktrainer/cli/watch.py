@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
+from ..words import printable
 from . import output
 from .arguments import Flag, shown_as
 
@@ -90,11 +91,11 @@ def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> Re
     from rich.text import Text
 
     head = Text()
-    head.append(summary.experiment or str(summary.path), style="bold")
-    head.append(f" · seed {summary.seed}" if summary.seed is not None else "")
+    head.append(printable(summary.experiment or summary.path), style="bold")
+    head.append(f" · seed {printable(summary.seed)}" if summary.seed is not None else "")
     head.append(" · ")
-    head.append(summary.status, style=_COLOR.get(summary.status, "bold red"))
-    head.append(f" · {summary.path}", style="dim")
+    head.append(printable(summary.status), style=_COLOR.get(summary.status, "bold red"))
+    head.append(f" · {printable(summary.path)}", style="dim")
     parts: list[RenderableType] = [head, _progress(summary, tail)]
     if note := _note(summary):
         parts.append(note)
@@ -146,12 +147,13 @@ def _note(summary: RunSummary) -> RenderableType | None:
     age = "" if summary.updated is None else output.duration(time.time() - summary.updated)
     if summary.status == "died":
         return Text(
-            f"Its process is gone; last heard of {age} ago. hooktrainer resume {summary.path} goes "
+            f"Its process is gone; last heard of {age} ago. hooktrainer resume "
+            f"{printable(summary.path)} goes "
             "on from its latest checkpoint.",
             style="bold red",
         )
     if summary.reason:
-        return Text(summary.reason, style=_COLOR.get(summary.status, "bold red"))
+        return Text(printable(summary.reason), style=_COLOR.get(summary.status, "bold red"))
     silent = summary.updated is not None and time.time() - summary.updated > 30
     if summary.status == "running" and silent:
         return Text(f"Last heard of {age} ago.", style="yellow")
@@ -175,7 +177,7 @@ def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -
     for name in names[:room]:
         curve = [value for _, value in tail.curves.get(name, [])]
         table.add_row(
-            Text(name),
+            Text(printable(name)),
             output.number(values[name]),
             output.number(min(curve)) if curve else "",
             output.number(max(curve)) if curve else "",
@@ -202,7 +204,7 @@ def _phases(times: Mapping[str, float]) -> Table:
     def add(row: TimeRow) -> None:
         part = row.seconds / whole
         bar = Text("" if row.depth else bar_of(part), style="cyan")
-        name = "  " * row.depth + row.label
+        name = Text("  " * row.depth + printable(row.label))
         style = "dim" if row.depth else None
         table.add_row(name, f"{1000 * row.seconds:,.2f}", f"{part:.1%}", bar, style=style)
 

@@ -56,6 +56,7 @@ def make_exhibits(
     seed: int = SEED,
     episodes: int = EPISODES,
     view: View | None = None,
+    trust: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> list[Exhibit]:
     """Evaluate and picture all saved policies of a run, each once.
@@ -68,6 +69,7 @@ def make_exhibits(
         seed: Of the evaluation, for policies that have none yet.
         episodes: Likewise.
         view: How the pictures are made.
+        trust: As for `load_policy`.
         say: Is told what is being done, where it takes time, and which policies are left out, as
             they are damaged or cannot be loaded.
 
@@ -75,7 +77,7 @@ def make_exhibits(
         The exhibits, by frames. The picture is the first episode of the evaluation.
 
     Raises:
-        ConfigError: If the environment cannot be made, or there are no episodes.
+        ConfigError: If the environment cannot be made or needs trust, or there are no episodes.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
@@ -90,13 +92,15 @@ def make_exhibits(
         with _left_out(saved, say):
             if saved.evaluation is None:
                 say(f"playing {episodes} episodes of {saved.path.name}")
-                saved = evaluate_policy(saved, seed=seed, episodes=episodes)
-            exhibits.append(_exhibit(saved, cache, view, say))
+                saved = evaluate_policy(saved, seed=seed, episodes=episodes, trust=trust)
+            exhibits.append(_exhibit(saved, cache, view, say, trust))
     _sweep(cache, exhibits)
     return exhibits
 
 
-def _exhibit(saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], None]) -> Exhibit:
+def _exhibit(
+    saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], None], trust: bool
+) -> Exhibit:
     assert saved.evaluation is not None
     seed = saved.evaluation.seed
     key = f"{_content(saved)}_{_digest([_VERSION, seed, dataclasses.asdict(view)])}"
@@ -104,7 +108,7 @@ def _exhibit(saved: SavedPolicy, cache: Path, view: View, say: Callable[[str], N
     picture = Picture.load(place)
     if picture is None:
         say(f"drawing {saved.path.name}")
-        (recording,) = record(saved.load(), seed=seed, view=view)
+        (recording,) = record(saved.load(trust=trust), seed=seed, view=view)
         picture = Picture.of(recording)
         try:
             picture.save(place)

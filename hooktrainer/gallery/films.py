@@ -19,6 +19,7 @@ def film_policies(
     seed: int = SEED,
     episodes: int = 1,
     view: View | None = None,
+    trust: bool = False,
 ) -> Film:
     """Play saved policies and film them, with frames and return above each.
 
@@ -27,13 +28,14 @@ def film_policies(
         seed: The episodes are seeded from it; all policies play the same ones.
         episodes: How many, one after the other.
         view: How they are shown.
+        trust: As for `load_policy`.
 
     Raises:
-        ConfigError: If the environment cannot be made, or does not draw.
+        ConfigError: If the environment cannot be made, needs trust, or does not draw.
     """
     films = []
     for saved in policies:
-        recordings = record(saved.load(), seed=seed, episodes=episodes, view=view)
+        recordings = record(saved.load(trust=trust), seed=seed, episodes=episodes, view=view)
         films.append(one_after_another([_captioned(saved, shown) for shown in recordings]))
     return films[0] if len(films) == 1 else side_by_side(films)
 

@@ -40,6 +40,7 @@ def make_gallery(
     episodes: int = EPISODES,
     view: View | None = None,
     tensorboard: bool = True,
+    trust: bool = False,
     say: Callable[[str], None] = lambda text: None,
 ) -> Gallery:
     """Play the saved policies of a run and show them on one page.
@@ -53,19 +54,20 @@ def make_gallery(
         episodes: Likewise.
         view: How the pictures are made.
         tensorboard: Whether to put them into TensorBoard, too, if the run logs there.
+        trust: As for `load_policy`.
         say: Is told what is being done, where it takes time, and what is left out.
 
     Raises:
         NotFoundError: If there is no such run.
         CheckpointError: If it has no saved policies that can be loaded.
-        ConfigError: If the environment cannot be made.
+        ConfigError: If the environment cannot be made, or needs trust.
     """
     place = RunDir(run)
     if not place.path.is_dir():
         raise NotFoundError(f"there is no run {place.path}.")
     if not place.holds_run and not policy_directory(run).is_dir():
         raise NotFoundError(f"{place.path} holds no run: no run.json, no policies.")
-    exhibits = make_exhibits(run, seed=seed, episodes=episodes, view=view, say=say)
+    exhibits = make_exhibits(run, seed=seed, episodes=episodes, view=view, trust=trust, say=say)
     if not exhibits:
         raise CheckpointError(
             f"{place.path} has no saved policies to show: train with --snapshots 6, or with the "

@@ -190,11 +190,13 @@ class PolicySnapshot(TrainerHookBase):
             categorical_actions=self.categorical_actions,
         )
         self._newest = self._recorder.take_up(trainer.collected_frames)
-        reason = self._recorder.environment.reason
-        if self.episodes and reason is None:
-            self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes)
+        environment = self._recorder.environment
+        if self.episodes and environment.reason is None:
+            self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
         elif self.episodes and self.report:
-            print(f"the policies are saved, but cannot be played by themselves: {reason}")
+            print(
+                f"the policies are saved, but cannot be played by themselves: {environment.reason}"
+            )
 
     def on_train_end(self, trainer: Trainer) -> None:
         """Take the last snapshot, and thin out those that were kept in case the run ended early."""

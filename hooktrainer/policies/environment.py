@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
-import importlib.util
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from types import ModuleType
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..words import printable
+from .code import find_callable
 
 if TYPE_CHECKING:
     import gymnasium as gym
 
     Env = gym.Env[Any, Any]
+
+_GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that are not the file's
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Environment:
     @property
     def name(self) -> str:
         """What to call it."""
-        return self.id or self.factory or "unknown"
+        return printable(self.id or self.factory or "unknown")
 
     def encode(self) -> dict[str, Any]:
         """Return plain data."""
@@ -57,24 +56,62 @@ class Environment:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Environment:
-        """Return what `encode` wrote."""
+        """Return what `encode` wrote.
+
+        Raises:
+            KeyError: If a wrapper lacks something.
+            TypeError: If a value has another type.
+            ValueError: If there is an argument that no environment can have.
+        """
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
-        wrappers = tuple((str(name), dict(kwargs)) for name, kwargs in values.pop("wrappers", ()))
-        return cls(**values, wrappers=wrappers)
+        wrappers = tuple((name, kwargs) for name, kwargs in values.pop("wrappers", ()))
+        found = cls(**values, wrappers=wrappers)
+        for text in (found.id, found.factory, found.module, found.file, found.reason):
+            _check(text, str, None)
+        for text, options in (("", found.kwargs), ("", found.registered), *found.wrappers):
+            _check(text, str)
+            _check(options, dict)
+        if more := set(_GYMNASIUMS) & found.kwargs.keys():
+            raise ValueError(f"{more.pop()} is no argument of an environment")
+        return found
 
-    def make(self, **kwargs: Any) -> Env:
+    @property
+    def code(self) -> str | None:
+        """What making it would import, run or read that is not installed; ``None`` if nothing.
+
+        The rule is in `trust`. Nothing is imported to find out but Gymnasium.
+        """
+        from .trust import code_of
+
+        return code_of(self)
+
+    def make(self, *, trust: bool = False, **kwargs: Any) -> Env:
         """Make the environment.
 
         Args:
+            trust: Whether to import, run or read what it needs beyond what is installed; see
+                `code`.
             **kwargs: Keyword arguments beside its own, such as ``render_mode="rgb_array"``.
 
         Raises:
-            ConfigError: If it cannot be made here; says why.
+            ConfigError: If it cannot be made here, or needs trust that it is not given; says why.
             ModuleNotFoundError: If a package it needs is not installed; it says what to type.
         """
         import gymnasium as gym
 
+        if not trust and (code := self.code) is not None:
+            raise ConfigError(
+                f"the environment {self.name} needs {code}, which may do anything: look at that, "
+                "then say --trust (in Python: trust=True), or make the environment yourself and "
+                "pass it as env=."
+            )
+        if self.id is None and self.factory is None:
+            raise ConfigError(
+                "the policy does not say how to make its environment again: "
+                f"{printable(self.reason or 'nothing was recorded')}. Make it yourself, and pass "
+                "it as env=."
+            )
         try:
             return self._make_by_id(kwargs) if self.id else self._make_by_factory(kwargs)
         except gym.error.DependencyNotInstalled:
@@ -82,101 +119,66 @@ class Environment:
 
             with explain_missing():
                 raise
-        except gym.error.UnregisteredEnv as error:
-            raise ConfigError(
-                f"{error} If a package registers {self.id}, import it first; or make the "
-                "environment yourself, and pass it as env=."
-            ) from None
+        except (ConfigError, ModuleNotFoundError):
+            raise
+        except Exception as error:  # whatever the environment raises
+            reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+            raise ConfigError(f"the environment {self.name} could not be made: {reason}") from error
 
     def _make_by_id(self, kwargs: Mapping[str, Any]) -> Env:
         import gymnasium as gym
 
-        assert self.id is not None
-        source: Any = self.id
-        name = self.id.rpartition(":")[2]
-        if self.factory is not None and name not in gym.registry:
-            # Whoever saved the policy had imported what registers it, and nobody has here.
-            source = gym.envs.registration.EnvSpec(
-                name, entry_point=self._find_factory(), **self.registered
-            )
-        env: Env = gym.make(source, disable_env_checker=True, **{**self.kwargs, **kwargs})
+        env: Env = gym.make(self._spec(), disable_env_checker=True, **{**self.kwargs, **kwargs})
         for name, options in self.wrappers:
-            module, _, attribute = name.partition(":")
-            wrapper = getattr(importlib.import_module(module), attribute, None)
-            if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
-                raise ConfigError(f"{name} is not a wrapper of environments.")
-            env = wrapper(env, **options)
+            env = _wrapper(name)(env, **options)
         return env
+
+    def _spec(self) -> Any:
+        """What is registered under the id, or what was where the policy was saved."""
+        import gymnasium as gym
+
+        module, _, name = str(self.id).rpartition(":")
+        if module and name not in gym.registry and self.factory is None:
+            importlib.import_module(module)
+        if name in gym.registry:
+            return gym.registry[name]
+        if self.factory is None:
+            raise ConfigError(
+                f"there is no environment {printable(name)} here. If a package registers "
+                f"{printable(name)}, import it first; or make the environment yourself, and pass "
+                "it as env=."
+            )
+        # Whoever saved the policy had imported what registers it, and nobody has here.
+        return gym.envs.registration.EnvSpec(
+            name,
+            entry_point=find_callable(self.factory, str(self.module), self.file),
+            **self.registered,
+        )
 
     def _make_by_factory(self, kwargs: Mapping[str, Any]) -> Env:
         import gymnasium as gym
 
-        if self.factory is None:
-            raise ConfigError(
-                "the policy does not say how to make its environment again: "
-                f"{self.reason or 'nothing was recorded'}. Make it yourself, and pass it as env=."
-            )
+        assert self.factory is not None
         if more := sorted(kwargs.keys() - {"render_mode"}):
-            raise ConfigError(f"{self.factory} takes no arguments, so {', '.join(more)} cannot be.")
-        env = self._find_factory()()
+            raise ConfigError(f"{self.name} takes no arguments, so {', '.join(more)} cannot be.")
+        env = find_callable(self.factory, str(self.module), self.file)()
         if not isinstance(env, gym.Env):
-            raise ConfigError(f"{self.factory} made a {type(env).__name__}, not a gymnasium.Env.")
+            raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
         if kwargs:  # drawn by the innermost environment, which only looks at this
             env.unwrapped.render_mode = kwargs["render_mode"]
         return env
 
-    def _find_factory(self) -> Any:
-        assert self.factory is not None
-        made = getattr(self._import_module(), self.factory, None)
-        if not callable(made):
-            raise ConfigError(f"{self.file or self.module} has no {self.factory} any more.")
-        return made
 
-    def _import_module(self) -> ModuleType:
-        if self.module == "__main__":
-            return _run_script(Path(str(self.file)))
-        name = str(self.module)
-        try:
-            return importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            if self.file is None or error.name != name.partition(".")[0]:
-                raise
-        file = Path(self.file)
-        depth = name.count(".") + (file.name == "__init__.py")
-        if not file.is_file():
-            raise ConfigError(
-                f"the environment is made by the module {name}, which cannot be imported here, nor "
-                f"is it in {file} any more."
-            )
-        with _importing_from(file.parents[depth]):
-            return importlib.import_module(name)
+def _wrapper(place: str) -> Any:
+    import gymnasium as gym
+
+    module, _, name = place.partition(":")
+    wrapper = getattr(importlib.import_module(module), name, None)
+    if not (isinstance(wrapper, type) and issubclass(wrapper, gym.Wrapper)):
+        raise ConfigError(f"{printable(place)} is not a wrapper of environments.")
+    return wrapper
 
 
-def _run_script(path: Path) -> ModuleType:
-    """A script as a module, without what it does only as a script."""
-    name = f"hooktrainer_env_{path.stem}"
-    if name in sys.modules and sys.modules[name].__file__ == str(path):
-        return sys.modules[name]
-    if not path.is_file():
-        raise ConfigError(f"the environment is made by {path}, which is not there.")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        with _importing_from(path.parent):
-            spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
-    return module
-
-
-@contextmanager
-def _importing_from(directory: Path) -> Iterator[None]:
-    """In the block, modules are also looked for in a directory, after all other places."""
-    sys.path.append(str(directory))
-    try:
-        yield
-    finally:
-        sys.path.remove(str(directory))
+def _check(value: object, *types: type | None) -> None:
+    if not any(value is None if kind is None else isinstance(value, kind) for kind in types):
+        raise TypeError(f"{value!r:.80} is in the place of something else")

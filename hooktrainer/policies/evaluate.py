@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import fcntl
+import json
 import os
 import sys
 import threading
@@ -16,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from .environment import Environment
 from .evaluation import EPISODES, SEED
 from .play import evaluate_policy
 from .saved import SavedPolicy, list_policies, policy_directory
@@ -24,7 +26,12 @@ _LOCK = ".evaluate.lock"
 
 
 def evaluate_run(
-    run: Path, *, seed: int = SEED, episodes: int = EPISODES, again: bool = False
+    run: Path,
+    *,
+    seed: int = SEED,
+    episodes: int = EPISODES,
+    again: bool = False,
+    trust: bool | Environment = False,
 ) -> Iterator[tuple[SavedPolicy, Exception | None]]:
     """Evaluate the policies of a run, the earliest first, those that are saved meanwhile included.
 
@@ -33,6 +40,7 @@ def evaluate_run(
         seed: See `play_episodes`.
         episodes: Likewise.
         again: Whether to play those as well that were played already.
+        trust: As for `load_policy`; or the one environment that is trusted.
 
     Yields:
         Each policy with its evaluation, or with what went wrong.
@@ -46,7 +54,8 @@ def evaluate_run(
         saved = waiting[0]
         done.add(saved.path)
         try:
-            yield evaluate_policy(saved, seed=seed, episodes=episodes), None
+            trusted = saved.environment == trust if isinstance(trust, Environment) else trust
+            yield evaluate_policy(saved, seed=seed, episodes=episodes, trust=trusted), None
         except Exception as error:  # an environment may raise anything
             if saved.path.exists():  # else it was thinned out meanwhile
                 yield saved, error
@@ -55,13 +64,18 @@ def evaluate_run(
 @contextmanager
 def alone(run: Path) -> Iterator[bool]:
     """Whether no other process evaluates policies of the run; none will while the block runs."""
-    with (policy_directory(run) / _LOCK).open("w") as file:
+    # Never through a link, which may lead anywhere.
+    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = os.open(policy_directory(run) / _LOCK, flags, 0o666)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             free = True
         except BlockingIOError:
             free = False
         yield free
+    finally:
+        os.close(fd)
 
 
 def main() -> int:
@@ -71,6 +85,9 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the episodes")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes of each policy")
     parser.add_argument(
+        "--own", default="null", metavar="JSON", help="the environment that is trusted"
+    )
+    parser.add_argument(
         "--with-parent", action="store_true", help="end at once when standard input ends"
     )
     args = parser.parse_args()
@@ -79,10 +96,13 @@ def main() -> int:
     torch.set_num_threads(1)
     if args.with_parent:
         threading.Thread(target=_end_with_input, daemon=True).start()
+    own = json.loads(args.own)
+    options = {"seed": args.seed, "episodes": args.episodes}
     code = 0
     with alone(args.run) as free:
         if free:
-            for saved, error in evaluate_run(args.run, seed=args.seed, episodes=args.episodes):
+            trust = False if own is None else Environment.decode(own)
+            for saved, error in evaluate_run(args.run, **options, trust=trust):
                 if error is not None:
                     code = 1
                     print(f"{saved.path.name}: {type(error).__name__}: {error}", file=sys.stderr)

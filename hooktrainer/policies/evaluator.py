@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from ..words import plural
+from .environment import Environment
 from .saved import best_policy, list_policies
 
 _GRACE = 3.0  # seconds that the process has to end by itself
@@ -25,11 +27,18 @@ class Evaluator:
         run: The run's directory.
         seed: Seed of the episodes.
         episodes: How many.
+        environment: The run's own, which is trusted; another one is made only if it needs no code.
     """
 
-    def __init__(self, run: Path, seed: int, episodes: int) -> None:
+    def __init__(
+        self, run: Path, seed: int, episodes: int, environment: Environment | None = None
+    ) -> None:
         self._run = run
         self._options = ["--seed", str(seed), "--episodes", str(episodes)]
+        self._hint = ""
+        if environment is not None:
+            self._options += ["--own", json.dumps(environment.encode())]
+            self._hint = " --trust" if environment.code else ""
         self._process: subprocess.Popen[bytes] | None = None
 
     def look(self) -> None:
@@ -38,7 +47,8 @@ class Evaluator:
             return
         self._close()
         command = [sys.executable, "-m", "hooktrainer.policies.evaluate", str(self._run)]
-        with self._log().open("wb") as log:
+        self._log().unlink(missing_ok=True)  # of another process, or a link
+        with self._log().open("xb") as log:
             self._process = subprocess.Popen(
                 [*command, *self._options, "--with-parent"],
                 env=_environment(),
@@ -63,7 +73,7 @@ class Evaluator:
             if wait:
                 self._play_the_rest(report)
         except KeyboardInterrupt:
-            print(f"left; hooktrainer policies evaluate {self._run} plays the rest.")
+            print(f"left; hooktrainer policies evaluate {self._run}{self._hint} plays the rest.")
         finally:
             self._close()
 
@@ -88,7 +98,7 @@ class Evaluator:
         said = f"{plural(len(policies), 'policy', 'policies')} in {self._run / 'policies'}"
         if best is not None:
             said += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
-        print(f"{said} · look: hooktrainer gallery {self._run}")
+        print(f"{said} · look: hooktrainer gallery {self._run}{self._hint}")
         if left:
             lines = self._log().read_text(errors="replace").strip().splitlines()
             what = plural(left, "policy", "policies")

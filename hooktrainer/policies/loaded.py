@@ -20,12 +20,13 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 
-def load_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
+def load_policy(path: str | os.PathLike[str], *, trust: bool = False) -> LoadedPolicy:
     """Load a saved policy. Needs none of the code that trained it.
 
     Args:
         path: The directory of a saved policy, such as ``<run>/policies/latest``, or anything else
             that `find_policy` understands.
+        trust: Whether its environment may be made by code that it names: a script, a module.
 
     Raises:
         CheckpointError: If there is none, or it holds more than plain data and tensors; nothing in
@@ -37,7 +38,7 @@ def load_policy(path: str | os.PathLike[str]) -> LoadedPolicy:
         >>> policy(np.zeros(4, dtype="float32"))  # doctest: +SKIP
         np.int64(1)
     """
-    return LoadedPolicy(find_policy(path))
+    return LoadedPolicy(find_policy(path), trust=trust)
 
 
 class LoadedPolicy:
@@ -47,14 +48,16 @@ class LoadedPolicy:
 
     Args:
         saved: What to load.
+        trust: As for `load_policy`.
 
     Attributes:
         saved: What is known of it: frames, seconds, environment, evaluation.
         interface: What it reads, and what its actions look like.
     """
 
-    def __init__(self, saved: SavedPolicy) -> None:
+    def __init__(self, saved: SavedPolicy, *, trust: bool = False) -> None:
         self.saved = saved
+        self._trust = trust
         facts = read_facts(saved.path)
         content = read_content(saved.path, facts)
         try:
@@ -126,9 +129,9 @@ class LoadedPolicy:
             **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.
 
         Raises:
-            ConfigError: If it cannot be made here; says why.
+            ConfigError: If it cannot be made here, or needs trust; says why.
         """
-        return self.saved.environment.make(**kwargs)
+        return self.saved.environment.make(trust=self._trust, **kwargs)
 
     def __repr__(self) -> str:
         path, name = str(self.saved.path), self.saved.environment.name

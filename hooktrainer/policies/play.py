@@ -158,6 +158,7 @@ def evaluate_policy(
     seed: int = SEED,
     episodes: int = EPISODES,
     env: gym.Env[Any, Any] | None = None,
+    trust: bool = False,
 ) -> SavedPolicy:
     """Play a saved policy, and record the result in its ``policy.json``.
 
@@ -166,17 +167,18 @@ def evaluate_policy(
         seed: See `play_episodes`.
         episodes: Likewise.
         env: Likewise.
+        trust: As for `load_policy`.
 
     Returns:
         The policy with its evaluation.
 
     Raises:
         CheckpointError: If the policy cannot be loaded, or was deleted meanwhile.
-        ConfigError: If its environment cannot be made.
+        ConfigError: If its environment cannot be made, or needs trust.
     """
     if not isinstance(saved, SavedPolicy):
         saved = find_policy(saved)
-    policy = LoadedPolicy(saved)
+    policy = LoadedPolicy(saved, trust=trust)
     started = time.perf_counter()
     played = play_episodes(policy, seed, episodes, env=env)
     evaluation = Evaluation(

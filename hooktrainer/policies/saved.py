@@ -69,11 +69,11 @@ class SavedPolicy:
         """Mean return of the evaluation; NaN if there is none."""
         return math.nan if self.evaluation is None else self.evaluation.mean
 
-    def load(self) -> LoadedPolicy:
+    def load(self, *, trust: bool = False) -> LoadedPolicy:
         """Return the policy as a function; see `load_policy`."""
         from .loaded import LoadedPolicy
 
-        return LoadedPolicy(self)
+        return LoadedPolicy(self, trust=trust)
 
     @classmethod
     def open(cls, path: Path) -> SavedPolicy:

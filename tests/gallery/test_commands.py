@@ -176,7 +176,7 @@ def test_rendering_the_same_twice_gives_the_same_file(make_run, call, tmp_path):
 
 def test_what_does_not_draw_cannot_be_rendered(make_run, call, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
-    code, _, err = call("render", run, "-o", tmp_path / "film.webp")
+    code, _, err = call("render", run, "-o", tmp_path / "film.webp", "--trust")
     assert code == 2
     assert "Silent does not draw" in err
     assert "hooktrainer gallery shows the curves" in err

@@ -112,7 +112,7 @@ def test_a_half_written_picture_is_made_anew(make_run, drawn):
 
 def test_an_environment_that_does_not_draw_is_shown_by_its_numbers(make_run, tmp_path):
     run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
-    (shown,) = exhibit(run)
+    (shown,) = exhibit(run, trust=True)
     picture = shown.picture
     assert picture.film is None
     assert "does not draw" in picture.reason

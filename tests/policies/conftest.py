@@ -41,4 +41,4 @@ def save(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def reload(save: Callable[..., Path]) -> Callable[..., LoadedPolicy]:
     """Saves a policy and loads it again."""
-    return lambda *args, **options: load_policy(save(*args, **options))
+    return lambda *args, **options: load_policy(save(*args, **options), trust=True)

@@ -21,6 +21,11 @@ def policy() -> CategoricalPolicy:
     return CategoricalPolicy(mlp(4, 3, (8,)))
 
 
+def evaluator_of(run: Path) -> Evaluator:
+    """The evaluator of a run whose environment is that of its policies."""
+    return Evaluator(run, 3, 2, list_policies(run)[0].environment)
+
+
 def wait_until(true, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not true():
@@ -32,7 +37,7 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
     for frames in (0, 10):
         save(policy(), frames=frames)
     run = tmp_path / "run"
-    evaluator = Evaluator(run, seed=3, episodes=2)
+    evaluator = evaluator_of(run)
     evaluator.look()
     process = evaluator._process
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
@@ -45,11 +50,12 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
     out = capsys.readouterr().out
     assert "playing" in out
     assert f"3 policies in {run}/policies · best: return" in out
+    assert f"look: hooktrainer gallery {run} --trust" in out
 
 
 def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, capsys):
     save(policy(), Broken)
-    Evaluator(tmp_path / "run", seed=3, episodes=2).finish(wait=True, report=True)
+    evaluator_of(tmp_path / "run").finish(wait=True, report=True)
     out = capsys.readouterr().out
     assert "1 policy could not be played" in out
     assert "RuntimeError: the gears are stuck" in out
@@ -57,7 +63,7 @@ def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, cap
 
 def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys):
     save(policy(), Endless)
-    evaluator = Evaluator(tmp_path / "run", seed=3, episodes=2)
+    evaluator = evaluator_of(tmp_path / "run")
     evaluator.look()
     process = evaluator._process
     evaluator.finish(wait=False, report=True)
@@ -68,8 +74,10 @@ def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys)
 DRIVER = """
 import sys, time
 from pathlib import Path
+from hooktrainer import list_policies
 from hooktrainer.policies.evaluator import Evaluator
-evaluator = Evaluator(Path(sys.argv[1]), 0, 1)
+environment = list_policies(sys.argv[1])[0].environment
+evaluator = Evaluator(Path(sys.argv[1]), 0, 1, environment)
 evaluator.look()
 print(evaluator._process.pid, flush=True)
 time.sleep(100)
@@ -113,3 +121,37 @@ def test_two_processes_do_not_play_the_same_run(save, tmp_path):
             assert not also_free
         subprocess.run(command, check=True, timeout=60, env=environment)
     assert [saved.evaluation for saved in list_policies(run)] == [None]
+
+
+def test_it_trusts_no_environment_but_the_runs_own(save, tmp_path, capsys):
+    """A policy of somebody else may lie in the directory of a run that goes on."""
+    save(policy(), Toy, frames=10)
+    save(policy(), Broken, frames=0)
+    run = tmp_path / "run"
+    own = next(saved.environment for saved in list_policies(run) if saved.frames == 10)
+    Evaluator(run, 3, 2, own).finish(wait=True, report=True)
+    assert [saved.evaluation is not None for saved in list_policies(run)] == [False, True]
+    assert (
+        "the environment Broken needs Broken of the module policy_envs" in capsys.readouterr().out
+    )
+
+
+def test_a_lock_that_is_a_link_is_not_followed(save, tmp_path):
+    save(policy())
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "run/policies/.evaluate.lock").symlink_to(precious)
+    with pytest.raises(OSError, match=r"evaluate\.lock"), alone(tmp_path / "run"):
+        pass
+    assert precious.read_text() == "kept"
+
+
+def test_a_log_that_is_a_link_is_not_followed(save, tmp_path):
+    save(policy())
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    (tmp_path / "run/policies/.evaluate.log").symlink_to(precious)
+    evaluator = evaluator_of(tmp_path / "run")
+    evaluator.look()
+    evaluator.finish(wait=False, report=False)
+    assert precious.read_text() == "kept"

@@ -144,7 +144,7 @@ def test_one_that_cannot_be_played_does_not_stop_the_others(save, tmp_path):
 
     save(policy(), Broken, 0)
     save(policy(), Toy, 10)
-    results = list(evaluate_run(tmp_path / "run", episodes=1))
+    results = list(evaluate_run(tmp_path / "run", episodes=1, trust=True))
     assert [(saved.frames, str(error or "")) for saved, error in results] == [
         (0, "the gears are stuck"),
         (10, ""),
@@ -262,7 +262,7 @@ def test_a_wrapper_must_be_one(save):
     env = read_facts(path)["env"] | {"wrappers": [["os:mkdir", {"path": "planted"}]]}
     change_facts(path, env=env)
     with pytest.raises(ConfigError, match="os:mkdir is not a wrapper of environments"):
-        load_policy(path).make_env()
+        load_policy(path, trust=True).make_env()
     assert not Path("planted").exists()
 
 
@@ -291,11 +291,11 @@ def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
     subprocess.run([sys.executable, script, tmp_path / "policies"], check=True, timeout=120)
     saved = find_policy(tmp_path / "policies")
     assert saved.environment.file == str(script)
-    assert play_episodes(saved.load(), episodes=1) == [Episode(4.0, 4)]
+    assert play_episodes(saved.load(trust=True), episodes=1) == [Episode(4.0, 4)]
     script.unlink()
     del sys.modules["hooktrainer_env_train"]
     with pytest.raises(ConfigError, match=r"is made by .*train.py, which is not there"):
-        saved.load().make_env()
+        saved.load(trust=True).make_env()
 
 
 ENVIRONMENT = """
@@ -364,7 +364,7 @@ def test_an_id_that_somebody_registered_is_made_again_by_others(
     subprocess.run(script, check=True, timeout=120)
     monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
     monkeypatch.setattr(gym, "registry", gym.envs.registration.registry)
-    loaded = find_policy(tmp_path / "policies").load()
+    loaded = find_policy(tmp_path / "policies").load(trust=True)
     env = loaded.make_env()
     assert env.unwrapped.force_mag == 5.0
     assert play_episodes(loaded, episodes=1, env=env) == [Episode(4.0, 4)]
@@ -379,7 +379,7 @@ def test_a_module_that_is_gone_is_said(tmp_path, save):
     gone = {"module": "gone_for_good", "file": str(tmp_path / "gone_for_good.py")}
     change_facts(path, env=read_facts(path)["env"] | gone)
     with pytest.raises(ConfigError, match=r"the module gone_for_good, which cannot be imported"):
-        load_policy(path).make_env()
+        load_policy(path, trust=True).make_env()
 
 
 def test_negative_seeds_are_refused(reload):

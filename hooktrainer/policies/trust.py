@@ -1,0 +1,102 @@
+"""Which environments a saved policy may have made for it untrusted, and what the others need.
+
+Nothing that a file names is imported, run or read. So an environment is made untrusted only if
+
+- its id is one that is registered here, by Gymnasium, by a package that is installed as a plug-in
+  of Gymnasium, or by what this process imported anyway; nothing is imported because the file says
+  so, neither the module of an id such as ``module:Id`` nor the one that has a factory;
+- the wrappers around it are Gymnasium's own and only calculate (`WRAPPERS`);
+- its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
+  A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``.
+
+Everything else is named, and made if whoever opens it says that he trusts it.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from ..words import printable
+
+if TYPE_CHECKING:
+    from .environment import Environment
+
+WRAPPERS: Final = frozenset(
+    {
+        *("AtariPreprocessing", "ClipAction", "ClipReward", "DelayObservation"),
+        *("DiscretizeAction", "DiscretizeObservation", "DtypeObservation", "FilterObservation"),
+        *("FlattenObservation", "FrameStackObservation", "GrayscaleObservation"),
+        *("MaxAndSkipObservation", "NormalizeReward", "RecordEpisodeStatistics", "RepeatAction"),
+        *("RescaleAction", "RescaleObservation", "ReshapeObservation", "ResizeObservation"),
+        *("StickyAction", "TimeAwareObservation", "TimeLimit"),
+    }
+)
+"""Gymnasium's wrappers that only calculate."""
+
+_WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
+_PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
+_MOST_DEPTH = 8
+
+
+def code_of(environment: Environment) -> str | None:
+    """Say what making an environment would import, run or read beyond what is installed.
+
+    Args:
+        environment: The environment.
+
+    Returns:
+        That, in words; ``None`` if it is nothing.
+    """
+    import gymnasium as gym
+
+    if environment.id is None:
+        return None if environment.factory is None else _place(environment)
+    module, colon, _ = environment.id.rpartition(":")
+    if colon:
+        return f"the module {printable(module)}, which its id has imported"
+    if environment.id not in gym.registry:
+        # Without a factory, nothing can be made of it in any case.
+        return None if environment.factory is None else _place(environment)
+    for name, _ in environment.wrappers:
+        place, _, wrapper = name.partition(":")
+        if wrapper not in WRAPPERS or getattr(gym.wrappers, wrapper).__module__ != place:
+            return f"the wrapper {printable(name)}"
+    for owner, kwargs in (("", environment.kwargs), *environment.wrappers):
+        for argument, value in _doubtful(kwargs):
+            told = f"of {printable(owner)} " if owner else ""
+            return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
+    return None
+
+
+def _place(environment: Environment) -> str:
+    if environment.module == "__main__":
+        place = f"the script {environment.file}"
+    else:
+        place = f"the module {environment.module}"
+        place += f" in {environment.file}" if environment.file else ""
+    return printable(f"{environment.factory} of {place}")
+
+
+def _doubtful(kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+    """The arguments that are not plain."""
+    for name, value in kwargs.items():
+        if not _is_plain(name, value, _MOST_DEPTH):
+            yield name, value
+
+
+def _is_plain(name: str, value: Any, depth: int) -> bool:
+    if not isinstance(name, str) or _WORD.fullmatch(name) is None:
+        return False
+    if isinstance(value, str):
+        return _WORD.fullmatch(value) is not None and _PLACE.search(name) is None
+    if isinstance(value, (list, tuple)):
+        return depth > 0 and all(_is_plain(name, item, depth - 1) for item in value)
+    if isinstance(value, Mapping):
+        return depth > 0 and all(_is_plain(key, item, depth - 1) for key, item in value.items())
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, (bool, int))
