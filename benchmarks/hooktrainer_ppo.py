@@ -13,8 +13,8 @@ from ours import LOG_INTERVAL, Tick, make_logger, recipe
 
 from hooktrainer import (
     LogEpisodes,
-    LRSchedulerHook,
     MiniBatches,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -104,9 +104,7 @@ def main(args: Args) -> None:
     keys = ["observation", "action", "action_log_prob", "advantage", "value_target"]
     MiniBatches(use["mini_batch_size"], keys).register(trainer)
     if args.settings == "recipe":
-        batches = -(-use["total_frames"] // frames_per_batch)
-        schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=batches)
-        LRSchedulerHook(schedule).register(trainer)
+        Schedule.linear(optimizer, "lr", use["lr"], 0.0).register(trainer)
 
     @torch.no_grad()
     def act(observation: np.ndarray) -> np.ndarray:

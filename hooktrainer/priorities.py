@@ -22,7 +22,7 @@ PRIORITIES: Final = {
     "EARLY": (
         EARLY,
         "before what it protects or prepares: `NanGuard`, `RewardScaler`, "
-        "`ObservationNormalizer`, estimates renewed by `ValueEstimatorHook`",
+        "`ObservationNormalizer`, `Schedule`, estimates renewed by `ValueEstimatorHook`",
     ),
     "DEFAULT": (DEFAULT, "everything else: samplers, advantages, optimizers, evaluation"),
     "AFTER": (

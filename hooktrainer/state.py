@@ -49,6 +49,7 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
         "components": state,
         "rng": rng_state(),
         "versions": dict(library_versions()),
+        "total_frames": trainer.total_frames,
         "ended": trainer.control.status in ("finished", "stopped"),
     }
 
@@ -81,6 +82,7 @@ class Resume:
         loggers: For each logger its component's name, itself and its saved state.
         rng: The state of the random generators, or ``None``.
         ended: Whether the run had ended, with all that belongs to its end, when it was saved.
+        total_frames: The trainer's ``total_frames`` when it was saved, if that is known.
     """
 
     def __init__(
@@ -88,10 +90,12 @@ class Resume:
         loggers: Sequence[tuple[str, Any, Any]] = (),
         rng: dict[str, Any] | None = None,
         ended: bool = True,
+        total_frames: int | None = None,
     ) -> None:
         self._loggers = loggers
         self._rng = rng
         self.ended = ended
+        self.total_frames = total_frames
 
     def rewind_loggers(self) -> None:
         """Take the loggers back to where they were when the state was saved."""
@@ -167,7 +171,7 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         trainer.control.withdraw_stop(stop_reason)
         raise
     loggers = [(name, live[name], saved[name]) for name in later]
-    return Resume(loggers, state["rng"], state.get("ended", True))
+    return Resume(loggers, state["rng"], state.get("ended", True), state.get("total_frames"))
 
 
 def other_versions(saved: Mapping[str, str | None]) -> list[str]:

@@ -331,6 +331,11 @@ class Trainer:
         return complete or self.stop_reason is not None
 
     @property
+    def resumed_total_frames(self) -> int | None:
+        """``total_frames`` of the run that was loaded when it was saved; ``None`` if none was."""
+        return self._resume.total_frames
+
+    @property
     def collected_frames(self) -> int:
         """Environment frames collected so far."""
         return self.progress.frames

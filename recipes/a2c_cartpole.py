@@ -18,7 +18,7 @@ from hooktrainer import (
     Evaluate,
     Every,
     LogEpisodes,
-    LRSchedulerHook,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -77,7 +77,6 @@ def main(args: Args) -> None:
     ).to(run.device)
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
-    num_batches = -(-args.total_frames // frames_per_batch)
 
     trainer = Trainer(
         collector=VectorCollector(
@@ -93,9 +92,7 @@ def main(args: Args) -> None:
     LogEpisodes().register(trainer)
     gae = GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic, average_gae=True)
     ValueEstimatorHook(gae).register(trainer)
-    LRSchedulerHook(
-        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
-    ).register(trainer)
+    Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
         "CartPole-v1",
         actor,

@@ -20,10 +20,10 @@ from hooktrainer import (
     Evaluate,
     Every,
     LogEpisodes,
-    LRSchedulerHook,
     MiniBatches,
     ObservationNormalizer,
     RewardScaler,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -112,7 +112,6 @@ def main(args: Args) -> None:
         loss_module.compile()
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
-    num_batches = -(-args.total_frames // frames_per_batch)
 
     trainer = Trainer(
         collector=VectorCollector(
@@ -134,9 +133,7 @@ def main(args: Args) -> None:
     )
     keys = ["observation", "action", "action_log_prob", "advantage", "value_target"]
     MiniBatches(args.mini_batch_size, keys).register(trainer)
-    LRSchedulerHook(
-        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
-    ).register(trainer)
+    Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
         "HalfCheetah-v5",
         actor,

@@ -18,8 +18,8 @@ from hooktrainer import (
     Evaluate,
     Every,
     LogEpisodes,
-    LRSchedulerHook,
     MiniBatches,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -95,7 +95,6 @@ def main(args: Args) -> None:
         loss_module.compile()
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
-    num_batches = -(-args.total_frames // frames_per_batch)
 
     trainer = Trainer(
         collector=VectorCollector(
@@ -115,9 +114,7 @@ def main(args: Args) -> None:
     )
     keys = ["observation", "action", "action_log_prob", "advantage", "value_target"]
     MiniBatches(args.mini_batch_size, keys).register(trainer)
-    LRSchedulerHook(
-        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
-    ).register(trainer)
+    Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
         "LunarLander-v3",
         actor,

@@ -26,9 +26,9 @@ from hooktrainer import (
     Evaluate,
     Every,
     LogEpisodes,
-    LRSchedulerHook,
     MiniBatches,
     RewardScaler,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -139,7 +139,6 @@ def main(args: Args) -> None:
     ).to(run.device)
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
-    num_batches = -(-args.total_frames // frames_per_batch)
 
     @torch.no_grad()
     def estimate_values(batch: TensorDictBase) -> None:
@@ -169,9 +168,7 @@ def main(args: Args) -> None:
         trainer
     )
     MiniBatches(args.envs_per_mini_batch, loss_module.in_keys, sequences=True).register(trainer)
-    LRSchedulerHook(
-        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
-    ).register(trainer)
+    Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
         Positions,
         actor,

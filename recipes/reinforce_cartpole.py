@@ -19,7 +19,7 @@ from hooktrainer import (
     Evaluate,
     Every,
     LogEpisodes,
-    LRSchedulerHook,
+    Schedule,
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
@@ -66,7 +66,6 @@ def main(args: Args) -> None:
     loss_module = ReinforceLoss(actor, critic, loss_critic_type="l2").to(run.device)
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
-    num_batches = -(-args.total_frames // frames_per_batch)
 
     trainer = Trainer(
         collector=VectorCollector(
@@ -84,9 +83,7 @@ def main(args: Args) -> None:
     # episode does, the baseline stands for the rest.
     returns = GAE(gamma=args.gamma, lmbda=1.0, value_network=critic, average_gae=True)
     ValueEstimatorHook(returns).register(trainer)
-    LRSchedulerHook(
-        torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=num_batches)
-    ).register(trainer)
+    Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
         "CartPole-v1",
         actor,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..hooks import LRSchedulerHook, MiniBatches, ValueEstimatorHook
+from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
 from ..modules import (
     CategoricalPolicy,
     DiagonalGaussianPolicy,
@@ -250,7 +250,7 @@ def _actor_critic(
     if split is not None:
         split.register(trainer)
     if anneal_lr:
-        _anneal(trainer, optimizer, num_envs * steps_per_batch)
+        Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer)
     return task.finish(trainer, actor)
 
 
@@ -267,10 +267,3 @@ def _networks(
         else DiagonalGaussianPolicy(network, task.action_features)
     )
     return actor.to(task.device), critic.to(task.device)
-
-
-def _anneal(trainer: Trainer, optimizer: torch.optim.Optimizer, frames_per_batch: int) -> None:
-    """Let the learning rate fall to zero at the end of the run."""
-    batches = -(-trainer.total_frames // frames_per_batch)
-    scheduler = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.0, total_iters=batches)
-    LRSchedulerHook(scheduler).register(trainer)

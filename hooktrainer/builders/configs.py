@@ -139,7 +139,7 @@ class TrainerConfig:
     total_frames: int = 1_000_000
     """steps after which training ends"""
     frames_per_batch: int = 1_000
-    """steps in a batch, for the schedule of the learning rate"""
+    """steps in a batch, by which exploration falls"""
     frame_skip: int = 1
     """environment frames per step"""
     optim_steps_per_batch: int = 500

@@ -14,9 +14,9 @@ from ..hooks import (
     CountFramesLog,
     LogScalar,
     LogValidationReward,
-    LRSchedulerHook,
     ReplayBufferTrainer,
     RewardNormalizer,
+    Schedule,
     SelectKeys,
     TargetNetUpdaterHook,
     UpdateWeights,
@@ -116,11 +116,7 @@ def make_trainer(
         if device.type != "cpu":
             trainer.register_op("process_optim_batch", _to(device), priority=AFTER)
     if read.one_of("lr_scheduler", ("cosine", "")) == "cosine":
-        batches = read("total_frames") / read("frames_per_batch")
-        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(
-            optimizer, T_max=int(batches * read("optim_steps_per_batch"))
-        )
-        LRSchedulerHook(schedule, interval="optim").register(trainer)
+        Schedule.cosine(optimizer, "lr", read("lr"), 0.0).register(trainer)
     else:
         trainer.register_op(
             "pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]}

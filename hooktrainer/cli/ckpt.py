@@ -271,7 +271,8 @@ def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
         raise DamagedCheckpointError(f"{checkpoint.path} is damaged: {STATE}: {error}") from None
     if not isinstance(skeleton, dict) or next(iter(skeleton), "").startswith("$"):
         return {"state": _total(specs.values())}  # not a trainer's
-    paths = {name: name for name in skeleton if name not in ("format", "versions", "ended")}
+    own = ("format", "versions", "total_frames", "ended")
+    paths = {name: name for name in skeleton if name not in own}
     if isinstance(components := skeleton.get("components"), dict):
         del paths["components"]
         paths = {f"components/{name}": name for name in components} | paths

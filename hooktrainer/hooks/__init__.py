@@ -23,6 +23,7 @@ from .reward_normalizer import RewardNormalizer
 from .reward_scaler import RewardScaler
 from .run_recorder import RunRecorder
 from .save_on_best import SaveOnBest
+from .schedule import Schedule
 from .select_keys import SelectKeys
 from .target_net_updater import TargetNetUpdaterHook
 from .tracer import Tracer
@@ -53,6 +54,7 @@ __all__ = [
     "RewardScaler",
     "RunRecorder",
     "SaveOnBest",
+    "Schedule",
     "SelectKeys",
     "TargetNetUpdaterHook",
     "Tracer",

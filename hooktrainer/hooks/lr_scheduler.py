@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import TYPE_CHECKING, Any, Literal
 
 from torch.optim.lr_scheduler import LRScheduler
@@ -19,6 +20,10 @@ class LRSchedulerHook(TrainerHookBase):
     It is logged as ``train/lr`` (of a hook registered under another name: ``train/lr_<name>``).
     A batch without an optimizer step, as during random warm-up, does not step the scheduler.
 
+    How many steps a scheduler is for, it knows itself, and takes along into a resumed run. One that
+    is at its end when a run goes on with a larger ``total_frames`` is warned of. `Schedule` follows
+    the run's length instead.
+
     Args:
         scheduler: The scheduler.
         interval: ``"batch"`` or ``"optim"``.
@@ -32,6 +37,7 @@ class LRSchedulerHook(TrainerHookBase):
         self.scheduler = scheduler
         self.interval = interval
         self._last_optim_count = 0
+        self._name = "lr_scheduler"
         self._metric = "train/lr"
 
     def __call__(self) -> None:
@@ -44,6 +50,19 @@ class LRSchedulerHook(TrainerHookBase):
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""
         return {self._metric: float(self.scheduler.get_last_lr()[0])}
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Warn of a scheduler that has nothing left for a run that goes on longer than planned."""
+        before = trainer.resumed_total_frames
+        if before is not None and before < trainer.total_frames and _is_at_its_end(self.scheduler):
+            warnings.warn(
+                f"LRSchedulerHook {self._name!r}: its {type(self.scheduler).__name__} is at its "
+                f"end, with a learning rate of {self.scheduler.get_last_lr()[0]:.4g}, but the run "
+                f"goes on: total_frames {before:,} → {trainer.total_frames:,}. Register a "
+                "hooktrainer.Schedule in its place, which follows the run's length, and resume "
+                "with strict=False (--no-strict).",
+                stacklevel=2,
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the scheduler's state."""
@@ -59,8 +78,21 @@ class LRSchedulerHook(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "lr_scheduler") -> None:
         """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
+        self._name = name
         if name != "lr_scheduler":
             self._metric = f"train/lr_{name}"
         trainer.register_module(name, self)
         trainer.register_op("post_optim" if self.interval == "optim" else "post_steps", self)
         trainer.register_op("pre_steps_log", self.log_lr)
+
+
+def _is_at_its_end(scheduler: LRScheduler) -> bool:
+    """Whether all rates are zero, or the last step was the last of those the scheduler is for.
+
+    One that came to its end earlier, as a warm-up does, is as it was meant to be.
+    """
+    if not any(scheduler.get_last_lr()):
+        return True
+    last: Any = getattr(scheduler, "_schedulers", [scheduler])[-1]  # of a SequentialLR
+    ends = (getattr(last, name, None) for name in ("total_iters", "T_max", "total_steps"))
+    return last.last_epoch in ends

@@ -79,16 +79,19 @@ class AdditiveGaussian(TensorDictModuleBase):
     """Adds Gaussian noise to the actions of a deterministic policy, and clips them to its box.
 
     The noise is independent from step to step, of a deviation given in halves of the box: 0.1 means
-    a tenth of the way from its middle to its edge, in every feature. It may change linearly as
-    `step` counts frames; the count is part of the state dict. Random numbers come from torch's
-    global generator. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM`` switches the
-    noise off.
+    a tenth of the way from its middle to its edge, in every feature. The deviation, ``sigma``, may
+    change linearly as `step` counts frames, or be set by a `hooktrainer.Schedule`; it is part of
+    the state dict. Random numbers come from torch's global generator. Under TorchRL's
+    ``set_exploration_type``, anything but ``RANDOM`` switches the noise off.
 
     Args:
         policy: The policy.
         sigma_init: Deviation at first.
         sigma_end: Deviation after ``annealing_num_steps`` frames; ``None``: it stays.
         annealing_num_steps: Frames over which the deviation changes.
+
+    Attributes:
+        sigma: The present deviation, in halves of the box.
 
     Raises:
         ConfigError: If a deviation is negative, or ``annealing_num_steps`` is not positive.
@@ -116,16 +119,13 @@ class AdditiveGaussian(TensorDictModuleBase):
         self.in_keys = policy.in_keys
         self.out_keys = ["action"]
         self.frames = 0
-
-    @property
-    def sigma(self) -> float:
-        """The present deviation, in halves of the box."""
-        passed = min(self.frames / self.annealing_num_steps, 1.0)
-        return self.sigma_init + (self.sigma_end - self.sigma_init) * passed
+        self.sigma = sigma_init
 
     def step(self, frames: int = 1) -> None:
         """Count ``frames`` more frames; the deviation changes accordingly."""
         self.frames += frames
+        passed = min(self.frames / self.annealing_num_steps, 1.0)
+        self.sigma = self.sigma_init + (self.sigma_end - self.sigma_init) * passed
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, without gradient, and return ``tensordict``."""
@@ -140,13 +140,14 @@ class AdditiveGaussian(TensorDictModuleBase):
             out["action"] = self.policy.box.perturb(action, self.sigma * torch.randn_like(action))
         return out
 
-    def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: the frames counted so far."""
-        return {"frames": self.frames}
+    def get_extra_state(self) -> dict[str, float]:
+        """Part of the state dict: the frames counted so far, and the deviation."""
+        return {"frames": self.frames, "sigma": self.sigma}
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the frames counted so far."""
-        self.frames = state["frames"]
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        """Restore the frames counted so far, and the deviation."""
+        self.frames = int(state["frames"])
+        self.sigma = state["sigma"]
 
 
 def _join(inputs: Sequence[torch.Tensor]) -> torch.Tensor:

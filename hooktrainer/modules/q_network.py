@@ -59,14 +59,18 @@ class QNetwork(TensorDictModuleBase):
 class EpsilonGreedy(TensorDictModuleBase):
     """Takes a random action with probability epsilon, else the greedy one.
 
-    Epsilon falls linearly as `step` counts frames, and is part of the state dict. Under TorchRL's
-    ``set_exploration_type``, anything but ``RANDOM`` makes it greedy.
+    Epsilon, ``eps``, falls linearly as `step` counts frames, or is set by a `hooktrainer.Schedule`;
+    it is part of the state dict. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM``
+    makes it greedy.
 
     Args:
         q_network: Values the actions.
         eps_init: Epsilon at first.
         eps_end: Epsilon after ``annealing_num_steps`` frames.
         annealing_num_steps: Frames over which epsilon falls.
+
+    Attributes:
+        eps: The present probability of a random action.
 
     Raises:
         ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
@@ -92,16 +96,13 @@ class EpsilonGreedy(TensorDictModuleBase):
         self.in_keys = q_network.in_keys
         self.out_keys = ["action"]
         self.frames = 0
-
-    @property
-    def eps(self) -> float:
-        """The present probability of a random action."""
-        left = max(1.0 - self.frames / self.annealing_num_steps, 0.0)
-        return self.eps_end + (self.eps_init - self.eps_end) * left
+        self.eps = eps_init
 
     def step(self, frames: int = 1) -> None:
         """Count ``frames`` more frames; epsilon falls accordingly."""
         self.frames += frames
+        left = max(1.0 - self.frames / self.annealing_num_steps, 0.0)
+        self.eps = self.eps_end + (self.eps_init - self.eps_end) * left
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
@@ -119,10 +120,11 @@ class EpsilonGreedy(TensorDictModuleBase):
             )
         return {"action": action}
 
-    def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: the frames counted so far."""
-        return {"frames": self.frames}
+    def get_extra_state(self) -> dict[str, float]:
+        """Part of the state dict: the frames counted so far, and epsilon."""
+        return {"frames": self.frames, "eps": self.eps}
 
-    def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the frames counted so far."""
-        self.frames = state["frames"]
+    def set_extra_state(self, state: dict[str, float]) -> None:
+        """Restore the frames counted so far, and epsilon."""
+        self.frames = int(state["frames"])
+        self.eps = state["eps"]

@@ -17,6 +17,7 @@ from tensordict import TensorDict
 from hooktrainer import Trainer, TrainerHookBase, algorithms
 from hooktrainer.datasets import Dataset
 from hooktrainer.errors import ConfigError
+from hooktrainer.loggers import read_csv
 from hooktrainer.recipe import RunArgs
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
@@ -35,6 +36,7 @@ ALGORITHMS = {
     "td3": (PENDULUM, REPLAY),
 }
 OFFLINE = ("iql", "cql")
+ANNEALING = ("a2c", "ppo", "reinforce")
 
 
 def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
@@ -96,24 +98,95 @@ def test_its_hooks_can_be_listed_removed_and_extended(name):
     assert "eval/return" not in trainer.metrics.reported
 
 
+# Of runs of other lengths, the learning rates differ: see below.
+FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
+SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
+FEW = {**SAVED, "num_envs": 4, "steps_per_batch": 10}
+
+
 @pytest.mark.parametrize("name", ALGORITHMS)
-def test_a_run_goes_on_where_it_stopped(name, tmp_path):
-    saved = {"log_interval": 50, "save_interval": 50, "logger": "csv"}
-    if name in ("a2c", "ppo", "reinforce"):
-        saved["anneal_lr"] = False  # or it depends on the length of the run
+def test_a_run_that_goes_on_longer_is_the_longer_run(name, tmp_path):
+    saved = {**SAVED, **FIXED.get(name, {})}
     whole = make(name, 400, run_dir=tmp_path / "whole", **saved)
     whole.train()
     make(name, 200, run_dir=tmp_path / "run", **saved).train()
     resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **saved)
     assert 200 <= resumed.collected_frames < 400
     resumed.train()
-    expected = whole.loss_module.state_dict()
-    for key, value in resumed.loss_module.state_dict().items():
-        assert value == expected[key] if not torch.is_tensor(value) else value.equal(expected[key])
+    assert differing(resumed, whole) == []
     run = json.loads((tmp_path / "run/run.json").read_text())
     assert run["status"] == "finished"
     assert "eval/return" in run["metrics"]
     assert (tmp_path / "run/config.yaml").read_text().count(f"algorithm: {name}") == 1
+
+
+def differing(one: Trainer, other: Trainer) -> list[str]:
+    """What of the networks differs."""
+    expected = other.loss_module.state_dict()
+    return [
+        key
+        for key, value in one.loss_module.state_dict().items()
+        if not (value.equal(expected[key]) if torch.is_tensor(value) else value == expected[key])
+    ]
+
+
+class Die(TrainerHookBase):
+    """Ends the process's part of a run as a kill does, after so many frames."""
+
+    is_saved = False
+
+    def __init__(self, frames: int) -> None:
+        self.frames = frames
+
+    def __call__(self) -> None:
+        if self.trainer.collected_frames >= self.frames:
+            raise KeyboardInterrupt
+
+    def register(self, trainer: Trainer, name: str = "die") -> None:
+        trainer.register_module(name, self)
+        trainer.register_op("pre_optim_steps", self)
+
+
+def rates(run_dir) -> dict[int, float]:
+    """The learning rate that each batch was trained with, by the frames at its end."""
+    return dict(read_csv(run_dir)["train/lr"])
+
+
+@pytest.mark.parametrize("name", ANNEALING)
+def test_an_annealed_run_of_the_same_length_is_the_run_that_was_not_interrupted(name, tmp_path):
+    whole = make(name, 400, run_dir=tmp_path / "whole", **FEW)
+    whole.train()
+    with pytest.raises(KeyboardInterrupt):
+        make(name, 400, run_dir=tmp_path / "run", **FEW, hooks=[Die(250)]).train()
+    resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **FEW)
+    resumed.train()
+    assert differing(resumed, whole) == []
+    assert rates(tmp_path / "run") == rates(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("name", ANNEALING)
+def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
+    make(name, 400, run_dir=tmp_path / "whole", **FEW).train()
+    first = make(name, 200, run_dir=tmp_path / "run", **FEW)
+    first.train()
+    annealed = rates(tmp_path / "run")
+    capsys.readouterr()
+    # Killed and resumed, the longer run is still one.
+    with pytest.raises(KeyboardInterrupt):
+        make(name, 400, run_dir=tmp_path / "run", resume="latest", **FEW, hooks=[Die(350)]).train()
+    assert "total_frames 200 → 400: train/lr 0 → 0.00" in capsys.readouterr().out
+    longer = make(name, 400, run_dir=tmp_path / "run", resume="latest", **FEW)
+    longer.train()
+    assert "train/lr" not in capsys.readouterr().out  # nothing changed this time
+
+    of_whole = rates(tmp_path / "whole")
+    after = {frames: rate for frames, rate in rates(tmp_path / "run").items() if frames > 200}
+    assert after == {frames: rate for frames, rate in of_whole.items() if frames > 200}
+    assert len(after) == 5
+    assert min(after.values()) > 0
+    assert {**annealed, **after} == rates(tmp_path / "run")
+    weights = [key for key in differing(longer, first) if key.endswith("weight")]
+    assert len(weights) == 4  # of both networks, both layers'
 
 
 def test_other_hyperparameters_are_refused_on_resume_unless_allowed(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -44,11 +45,9 @@ def test_a_program_trains_saves_and_goes_on_exactly(tmp_path):
     assert straight.collected_frames == 200
     assert straight.optim_count == 20
 
-    first = dqn(config(**vars(cfg) | {"total_frames": 100}), seed=3)
-    # The cosine is that of the whole run.
-    first.registry.modules["lr_scheduler"].scheduler.T_max = 20
+    first = dqn(cfg, seed=3)
+    first.register_op("post_steps", lambda: first.collected_frames == 100 and first.request_stop())
     first.train()
-    first.shutdown()
     state = first.state_dict()
     second = dqn(cfg, seed=4)
     second.load_state_dict(state)
@@ -92,9 +91,22 @@ def test_the_hooks_follow_the_configuration():
 
     plain = build(lr_scheduler="")
     assert "batch_subsampler" in hooks_of(plain)
-    assert "lr_scheduler" not in hooks_of(plain)
-    assert hooks_of(build(normalize_rewards_online=True)) >= {"reward_normalizer", "lr_scheduler"}
+    assert "lr" not in hooks_of(plain)
+    assert hooks_of(build(normalize_rewards_online=True)) >= {"reward_normalizer", "lr"}
     assert "select_keys" in hooks_of(build(selected_keys=["observation"]))
+
+
+def test_the_learning_rate_follows_a_cosine_of_the_run(logger):
+    cfg = config(frame_skip=2, total_frames=40, log_interval=20, lr=0.5)
+    trainer = builders.make_trainer(
+        FakeCollector(), ScriptedLoss(), logger=logger, cfg=cfg, progress_bar=False
+    )
+    trainer.train()
+    rates = [0.25 * (1 + math.cos(math.pi * batch / 4)) for batch in range(4)]
+    assert logger.column("train/lr") == pytest.approx(
+        dict(zip((20, 40, 60, 80), rates, strict=True))
+    )
+    assert trainer.optimizer.param_groups[0]["lr"] == 0.0
 
 
 def test_frames_are_counted_with_the_frame_skip():

@@ -9,7 +9,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import CountFramesLog, Latest, Trainer
+from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
 from hooktrainer.checkpoint import CheckpointManager, list_checkpoints
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
 from hooktrainer.recipe import Run, RunArgs
@@ -23,6 +23,7 @@ class Args(RunArgs):
 
     total_frames: int = 60
     lr: float = 0.1
+    anneal: bool = False
     save_interval: int = 20
     log_interval: int = 20
     keep_last: int = 99
@@ -62,6 +63,8 @@ def train(
         trainer.register_op("batch_process", before_each_batch)
     for hook in hooks:
         hook.register(trainer)
+    if args.anneal:
+        Schedule.linear(trainer.optimizer, "lr", args.lr, 0.0).register(trainer)
     run.train(trainer)
     return trainer
 
@@ -100,7 +103,44 @@ def test_a_raised_total_is_the_run_that_was_longer_from_the_beginning(run, tmp_p
     longer = train(run, "latest", total_frames=120)
     whole = train(tmp_path / "whole", total_frames=120)
     assert weights(longer) == weights(whole)
+    assert read_rows(run) == read_rows(tmp_path / "whole")
     assert frames(run) == [20, 40, 60, 80, 100, 120]
+
+
+def test_with_a_schedule_a_raised_total_goes_on_with_the_values_of_the_longer_run(tmp_path, capsys):
+    def rates(path: Path) -> list[str]:
+        return [row for row in read_rows(path) if ",train/lr," in row]
+
+    kept = {"anneal": True, "log_interval": 1}
+    short = train(tmp_path / "run", **kept)
+    assert short.optimizer.param_groups[0]["lr"] == 0.0
+    capsys.readouterr()
+    longer = train(tmp_path / "run", "latest", total_frames=120, **kept)
+    assert "\ntotal_frames 60 → 120: train/lr 0 → 0.05\n" in capsys.readouterr().out
+    train(tmp_path / "whole", total_frames=120, **kept)
+    assert rates(tmp_path / "run")[6:] == rates(tmp_path / "whole")[6:]
+    assert len(rates(tmp_path / "run")) == 12
+    assert weights(longer) != weights(short)
+
+
+@pytest.mark.parametrize("frames", [10, 40])
+def test_with_a_schedule_the_same_total_is_the_run_that_was_not_interrupted(
+    tmp_path, frames, capsys
+):
+    kept = {"anneal": True, "log_interval": 1}
+    batches = iter(range(frames // 10))
+
+    def die(batch):
+        if next(batches, None) is None:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(tmp_path / "run", before_each_batch=die, **kept)
+    resumed = train(tmp_path / "run", "latest", **kept)
+    whole = train(tmp_path / "whole", **kept)
+    assert weights(resumed) == weights(whole)
+    assert read_rows(tmp_path / "run") == read_rows(tmp_path / "whole")
+    assert "train/lr" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("spec", "begins"), [("best", 20), ("20", 20), ("40", 40)])
@@ -200,8 +240,9 @@ def test_a_changed_option_is_refused_with_both_values_until_it_is_allowed(run):
         train(run, "latest", lr=0.5)
     assert "--allow-change lr" in str(caught.value)
     assert RunDir(run).read()["status"] == "finished"  # nothing was touched
-    train(run, "latest", lr=0.5, allow_change=("lr",), total_frames=80)
+    changed = train(run, "latest", lr=0.5, allow_change=("lr",), total_frames=80)
     assert frames(run)[-1] == 80
+    assert changed.optimizer.param_groups[0]["lr"] == 0.5
 
 
 @pytest.mark.parametrize(

@@ -154,6 +154,7 @@ FACTORIES: dict[str, Callable[[Trainer], TrainerHookBase]] = {
     "RewardNormalizer": lambda t: hooktrainer.RewardNormalizer(),
     "RewardScaler": lambda t: hooktrainer.RewardScaler(),
     "RunRecorder": recorder,
+    "Schedule": lambda t: hooktrainer.Schedule.linear(t.optimizer, "lr", 0.1, 0.0),
     "SelectKeys": lambda t: hooktrainer.SelectKeys(["observation", ("next", "reward")]),
     "TargetNetUpdaterHook": lambda t: hooktrainer.TargetNetUpdaterHook(CountingUpdater()),
     "Tracer": lambda t: hooktrainer.Tracer(Path(tempfile.mkdtemp()) / "trace.json", 2),

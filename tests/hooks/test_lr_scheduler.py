@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import warnings
+
 import pytest
 import torch
 
-from hooktrainer import ConfigError, LRSchedulerHook, OptimizerHook
+from hooktrainer import ConfigError, LRSchedulerHook, OptimizerHook, Schedule
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
 
 
@@ -86,6 +88,84 @@ def test_it_resumes():
     second.train()
     assert rate(second) == rate(whole) == 0.5**6
     assert second.loss_module.parameter.item() == whole.loss_module.parameter.item()
+
+
+SCHEDULERS = torch.optim.lr_scheduler
+AT_THEIR_END = [
+    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.0, total_iters=3),
+    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.1, total_iters=3),
+    lambda optimizer: SCHEDULERS.PolynomialLR(optimizer, total_iters=3),
+    lambda optimizer: SCHEDULERS.CosineAnnealingLR(optimizer, T_max=3, eta_min=0.1),
+    lambda optimizer: SCHEDULERS.OneCycleLR(optimizer, max_lr=1.0, total_steps=3),
+    lambda optimizer: SCHEDULERS.LambdaLR(optimizer, lambda n: max(0.0, 1 - n / 3)),
+    lambda optimizer: SCHEDULERS.SequentialLR(
+        optimizer,
+        [
+            SCHEDULERS.LinearLR(optimizer, 0.5, total_iters=1),
+            SCHEDULERS.CosineAnnealingLR(optimizer, T_max=2, eta_min=0.1),
+        ],
+        milestones=[1],
+    ),
+]
+NOT_AT_THEIR_END = [
+    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 0.1, 1.0, total_iters=2),  # a warm-up
+    lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.0, total_iters=6),
+    lambda optimizer: SCHEDULERS.ExponentialLR(optimizer, 0.5),
+    lambda optimizer: SCHEDULERS.StepLR(optimizer, 2),
+    lambda optimizer: SCHEDULERS.SequentialLR(
+        optimizer,
+        [
+            SCHEDULERS.LinearLR(optimizer, 0.5, total_iters=1),
+            SCHEDULERS.CosineAnnealingLR(optimizer, T_max=4),
+        ],
+        milestones=[1],
+    ),
+]
+
+
+def trained(make, total_frames, state=None):
+    """A trainer that has trained, or, with a state, has begun to go on from there."""
+    trainer = make_trainer(total_frames=total_frames)
+    LRSchedulerHook(make(trainer.optimizer)).register(trainer, "mine")
+    if state is None:
+        trainer.train()
+    else:
+        trainer.load_state_dict(state)
+        trainer.registry.call_all("on_train_start", trainer)
+    return trainer
+
+
+@pytest.mark.parametrize("make", AT_THEIR_END)
+@pytest.mark.parametrize("total_frames", [30, 60])
+def test_one_at_its_end_is_warned_of_when_the_run_goes_on_longer(make, total_frames):
+    state = trained(make, 30).state_dict()
+    if total_frames == 30:
+        trained(make, total_frames, state)  # the run has ended, and so has the scheduler
+        return
+    with pytest.warns(UserWarning, match=r"'mine': its \w+LR is at its end") as seen:
+        trained(make, total_frames, state)
+    (warning,) = seen
+    assert "total_frames 30 → 60" in str(warning.message)
+    assert "Register a hooktrainer.Schedule" in str(warning.message)
+
+
+@pytest.mark.parametrize("make", NOT_AT_THEIR_END)
+def test_one_that_has_more_to_come_or_ended_long_before_is_not(make):
+    state = trained(make, 30).state_dict()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        trained(make, 60, state)
+
+
+def test_what_the_warning_advises_learns_on():
+    first = trained(AT_THEIR_END[0], 30)
+    longer = make_trainer(total_frames=60)
+    Schedule.linear(longer.optimizer, "lr", 1.0, 0.0).register(longer)
+    with pytest.warns(UserWarning, match="hook/mine is in the state but not in this trainer"):
+        longer.load_state_dict(first.state_dict(), strict=False)
+    longer.train()
+    moved = longer.loss_module.parameter.item() - first.loss_module.parameter.item()
+    assert moved == pytest.approx(-2 * (3 + 2 + 1) / 6)
 
 
 def test_bad_interval():

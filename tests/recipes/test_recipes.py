@@ -20,6 +20,7 @@ import pytest
 
 from hooktrainer import ConfigError
 from hooktrainer.checkpoint import list_checkpoints
+from hooktrainer.loggers import read_csv
 from hooktrainer.recipe import Run, RunArgs, mistakes_in_one_line
 
 ROOT = Path(__file__).parents[2]
@@ -125,6 +126,11 @@ def test_a_recipe_trains_and_goes_on(
     printed = train(recipe, tmp_path, MORE_FRAMES, "--resume=latest")
     assert "resumed from" in printed
     check(tmp_path / "run", MORE_FRAMES, evaluates)
+    anneals = "falls linearly to zero at total_frames" in recipe.read_text()
+    rates = read_csv(tmp_path / "run").get("train/lr", [])
+    assert [frames for frames, _ in rates][-2:] == [FRAMES, MORE_FRAMES] * anneals
+    assert all(rate > 0 for _, rate in rates)  # it learns on
+    assert ("train/lr 0 → 0.00" in printed) == anneals
 
 
 @pytest.mark.learning

@@ -1,0 +1,198 @@
+"""Let a value follow the run: a learning rate, a coefficient, the exploration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tqdm.auto import tqdm
+
+from ..errors import ConfigError
+from ..hook import TrainerHookBase
+from ..priorities import EARLY
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class Schedule(TrainerHookBase):
+    """Sets a value before every batch, as a function of how far the run is.
+
+    How far is a fraction: the frames collected so far of the trainer's ``total_frames``, 0 for the
+    first batch. Nothing else is kept, so a run that goes on with another ``total_frames`` goes on
+    where a run of that length would be, and says so in a line. Of one that has the same, every
+    value is that of the run that was not interrupted, bit for bit.
+
+    The value is logged as ``train/<name>``, the name being the one the hook is registered under; by
+    default that of the attribute.
+
+    Args:
+        owner: What has the value: an optimizer, for the entry ``attribute`` of its parameter
+            groups, or any object with such an attribute. A tensor there is filled, not replaced.
+        attribute: Name of the value: ``"lr"``, ``"clip_epsilon"``, ``"eps"``, ….
+        value: Maps the fraction, from 0 to 1, to the value.
+        group: Index of the one parameter group that is meant; ``None`` for all.
+
+    Raises:
+        ConfigError: If there is no such value to set.
+
+    Examples:
+        >>> optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+        >>> Schedule.linear(optimizer, "lr", 0.5, 0.0).value(0.25)
+        0.375
+    """
+
+    def __init__(
+        self,
+        owner: Any,
+        attribute: str,
+        value: Callable[[float], float],
+        *,
+        group: int | None = None,
+    ) -> None:
+        self.owner = owner
+        self.attribute = attribute
+        self.value = value
+        self.group = group
+        self._last: float | None = None  # what was set last
+        self._metric = f"train/{attribute}"
+        self._speaks = True
+        self._check()
+
+    @classmethod
+    def linear(
+        cls,
+        owner: Any,
+        attribute: str,
+        start: float,
+        end: float,
+        *,
+        until: float = 1.0,
+        group: int | None = None,
+    ) -> Schedule:
+        """From ``start`` to ``end`` along a line.
+
+        Args:
+            owner: As for the class.
+            attribute: As for the class.
+            start: Value at the beginning of the run.
+            end: Value at its end.
+            until: Fraction of the run at which ``end`` is reached, to stay.
+            group: As for the class.
+
+        Raises:
+            ConfigError: If ``until`` is not a fraction above 0.
+        """
+        return cls(owner, attribute, _shape(_line, start, end, until), group=group)
+
+    @classmethod
+    def cosine(
+        cls,
+        owner: Any,
+        attribute: str,
+        start: float,
+        end: float,
+        *,
+        until: float = 1.0,
+        group: int | None = None,
+    ) -> Schedule:
+        """From ``start`` to ``end`` along half a period of a cosine; arguments as for `linear`."""
+        return cls(owner, attribute, _shape(_half_cosine, start, end, until), group=group)
+
+    def __call__(self) -> None:
+        """Set the value for the next batch."""
+        trainer = self.trainer
+        self._last = float(self.value(min(trainer.collected_frames / trainer.total_frames, 1.0)))
+        for place in self._places():
+            _write(place, self.attribute, self._last)
+
+    def log_value(self, batch: Any) -> dict[str, Any]:
+        """Metric: the value."""
+        return {self._metric: self._last}
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Set the value for the first batch; where a resumed run had another, say so."""
+        before = self._last
+        self()
+        if self._speaks and before is not None and f"{before:.4g}" != f"{self._last:.4g}":
+            total, now = trainer.resumed_total_frames, trainer.total_frames
+            cause = f"total_frames {total:,} → {now:,}: " if total not in (None, now) else ""
+            tqdm.write(f"{cause}{self._metric} {before:.4g} → {self._last:.4g}")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Leave it to rank 0 to say what changed."""
+        self._speaks = rank == 0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the value that was set last, to say at a resume whether it is another now."""
+        return {"value": self._last}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._last = state_dict["value"]
+
+    def register(self, trainer: Trainer, name: str | None = None) -> None:
+        """Register at ``post_steps``, before weights are handed over, and at ``pre_steps_log``."""
+        name = name or self.attribute
+        trainer.register_module(name, self)
+        self._metric = f"train/{name}"
+        trainer.register_op("post_steps", self, priority=EARLY)
+        trainer.register_op("pre_steps_log", self.log_value)
+        self()
+
+    def _check(self) -> None:
+        try:
+            for place in self._places():
+                now = _read(place, self.attribute)
+                float(now)
+                if not torch.is_tensor(now):
+                    _write(place, self.attribute, now)
+        except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+            kind = type(self.owner).__name__
+            where = "" if self.group is None else f", group={self.group}"
+            raise ConfigError(
+                f"Schedule({kind}, {self.attribute!r}{where}): there is no such number that can be "
+                f"set ({type(error).__name__}: {error}). Name an attribute of the {kind}, or an "
+                "entry of an optimizer's parameter groups."
+            ) from error
+
+    def _places(self) -> list[Any]:
+        """Where the value is; asked for each time, as a state that is loaded replaces groups."""
+        if not isinstance(self.owner, torch.optim.Optimizer):
+            return [self.owner]
+        groups = self.owner.param_groups
+        return groups if self.group is None else [groups[self.group]]
+
+
+def _read(place: Any, name: str) -> Any:
+    return place[name] if isinstance(place, dict) else getattr(place, name)
+
+
+def _write(place: Any, name: str, value: Any) -> None:
+    if torch.is_tensor(now := _read(place, name)):
+        now.fill_(value)
+    elif isinstance(place, dict):
+        place[name] = value
+    else:
+        setattr(place, name, value)
+
+
+def _line(fraction: float, start: float, end: float, until: float) -> float:
+    passed = min(fraction / until, 1.0)
+    return start * (1 - passed) + end * passed
+
+
+def _half_cosine(fraction: float, start: float, end: float, until: float) -> float:
+    passed = min(fraction / until, 1.0)
+    return end + (start - end) * (1 + math.cos(math.pi * passed)) / 2
+
+
+def _shape(
+    function: Callable[..., float], start: float, end: float, until: float
+) -> Callable[[float], float]:
+    if not 0 < until <= 1:
+        raise ConfigError(f"Schedule(until={until!r}): pass a fraction of the run, above 0.")
+    return partial(function, start=start, end=end, until=until)

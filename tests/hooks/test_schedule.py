@@ -1,0 +1,281 @@
+"""`Schedule`: what is set when, and what becomes of it when a run goes on with other frames."""
+
+from __future__ import annotations
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer
+from hooktrainer.modules import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss
+from hooktrainer.replay import PrioritizedSampler
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+
+def annealed(total_frames: int, **arguments) -> Trainer:
+    """A trainer of 10 frames and 2 steps a batch, whose learning rate falls from 1 to 0."""
+    trainer = make_trainer(total_frames=total_frames, log_interval=10, **arguments)
+    Schedule.linear(trainer.optimizer, "lr", 1.0, 0.0).register(trainer)
+    return trainer
+
+
+def watch(trainer: Trainer) -> dict[int, float]:
+    """The learning rate at every batch, by the frames at its end; filled as it trains."""
+    seen: dict[int, float] = {}
+
+    def look() -> None:
+        seen[trainer.collected_frames] = rate(trainer)
+
+    trainer.register_op("pre_optim_steps", look)
+    return seen
+
+
+def weight(trainer: Trainer) -> float:
+    return trainer.loss_module.parameter.item()
+
+
+def rate(trainer: Trainer) -> float:
+    return trainer.optimizer.param_groups[0]["lr"]
+
+
+def test_it_is_set_before_every_batch_and_logged(logger):
+    trainer = annealed(40, logger=logger)
+    trainer.train()
+    assert logger.column("train/lr") == {10: 1.0, 20: 0.75, 30: 0.5, 40: 0.25}
+    # The parameter moves by the rate at each of the two steps of a batch.
+    assert weight(trainer) == -2 * (1.0 + 0.75 + 0.5 + 0.25)
+    assert rate(trainer) == 0.0
+
+
+def test_the_length_of_the_run_need_not_be_a_multiple_of_the_batch(logger):
+    annealed(25, logger=logger).train()
+    assert logger.column("train/lr") == pytest.approx({10: 1.0, 20: 0.6, 30: 0.2})
+
+
+@pytest.mark.parametrize(
+    ("make", "values"),
+    [
+        (Schedule.linear, [0.5, 0.375, 0.25, 0.0]),
+        (Schedule.cosine, [0.5, 0.25 * (1 + math.sqrt(0.5)), 0.25, 0.0]),
+    ],
+)
+def test_shapes(make, values):
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    schedule = make(optimizer, "lr", 0.5, 0.0)
+    assert [schedule.value(f) for f in (0.0, 0.25, 0.5, 1.0)] == pytest.approx(values)
+    early = make(optimizer, "lr", 0.5, 0.1, until=0.5)
+    assert [early.value(f) for f in (0.0, 0.5, 0.75, 1.0)] == [0.5, 0.1, 0.1, 0.1]
+
+
+# -- with other total_frames -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("frames", [10, 20, 30])
+def test_with_the_same_total_it_is_the_run_that_was_not_interrupted(frames, capsys):
+    whole = annealed(40)
+    whole.train()
+    first = annealed(40)
+    first.register_op("post_steps", lambda: stop_at(first, frames))
+    first.train()
+    resumed = annealed(40)
+    resumed.load_state_dict(first.state_dict())
+    resumed.control.withdraw_stop(None)
+    resumed.train()
+    assert weight(resumed) == weight(whole)
+    assert capsys.readouterr().out == ""
+
+
+def stop_at(trainer: Trainer, frames: int) -> None:
+    if trainer.collected_frames == frames:
+        trainer.request_stop()
+
+
+def test_a_finished_run_goes_on_as_a_run_of_the_new_length_would(capsys):
+    first = annealed(20)
+    first.train()
+    assert rate(first) == 0.0
+    whole = annealed(80)
+    of_whole = watch(whole)
+    whole.train()
+    longer = annealed(80)
+    rates = watch(longer)
+    longer.load_state_dict(first.state_dict())
+    longer.train()
+    assert rates == {frames: rate for frames, rate in of_whole.items() if frames > 20}
+    assert rates == {frames: 1 - (frames - 10) / 80 for frames in range(30, 90, 10)}
+    assert weight(longer) == weight(first) - 2 * sum(1 - f / 80 for f in range(20, 80, 10))
+    assert capsys.readouterr().out == "total_frames 20 → 80: train/lr 0 → 0.75\n"
+
+
+def test_a_run_that_is_made_shorter_falls_faster(capsys):
+    first = annealed(80)
+    first.register_op("post_steps", lambda: stop_at(first, 20))
+    first.train()
+    shorter = annealed(40)
+    rates = watch(shorter)
+    shorter.load_state_dict(first.state_dict())
+    shorter.control.withdraw_stop(None)
+    shorter.train()
+    assert rates == {30: 0.5, 40: 0.25}
+    assert capsys.readouterr().out == "total_frames 80 → 40: train/lr 0.75 → 0.5\n"
+
+
+def test_another_schedule_takes_effect_at_once_and_is_said(capsys):
+    first = annealed(40)
+    first.register_op("post_steps", lambda: stop_at(first, 20))
+    first.train()
+    other = make_trainer(total_frames=40)
+    Schedule.linear(other.optimizer, "lr", 0.1, 0.0).register(other)
+    other.load_state_dict(first.state_dict())
+    other.control.withdraw_stop(None)
+    other.train()
+    assert weight(other) == pytest.approx(weight(first) - 2 * (0.05 + 0.025))
+    assert capsys.readouterr().out == "train/lr 0.5 → 0.05\n"
+
+
+def test_what_is_not_in_a_checkpoint_follows_too():
+    """Nothing but the fraction of the run says what the value is."""
+    thing = SimpleNamespace(strength=3.0)
+    first = make_trainer(total_frames=20)
+    Schedule.linear(thing, "strength", 1.0, 0.0).register(first)
+    first.train()
+    assert thing.strength == 0.0
+    other = SimpleNamespace(strength=3.0)
+    seen = []
+    longer = make_trainer(total_frames=40)
+    Schedule.linear(other, "strength", 1.0, 0.0).register(longer)
+    longer.register_op("pre_optim_steps", lambda: seen.append(other.strength))
+    longer.load_state_dict(first.state_dict())
+    longer.train()
+    assert seen == [0.5, 0.25]
+
+
+# -- what can be set -------------------------------------------------------------------------------
+
+
+def test_one_parameter_group_or_all():
+    loss = nn.Linear(2, 1)
+    groups = [
+        {"params": [p], "lr": lr} for p, lr in zip(loss.parameters(), (1.0, 2.0), strict=True)
+    ]
+    optimizer = torch.optim.SGD(groups)
+    trainer = make_trainer()
+    one = Schedule(optimizer, "lr", lambda fraction: 5.0, group=1)
+    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 2.0]
+    one.register(trainer)
+    assert [g["lr"] for g in optimizer.param_groups] == [1.0, 5.0]
+    Schedule(optimizer, "lr", lambda fraction: 7.0).register(trainer, "both")
+    assert [g["lr"] for g in optimizer.param_groups] == [7.0, 7.0]
+
+
+def test_several_log_apart(logger):
+    losses = {name: ScriptedLoss(key=f"loss_{name}") for name in ("actor", "critic")}
+
+    class Both(nn.ModuleDict):
+        def forward(self, batch):
+            return self["actor"](batch).update(self["critic"](batch))
+
+    trainer = make_trainer(
+        loss_module=Both(losses), optimizer=None, logger=logger, total_frames=20, log_interval=10
+    )
+    for name, lr in (("actor", 1.0), ("critic", 8.0)):
+        optimizer = torch.optim.SGD(losses[name].parameters(), lr=lr)
+        OptimizerHook(optimizer, [f"loss_{name}"]).register(trainer, name)
+        Schedule.linear(optimizer, "lr", lr, 0.0).register(trainer, f"{name}_lr")
+    trainer.train()
+    assert logger.column("train/actor_lr") == {10: 1.0, 20: 0.5}
+    assert logger.column("train/critic_lr") == {10: 8.0, 20: 4.0}
+
+
+def test_a_rate_that_is_a_tensor_stays_the_same_tensor():
+    lr = torch.tensor(0.1)
+    optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=lr)
+    Schedule(optimizer, "lr", lambda fraction: 0.5).register(make_trainer())
+    assert optimizer.param_groups[0]["lr"] is lr
+    assert lr.item() == 0.5
+
+
+def ppo():
+    from hooktrainer.modules import CategoricalPolicy, ValueNetwork
+
+    return ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), clip_epsilon=0.2)
+
+
+def torchrl_exploration():
+    from torchrl.data import Categorical
+    from torchrl.modules import EGreedyModule
+
+    return EGreedyModule(spec=Categorical(2))
+
+
+@pytest.mark.parametrize(
+    ("make", "attribute"),
+    [
+        (ppo, "clip_epsilon"),
+        (ppo, "entropy_coeff"),
+        (lambda: EpsilonGreedy(QNetwork(mlp(4, 2))), "eps"),
+        (lambda: AdditiveGaussian(DeterministicPolicy(mlp(3, 1), 1), 0.3), "sigma"),
+        (lambda: PrioritizedSampler(4, alpha=0.6, beta=0.4), "beta"),
+        (torchrl_exploration, "eps"),
+    ],
+)
+def test_what_else_is_scheduled(make, attribute):
+    owner = make()
+    trainer = make_trainer(total_frames=40)
+    Schedule.linear(owner, attribute, 0.4, 0.0).register(trainer)
+    assert float(getattr(owner, attribute)) == pytest.approx(0.4)
+    trainer.progress.frames = 10
+    trainer.registry.modules[attribute]()
+    assert float(getattr(owner, attribute)) == pytest.approx(0.3)
+    if isinstance(owner, nn.Module):  # also where a copy of it acts, in another process
+        twin = make()
+        twin.load_state_dict(owner.state_dict())
+        assert float(getattr(twin, attribute)) == pytest.approx(0.3)
+
+
+def test_exploration_of_a_longer_run_is_right_from_its_first_batch():
+    """The policy's own state says otherwise, and is loaded before."""
+
+    def make(total_frames):
+        policy = EpsilonGreedy(QNetwork(mlp(4, 2)))
+        collector = FakeCollector()
+        trainer = make_trainer(total_frames=total_frames, collector=collector)
+        trainer.register_module("policy", policy)
+        Schedule.linear(policy, "eps", 1.0, 0.0).register(trainer)
+        seen = []
+        trainer.register_op("batch_process", lambda batch: seen.append(policy.eps))
+        return trainer, seen
+
+    first, seen = make(20)
+    first.train()
+    assert seen == [1.0, 0.5]
+    longer, seen = make(40)
+    longer.load_state_dict(first.state_dict())
+    longer.train()
+    assert seen == [0.5, 0.25]
+
+
+@pytest.mark.parametrize(
+    ("owner", "attribute", "options"),
+    [
+        (torch.optim.SGD([torch.zeros(1)], lr=0.1), "learning_rate", {}),
+        (torch.optim.SGD([torch.zeros(1)], lr=0.1), "lr", {"group": 1}),
+        (torch.optim.Adam([torch.zeros(1)]), "betas", {}),
+        (SimpleNamespace(), "eps", {}),
+        (QNetwork(mlp(4, 2)), "in_keys", {}),
+        (1.0, "real", {}),  # cannot be set
+    ],
+)
+def test_what_is_not_there_to_be_set_is_refused(owner, attribute, options):
+    with pytest.raises(ConfigError, match=rf"Schedule\({type(owner).__name__}, '{attribute}'"):
+        Schedule(owner, attribute, lambda fraction: 0.0, **options)
+
+
+@pytest.mark.parametrize("until", [0.0, -1.0, 1.5])
+def test_a_part_of_the_run_that_is_none_is_refused(until):
+    with pytest.raises(ConfigError, match=f"until={until}"):
+        Schedule.linear(SimpleNamespace(x=1.0), "x", 1.0, 0.0, until=until)
