@@ -65,6 +65,10 @@ class OptimizerHook(TrainerHookBase):
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
+        self._given = [
+            {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
+            for group in optimizer.param_groups
+        ]
         self._metrics: Metrics | None = None
         self._norm_key = "grad_norm"
         self._metric = "train/grad_norm"
@@ -181,12 +185,26 @@ class OptimizerHook(TrainerHookBase):
         return norm
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state."""
-        return self.optimizer.state_dict()
+        """Return the optimizer's state, and the hyperparameters it was given."""
+        return {**self.optimizer.state_dict(), "given": self._given}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the optimizer's state."""
-        self.optimizer.load_state_dict(state_dict)
+        """Restore the optimizer's state.
+
+        A hyperparameter that this one was given otherwise than the saved one, such as another
+        learning rate, keeps its new value; if it was being changed over the run, it is scaled.
+        """
+        state = dict(state_dict)
+        then = state.pop("given", self._given)
+        self.optimizer.load_state_dict(state)
+        for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
+            for name in before.keys() & now.keys():
+                if before[name] == now[name]:
+                    continue
+                if group[name] == before[name]:
+                    group[name] = now[name]
+                elif isinstance(now[name], float) and before[name]:
+                    group[name] *= now[name] / before[name]
 
     def register(self, trainer: Trainer, name: str = "optimizer") -> None:
         """Register at ``optimizer``.

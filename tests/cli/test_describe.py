@@ -54,7 +54,7 @@ def test_a_script_is_described_without_training(call, script):
     rows = {row["hook"]: row for row in json.loads(done.out)}
     assert rows["<lambda>"]["when"] == "Every(frames=50)"
     assert rows["<lambda>"]["point"] == "post_steps"
-    assert rows["optimizer"]["saves"] == ["state", "param_groups"]
+    assert rows["optimizer"]["saves"] == ["state", "param_groups", "given"]
     assert "hello --lr 1" in done.err
     assert "not reached" not in done.err
     assert [path.name for path in script.parent.iterdir()] == ["train.py"]  # nothing is left

@@ -245,3 +245,28 @@ def test_the_optimizers_state_is_saved():
     state = train(20).state_dict()
     assert state["components"]["hook/optimizer"]["state"][0]["step"] == 4
     assert train(40, state).loss_module.parameter.equal(train(40).loss_module.parameter)
+
+
+# -- hyperparameters of a resumed run --------------------------------------------------------------
+
+
+def resumed_with(lr: float, betas: tuple[float, float] = (0.9, 0.999), *, moved_to=None):
+    """The parameter group of an optimizer that takes up the state of one with lr 0.5."""
+    first = OptimizerHook(torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=0.5))
+    if moved_to is not None:
+        first.optimizer.param_groups[0]["lr"] = moved_to
+    other = OptimizerHook(
+        torch.optim.Adam([torch.nn.Parameter(torch.zeros(1))], lr=lr, betas=betas)
+    )
+    other.load_state_dict(first.state_dict())
+    return other.optimizer.param_groups[0]
+
+
+def test_a_hyperparameter_that_is_given_otherwise_is_the_new_one():
+    assert resumed_with(0.1)["lr"] == 0.1
+    assert resumed_with(0.5, (0.8, 0.9))["betas"] == (0.8, 0.9)
+
+
+def test_what_was_changed_over_the_run_goes_on_from_there():
+    assert resumed_with(0.5, moved_to=0.25)["lr"] == 0.25
+    assert resumed_with(0.1, moved_to=0.25)["lr"] == pytest.approx(0.05)
