@@ -16,7 +16,7 @@ from typing import Any
 from tensordict import TensorDict, is_tensor_collection
 
 from .cadence import Every
-from .errors import HookReturnError, add_note
+from .errors import HookReturnError, IteratorEndedError, add_note
 from .hook_points import HookPoint, Kind
 from .metrics import Metrics
 from .progress import Progress
@@ -204,7 +204,11 @@ class TransformDispatcher(Dispatcher):
     """Passes a TensorDict through the hooks, each receiving what the one before returned."""
 
     def __call__(self, value: Any, *args: Any) -> Any:
-        """Return the last hook's result; ``None`` if a hook ended the inner loop."""
+        """Return the last hook's result; ``None`` if a hook ended the inner loop.
+
+        Raises:
+            IteratorEndedError: If it did so by ``StopIteration``.
+        """
         none_ends = self._none_ends
         calls = self._next_calls()
         call = None
@@ -219,9 +223,13 @@ class TransformDispatcher(Dispatcher):
                 else:
                     raise self._wrong_return(call, out)
         except Exception as error:
-            if none_ends and isinstance(error, StopIteration):
-                return None
             self._annotate(error, call)
+            if none_ends and isinstance(error, StopIteration):
+                raise IteratorEndedError(
+                    f"hook {self._name_of(call)!r} at hook point {self.point!s} raised "
+                    "StopIteration: if an iterator of its own ran out, begin it again; to end the "
+                    "inner loop, return None."
+                ) from error
             raise
         return value
 

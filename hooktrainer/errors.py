@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import traceback
+from pathlib import Path
+
 
 class ConfigError(ValueError):
     """An argument cannot work; raised as soon as that shows, nearly always before any training."""
@@ -67,8 +70,51 @@ class SkipOptimStep(BaseException):
     """
 
 
+class IteratorEndedError(HookError):
+    """A hook at ``process_optim_batch`` raised ``StopIteration``; the loop knows if it may."""
+
+
 USER_ERRORS = (ConfigError, CheckpointError, StateMismatchError)
 """Errors that whoever runs a program can mend: said in a line, with no traceback."""
+
+
+def no_quiet_end(error: BaseException, frames: int = 0) -> BaseException:
+    """What a run raises in place of an exception that its caller would take for a good end.
+
+    Args:
+        error: What ended the run.
+        frames: How many had been collected.
+
+    Returns:
+        For ``sys.exit()`` and ``sys.exit(0)`` a `SystemExit` that says so and has exit code 1; for
+        ``StopIteration``, which loops and ``map`` take for their end, a ``RuntimeError``; anything
+        else as it is.
+    """
+    if isinstance(error, SystemExit) and not error.code:
+        exit_ = SystemExit(
+            f"error: sys.exit({error.code!r}) was called {_place(error)}: the run is interrupted "
+            f"after {frames:,} frames, not finished. A run that was saved goes on with --resume "
+            "latest; trainer.request_stop() ends one in order."
+        )
+        exit_.__cause__ = error
+        return exit_
+    if isinstance(error, StopIteration):
+        failed = RuntimeError(
+            f"StopIteration was raised {_place(error)}: an iterator ran out in the middle of the "
+            "run. Begin it again, or give next() a default."
+        )
+        failed.__cause__ = error
+        return failed
+    return error
+
+
+def _place(error: BaseException) -> str:
+    """Where an exception was raised: ``in step, env.py:12``."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    if not frames:
+        return "outside any function"
+    frame, line = frames[-1]
+    return f"in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{line}"
 
 
 def add_note(error: BaseException, note: str) -> None:

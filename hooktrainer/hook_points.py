@@ -109,7 +109,7 @@ HOOK_POINTS: tuple[HookPoint, ...] = (
         "process_optim_batch",
         "transform",
         ("batch",),
-        "a TensorDict; None or StopIteration ends the inner loop",
+        "a TensorDict; None ends the inner loop",
         "sample a replay buffer, sub-sample, normalize rewards",
         per_step=True,
         none_ends=True,

@@ -21,7 +21,7 @@ from .checkpoint.single_file import decode, read_plain
 from .closing import call_all, close_methods
 from .control import Control
 from .device_clock import time_device
-from .errors import ConfigError, HookError, SkipOptimStep
+from .errors import ConfigError, HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .loggers import as_loggers
@@ -56,7 +56,7 @@ class Trainer:
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
-            ``process_optim_batch`` returns ``None`` or raises ``StopIteration``.
+            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
         optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
             to use several.
@@ -166,6 +166,7 @@ class Trainer:
             ConfigError: If nothing would be trained, or the trainer was closed before.
             SystemExit: With the code 128 + n, if signal n (SIGINT or SIGTERM) ended the run; it
                 finished its batch and was saved first.
+            SystemExit: With a message, exit code 1, if something in the run called ``sys.exit(0)``.
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
         """
@@ -191,8 +192,11 @@ class Trainer:
                         break
                 self._finish()
         except BaseException as error:
-            self._fail(error)
-            raise
+            raised = no_quiet_end(error, self.collected_frames)
+            self._fail(raised)
+            if raised is error:
+                raise
+            raise raised from error
         self.shutdown()
         if self.control.signal is not None:
             raise SystemExit(128 + self.control.signal)
@@ -232,6 +236,11 @@ class Trainer:
                     metrics.log_losses(losses)
                 except SkipOptimStep:
                     progress.optim_steps = made
+                except IteratorEndedError:
+                    # An end where any number will do, and there was a first one; else a mistake.
+                    if steps is not None or not j:
+                        raise
+                    break
 
     # -- hooks -----------------------------------------------------------------------------------
 

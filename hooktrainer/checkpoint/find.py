@@ -145,7 +145,7 @@ def _frames(path: Path) -> int:
 
 def _metrics(checkpoints: list[Checkpoint]) -> str:
     names = {name for checkpoint in checkpoints for name in checkpoint.manifest.metrics}
-    return ", ".join(sorted(names)) or "none"
+    return listed(sorted(names), most=20) or "none"
 
 
 def _what_there_is(directory: Path) -> str:

@@ -14,6 +14,7 @@ import torch
 
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
 from ..provenance import origin
+from ..words import listed
 from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
@@ -309,7 +310,8 @@ class CheckpointManager:
                 _log.warning("%s", error)
         else:
             raise CheckpointError(
-                f"No checkpoint is intact, and nothing was changed: {'; '.join(failures.values())}"
+                "No checkpoint is intact, and nothing was changed: "
+                f"{listed(failures.values(), most=3)}"
             )
         for damaged, reason in failures.items():
             if self._is_own(damaged):

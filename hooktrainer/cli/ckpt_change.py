@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import UseAppendAction
 
-from ..words import plural
+from ..words import listed, plural
 from . import output
 from .arguments import CheckpointSpec, Flag, RunPath, shown_as
 
@@ -124,7 +124,7 @@ def rollback(
     what = "deleted" if discard else "set aside"
     fates = _fates(checkpoints, later, what)
     if not later and not json:
-        frames = ", ".join(str(c.manifest.frames) for c in checkpoints[:-1]) or "none"
+        frames = listed(c.manifest.frames for c in checkpoints[:-1]) or "none"
         print(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
         return 0
     if dry_run or not later:

@@ -11,6 +11,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from ..checks import check_count
 from ..errors import ConfigError
+from ..words import listed, ranges
 from .restore import NOT_ASKED, Restore
 
 
@@ -89,7 +90,7 @@ def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
     if lost:
         reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
         warnings.warn(
-            f"A resumed run cannot restore the running episodes of the environments {lost} "
-            f"({'; '.join(reasons)}). They begin new ones; all else is exact.",
+            f"A resumed run cannot restore the running episodes of the environments {ranges(lost)} "
+            f"({listed(reasons, most=3)}). They begin new ones; all else is exact.",
             stacklevel=3,
         )

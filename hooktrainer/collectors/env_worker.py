@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from ..child import Channel
+from ..errors import no_quiet_end
 from .buffers import Row, StepBuffers
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group
@@ -78,7 +79,7 @@ def serve(channel: Channel, task: Task) -> None:
                     args = (channel.take_file(), *args)
                 channel.send_object(getattr(worker, name)(*args))
             except Exception as error:
-                channel.send_error(error)
+                channel.send_error(no_quiet_end(error))
     finally:
         worker.close()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -12,7 +10,9 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
-from ..errors import ConfigError
+from ..errors import ConfigError, MissingPackageError
+from ..words import did_you_mean
+from .env_packages import import_registering, package_of
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .missing import explain_missing
 from .ready_group import ReadyGroup
@@ -77,18 +77,19 @@ def find_spec(env_id: str) -> EnvSpec:
 
     Raises:
         ConfigError: If there is none; it lists the nearest ids.
+        MissingPackageError: If it comes with a package that is not installed, or was not imported;
+            it says what to type.
     """
     module, _, name = env_id.rpartition(":")
     if module:
-        importlib.import_module(module)
+        import_registering(module)
     if name in gym.registry:
         return gym.registry[name]
-    known = {key.lower(): key for key in gym.registry}
-    near = difflib.get_close_matches(name.lower(), known, n=5, cutoff=0.5)
-    hint = f" Near: {', '.join(known[key] for key in near)}." if near else ""
+    if (package := package_of(name)) is not None and package.module != module:
+        raise MissingPackageError(f"There is no environment {name!r} here. {package.advice(name)}")
     raise ConfigError(
-        f"There is no environment {name!r}.{hint} Import the package that registers it first, or "
-        "write 'package:id'."
+        f"There is no environment {name!r}.{did_you_mean(name, gym.registry, most=5)} Import the "
+        "package that registers it first, or write 'package:id'."
     )
 
 
@@ -113,7 +114,12 @@ def _from_spec(
     # These wrappers check at every step what the collector guarantees, or checks once.
     plain.order_enforce = False
     plain.disable_env_checker = True
-    return _scalar([lambda: gym.make(plain, **kwargs)] * num_envs, options)
+
+    def make_one() -> gym.Env[Any, Any]:
+        with explain_missing(spec, kwargs):
+            return gym.make(plain, **kwargs)
+
+    return _scalar([make_one] * num_envs, options)
 
 
 def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
@@ -133,9 +139,12 @@ def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int],
     plain.kwargs = {**spec.kwargs, **kwargs}
     for name in ("num_envs", "vectorization_mode"):  # in the specification of a built one
         plain.kwargs.pop(name, None)
-    return lambda count: gym.make_vec(
-        plain, num_envs=count, vectorization_mode="vector_entry_point"
-    )
+
+    def make(count: int) -> VectorEnv:
+        with explain_missing(spec, kwargs):
+            return gym.make_vec(plain, num_envs=count, vectorization_mode="vector_entry_point")
+
+    return make
 
 
 def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:

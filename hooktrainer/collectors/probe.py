@@ -31,7 +31,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[S
     if isinstance(env, gym.vector.VectorEnv):
         return env.single_observation_space, env.single_action_space
     source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_missing():
+    with explain_missing(source, env_kwargs):
         if isinstance(source, EnvSpec):
             made = gym.make(source, **(env_kwargs or {}))
         elif isinstance(source, Sequence) and source:

@@ -14,6 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from ..timing import Timing
+from ..words import listed
 from .action_log import ActionLog
 from .actors import Actor, FunctionActor, Policy, as_array
 from .buffers import StepBuffers, env_first_array
@@ -135,8 +136,8 @@ class Rollout:
         pairs = zip(methods, saved["methods"], strict=True)
         if any(method not in (before, "none") for method, before in pairs):
             raise StateMismatchError(
-                f"The saved environments are restored by {saved['methods']}, these by {methods}: "
-                "they are not the same."
+                f"The saved environments are restored by {listed(sorted({*saved['methods']}))}, "
+                f"these by {listed(sorted({*methods}))}: they are not the same."
             )
         shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
         own = [list(leaf.shape) for leaf in self._buffers.leaves]

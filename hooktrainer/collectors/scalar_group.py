@@ -13,7 +13,7 @@ from . import snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .restore import NOT_ASKED, Restore, choose_restore
-from .spaces import Array
+from .spaces import Array, refuse_missing
 
 
 class ScalarGroup(EnvGroup):
@@ -47,33 +47,44 @@ class ScalarGroup(EnvGroup):
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
         for i in range(self.num_envs):
-            self._layout.write(row.observation, i, *self._begin(i, self.episodes[i] + 1))
+            try:
+                self._layout.write(row.observation, i, *self._begin(i, self.episodes[i] + 1))
+            except Exception as error:
+                self._annotate(error, i, "resetting")
+                raise
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step every environment and begin the next episode of those that finished."""
         finished: list[Finished] = []
         layout, steps, rows = self._layout, self._steps, row.observation
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
-        single, first = layout.is_single, rows[0]
+        single, first, ndarray = layout.is_single, rows[0], np.ndarray
         i = -1
         try:
             for i, action in enumerate(self._actions(actions)):
                 observation, reward, terminated, truncated, info = steps[i](action)
+                if reward is None or terminated is None or truncated is None:
+                    refuse_missing(reward, "reward")
+                    refuse_missing(terminated, "terminated")
+                    refuse_missing(truncated, "truncated")
                 rewards[i] = reward
                 terminations[i] = terminated
                 truncations[i] = truncated
                 if terminated or truncated:
                     finished.append((i, layout.copies(observation, info)))
                     observation, info = self._begin(i, self.episodes[i] + 1)
-                if single:
+                if single and observation.__class__ is ndarray:
                     first[i] = observation
                 else:
                     layout.write(rows, i, observation, info)
         except Exception as error:
-            place = self.seeds.first_env + max(i, 0)
-            add_note(error, f"raised while stepping environment {place}, {self.names[max(i, 0)]}")
+            self._annotate(error, max(i, 0), "stepping")
             raise
         return finished
+
+    def _annotate(self, error: Exception, i: int, doing: str) -> None:
+        place = self.seeds.first_env + i
+        add_note(error, f"raised while {doing} environment {place}, {self.names[i]}")
 
     def snapshots(self) -> list[str | None]:
         """The state of each environment whose method is ``state``."""
@@ -136,10 +147,12 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
     if times == 1:
         return step
 
-    def repeat(action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def repeat(action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         total = 0.0
         for _ in range(times):
             observation, reward, terminated, truncated, info = step(action)
+            if reward is None:  # which is refused by whoever asked
+                return observation, reward, terminated, truncated, info
             total += float(reward)
             if terminated or truncated:
                 break

@@ -11,6 +11,7 @@ from ..checks import share_equally
 from ..errors import ConfigError
 from .group import EnvGroup, GroupOptions
 from .make_group import make_group
+from .missing import explain_missing
 from .overlap.state import collector_state
 from .worker_group import WorkerGroup, envs_to_share
 
@@ -26,10 +27,11 @@ def open_group(arguments: Arguments, options: GroupOptions) -> EnvGroup:
     """
     env, num_envs, env_kwargs = (arguments[name] for name in ("env", "num_envs", "env_kwargs"))
     mode = arguments["vectorization_mode"]
-    if not arguments["workers"]:
-        return make_group(env, num_envs, options, env_kwargs, mode)
-    processes = {name: arguments[name] for name in ("workers", "stages")}
-    return WorkerGroup(env, num_envs, options, **processes, env_kwargs=env_kwargs, mode=mode)
+    with explain_missing():
+        if not arguments["workers"]:
+            return make_group(env, num_envs, options, env_kwargs, mode)
+        processes = {name: arguments[name] for name in ("workers", "stages")}
+        return WorkerGroup(env, num_envs, options, **processes, env_kwargs=env_kwargs, mode=mode)
 
 
 def check_shares(arguments: Arguments) -> None:

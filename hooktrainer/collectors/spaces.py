@@ -84,7 +84,9 @@ class ObservationLayout:
         for path, start in zip(self._paths, self._starts, strict=False):
             value = observation
             for key in path:
-                value = value[key]
+                value = None if value is None else value[key]
+            if value.__class__ is not np.ndarray:
+                refuse_missing(value, "observation", path)
             found.append(value if start is None else value - start)
         return found
 
@@ -93,19 +95,21 @@ class ObservationLayout:
         found = self.observation_values(observation)
         if self.mask_in_info:
             try:
-                found.append(info[MASK])
+                mask = info[MASK]
             except KeyError:
                 raise KeyError(
                     f"info[{MASK!r}] is missing. The environment gave an action mask when it was "
                     "reset, so it has to give one at every step."
                 ) from None
+            refuse_missing(mask, "info", (MASK,))
+            found.append(mask)
         return found
 
     def write(
         self, rows: Sequence[Array], index: Any, observation: Any, info: Mapping[str, Any]
     ) -> None:
         """Copy the leaves of ``observation`` to ``rows[leaf][index]``."""
-        if self.is_single:
+        if self.is_single and observation.__class__ is np.ndarray:
             rows[0][index] = observation
             return
         for row, value in zip(rows, self.values(observation, info), strict=True):
@@ -117,6 +121,28 @@ class ObservationLayout:
             np.array(np.asarray(value)[index], dtype=leaf.dtype)
             for value, leaf in zip(self.values(observation, info), self.leaves, strict=True)
         ]
+
+
+def refuse_missing(value: Any, what: str, path: Sequence[str] = ()) -> None:
+    """Refuse ``None``, by itself or among numbers, of which NumPy would make NaN or false.
+
+    Args:
+        value: What an environment returned.
+        what: What it is, such as ``"reward"``.
+        path: The keys that lead to it.
+
+    Raises:
+        ConfigError: If it is, or holds, ``None``.
+    """
+    if value is None or (
+        not isinstance(value, (int, float, np.generic)) and np.asarray(value).dtype == object
+    ):
+        where = what + "".join(f"[{key!r}]" for key in path)
+        raise ConfigError(
+            f"the environment returned {where} = {value!r:.80}, which is no number: let reset() "
+            "return (observation, info), and step() return (observation, reward, terminated, "
+            "truncated, info), without None among the values."
+        )
 
 
 def _leaves(space: spaces.Space[Any], path: tuple[str, ...]) -> Iterator[Leaf]:

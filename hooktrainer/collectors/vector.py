@@ -10,8 +10,9 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
-from ..errors import StateMismatchError
+from ..errors import StateMismatchError, no_quiet_end
 from ..timing import Timing
+from ..words import ranges
 from .actors import Policy
 from .arguments import (
     check_counts,
@@ -239,14 +240,18 @@ class VectorCollector:
             A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
 
         Raises:
-            RuntimeError: If the collector is shut down.
+            RuntimeError: If the collector is shut down, or an environment or the policy raises
+                ``StopIteration``.
         """
         rollout = self._open()
         begins_anew, self._fresh = self._fresh, True  # what an exception leaves behind
-        with torch.no_grad(), set_interaction_type(self.exploration_type):
-            if begins_anew:
-                rollout.begin_episodes()
-            batch = rollout.collect(self.timing, warm_up=self._frames < self._warm_up_frames)
+        try:
+            with torch.no_grad(), set_interaction_type(self.exploration_type):
+                if begins_anew:
+                    rollout.begin_episodes()
+                batch = rollout.collect(self.timing, warm_up=self._frames < self._warm_up_frames)
+        except StopIteration as error:  # else whoever iterates would take it for the end
+            raise no_quiet_end(error, self._frames) from error
         self._fresh = False
         self._frames += self.frames_per_batch
         return batch
@@ -404,7 +409,7 @@ class VectorCollector:
         self._fresh = saved["running"] is None
         if lost and self._arguments["restore_episodes"]:
             warnings.warn(
-                f"The environments {lost} begin a new episode, since their state cannot be "
+                f"The environments {ranges(lost)} begin a new episode, since their state cannot be "
                 "restored: the resumed run differs from one that was never interrupted.",
                 stacklevel=2,
             )

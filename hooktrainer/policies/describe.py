@@ -92,7 +92,7 @@ def describe_environment(
 
 def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
     source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_missing():
+    with explain_missing(source, env_kwargs):
         if isinstance(source, EnvSpec):
             return gym.make(source, disable_env_checker=True, **(env_kwargs or {}))
         if isinstance(source, Sequence) and source:

@@ -337,7 +337,7 @@ def test_what_is_missing_or_wrong_is_named():
         builders.make_replay_buffer("cpu", SimpleNamespace())
     with pytest.raises(ConfigError, match=r"cfg\.loss='triple' is not one of 'single', 'double'"):
         builders.make_dqn_loss(QNetwork(mlp(4, 2)), config(loss="triple"))
-    with pytest.raises(ConfigError, match=r"Near: CartPole-v"):
+    with pytest.raises(ConfigError, match=r"Did you mean CartPole-v"):
         builders.transformed_env_constructor(config(env_name="CartPol-v1"))()
     with pytest.raises(ConfigError, match="exploration_type='wild'"):
         builders.make_collector_onpolicy("CartPole-v1", None, config(exploration_type="wild"))

@@ -9,6 +9,8 @@ import pytest
 from toy_envs import Counter
 
 from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collectors.arguments import warn_of_loss
+from hooktrainer.collectors.restore import Restore
 
 
 def build(env: Any, **kwargs: Any) -> VectorCollector:
@@ -33,8 +35,8 @@ def test_an_id_with_its_module() -> None:
 @pytest.mark.parametrize(
     ("env", "kwargs", "message"),
     [
-        ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Near: CartPole-v"),
-        ("cartpole", {"num_envs": 1}, "Near: CartPole-v"),
+        ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Did you mean CartPole-v"),
+        ("cartpole", {"num_envs": 1}, "Did you mean CartPole-v"),
         ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
         ("CartPole-v1", {}, "num_envs is missing: say how many environments of CartPole-v1"),
         ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
@@ -101,3 +103,11 @@ def test_the_repr_says_what_is_stepped() -> None:
     text = repr(build("CartPole-v1", num_envs=2, seed=4))
     assert "CartPole-v1, num_envs=2" in text
     assert "seed=4" in text
+
+
+def test_a_warning_about_many_environments_is_short() -> None:
+    restores = [Restore("none", "it seeds its sub-environments itself")] * 1024
+    with pytest.warns(UserWarning, match=r"of the environments 0-1023 \(") as caught:
+        warn_of_loss(restores, [f"Pool{i % 100}" for i in range(1024)])
+    assert "and 97 more). They begin new ones" in str(caught[0].message)
+    assert len(str(caught[0].message)) < 400

@@ -1,0 +1,98 @@
+"""What environments return instead of numbers is refused, with the environment and the key."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from toy_envs import Counter, Masked, Nested
+
+from hooktrainer import VectorCollector
+from hooktrainer.errors import ConfigError
+
+
+def collect(env, frames=8, **kwargs):
+    with_notes = VectorCollector(env, num_envs=2, frames_per_batch=frames, **kwargs)
+    try:
+        return with_notes.collect()
+    finally:
+        with_notes.shutdown()
+
+
+def lacking(base, change):
+    """An environment whose third step returns what ``change`` makes of its values."""
+
+    class Lacking(base):
+        def step(self, action):
+            values = list(super().step(action))
+            if self.count == 3:
+                change(values)
+            return tuple(values)
+
+    return Lacking
+
+
+def put(index, value):
+    def change(values):
+        values[index] = value
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("base", "change", "what"),
+    [
+        (Counter, put(0, None), "observation = None"),
+        (Counter, put(0, [None, 1.0]), r"observation = \[None, 1.0\]"),
+        (Counter, put(1, None), "reward = None"),
+        (Counter, put(2, None), "terminated = None"),
+        (Counter, put(3, None), "truncated = None"),
+        (Nested, put(0, None), r"observation\['inner'\]\['image'\] = None"),
+        (Nested, lambda values: values[0].update(level=None), r"observation\['level'\] = None"),
+        (Masked, lambda values: values[4].update(action_mask=None), r"info\['action_mask'\] = Non"),
+    ],
+)
+def test_none_is_refused_where_it_is_returned(base, change, what):
+    with pytest.raises(ConfigError, match=f"the environment returned {what}") as caught:
+        collect(lacking(base, change))
+    assert "without None among the values" in str(caught.value)
+    assert "while stepping environment 0, <Lacking" in caught.value.__notes__[0]
+
+
+def test_with_skipped_frames_too():
+    with pytest.raises(ConfigError, match="the environment returned reward = None"):
+        collect(lacking(Counter, put(1, None)), frame_skip=2)
+
+
+def test_in_other_processes_too():
+    with pytest.raises(ConfigError, match="the environment returned observation = None"):
+        collect(lacking(Counter, put(0, None)), workers=2)
+
+
+def test_none_of_a_reset_is_refused():
+    class Silent(Counter):
+        def reset(self, *, seed=None, options=None):
+            return None, super().reset(seed=seed)[1]
+
+    with pytest.raises(ConfigError, match="the environment returned observation = None") as caught:
+        collect(Silent, restore_episodes=False)
+    assert "while resetting environment 0, <Silent" in caught.value.__notes__[0]
+
+
+def test_the_last_observation_of_an_episode_is_looked_at():
+    class Ending(Counter):
+        def step(self, action):
+            observation, *rest = super().step(action)
+            return (None if rest[1] else observation, *rest)
+
+    with pytest.raises(ConfigError, match="the environment returned observation = None"):
+        collect(Ending, frames=20)
+
+
+def test_nan_and_lists_and_scalars_of_numbers_are_taken():
+    class Various(Counter):
+        def _observe(self):
+            return [float("nan"), self.count] if self.count % 2 else np.float32(self.count)
+
+    batch = collect(Various)
+    assert batch["next", "observation"][0, 0].isnan().tolist() == [True, False]
+    assert batch["next", "observation"][0, 1].tolist() == [2.0, 2.0]
