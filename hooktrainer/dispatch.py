@@ -27,6 +27,17 @@ from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
 _SAMPLE = 61
 
 
+class Adapter:
+    """What is called at a point in place of an op that was written for another one.
+
+    Attributes:
+        func: The op that was registered, whose name, state and time it has.
+    """
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.func = func
+
+
 class Entry:
     """One op at one hook point.
 
@@ -35,10 +46,12 @@ class Entry:
         op: What is called.
         priority: Higher ones run first.
         every: The cadence that gates the op, if any.
-        owner: The object behind the op: of a bound method its object, of a partial its function.
+        owner: The object behind the op: of a bound method its object, of a partial or an adapter
+            that of its function.
         method: Name of the method, if the op is a bound method other than ``__call__``.
         name: Unique enough to be recognised by people; set by the registry.
         serial: Place in the order of registration.
+        computes_loss: Whether the op computes the losses itself; see `TrainerHookBase`.
     """
 
     def __init__(
@@ -54,16 +67,17 @@ class Entry:
         self.op = functools.partial(op, **kwargs) if kwargs else op
         self.priority = priority
         self.every = every
-        inner = op
-        while isinstance(inner, functools.partial):
-            inner = inner.func
-        self.owner = getattr(inner, "__self__", inner)
+        inner = _innermost(op)
+        self.owner = owner_of(op)
         method = getattr(inner, "__name__", "")
         self.method = method if self.owner is not inner and method != "__call__" else ""
         self.own_name = getattr(inner, "__name__", "") if self.owner is inner else ""
         self.own_name = self.own_name or type(self.owner).__name__
         self.name = self.own_name
         self.serial = serial
+        self.computes_loss = point == "optimizer" and any(
+            getattr(thing, "computes_loss", False) is True for thing in (op, self.owner)
+        )
 
     @property
     def phase(self) -> str:
@@ -72,6 +86,8 @@ class Entry:
 
     def call(self, progress: Progress) -> Callable[..., Any]:
         """What the loop calls: the op, behind its cadence if it has one."""
+        if self.computes_loss:
+            return _OwnLoss(self.op)
         if self.every is not None:
             return _Gate(self.op, self.every, progress, self.point.none_ends)
         # A bound method is called faster than the object it belongs to.
@@ -79,10 +95,41 @@ class Entry:
         return bound if inspect.ismethod(bound) else self.op
 
 
+def owner_of(op: Any) -> Any:
+    """The object behind an op: of a bound method its object, of a partial that of its function."""
+    inner = _innermost(op)
+    return getattr(inner, "__self__", inner)
+
+
+def _innermost(op: Any) -> Any:
+    """What partials and adapters stand around."""
+    while isinstance(op, (functools.partial, Adapter)):
+        op = op.func
+    return op
+
+
 def phase_of(owner: Any) -> str:
     """The serial phase that a hook declares with its attribute ``phase``; else ``"hooks"``."""
     phase = getattr(owner, "phase", None)
     return phase if isinstance(phase, str) else "hooks"
+
+
+class _OwnLoss:
+    """Calls an op that computes the losses, which are what is logged of the step."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def __call__(self, *args: Any) -> Any:
+        losses = self.op(*args)
+        if losses is None:
+            raise HookReturnError(
+                "a hook that computes the losses itself returned None; return the losses, which "
+                "are logged."
+            )
+        return losses
 
 
 class _Gate:
@@ -113,7 +160,8 @@ class Dispatcher:
 
     Attributes:
         entries: The ops, in run order.
-        calls: What is called for each entry; empty if the point has no hooks.
+        first: Place of the first entry that is called here.
+        calls: What is called for each entry from there on; empty if the point has no hooks.
     """
 
     def __init__(
@@ -121,6 +169,7 @@ class Dispatcher:
     ) -> None:
         self.point = point
         self.entries: list[Entry] = []
+        self.first = 0
         self.calls: tuple[Callable[..., Any], ...] = ()
         self._timed: tuple[TimedCall | PhasedCall, ...] = ()
         self._none_ends = point.none_ends
@@ -147,8 +196,9 @@ class Dispatcher:
     def compile(self) -> None:
         """Make the tuples that are called from the entries."""
         self.add_up()
-        self.calls = tuple(entry.call(self._progress) for entry in self.entries)
-        self._timed = tuple(map(self._with_clock, self.calls, self.entries))
+        called = self.entries[self.first :]
+        self.calls = tuple(entry.call(self._progress) for entry in called)
+        self._timed = tuple(map(self._with_clock, self.calls, called))
         self._timed_until = max(self._timed_until, self._passes + self._sample)
 
     def time_every_pass(self, on: bool) -> None:
@@ -179,7 +229,8 @@ class Dispatcher:
         return self.calls
 
     def _name_of(self, call: Any) -> str:
-        for entry, plain, timed in zip(self.entries, self.calls, self._timed, strict=True):
+        called = self.entries[self.first :]
+        for entry, plain, timed in zip(called, self.calls, self._timed, strict=True):
             if call is plain or call is timed:
                 return entry.name
         call = getattr(call, "call", call)  # the hook took itself out

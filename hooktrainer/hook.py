@@ -40,11 +40,15 @@ class TrainerHookBase:
             ``"evaluate"``; by default ``"hooks"``.
         is_saved: Whether the hook is a part of checkpoints, so that a run can only be resumed with
             the same hook. One that merely watches need not be.
+        computes_loss: Whether the hook, at ``optimizer``, computes the losses itself. It is passed
+            the sub-batch in their place, calls `Trainer.compute_loss` as often as it wants, does
+            backward and step, and returns the losses that are logged.
     """
 
     rank_zero_only = False
     phase: str | None = None
     is_saved = True
+    computes_loss = False
 
     # Registering sets it, so that reading it costs no more than any attribute.
     @cached_property

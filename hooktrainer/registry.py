@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Set
 from typing import TYPE_CHECKING, Any
 
+from .bridge import Bridge, HookHandle
 from .cadence import Every
-from .dispatch import DISPATCHERS, Dispatcher, Entry, phase_of
+from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
 from .errors import (
     ConfigError,
     DuplicateNameError,
@@ -26,31 +28,6 @@ from .timing import Timing
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-# Stages that later versions of torchrl.trainers added, and what takes their place here.
-TORCHRL_STAGES = {
-    "process_loss": "register it at 'optimizer' with a priority above 0; it receives the losses",
-    "pre_epoch": "register it at 'batch_process' (once a batch), or use ValueEstimatorHook",
-    "post_epoch": "register it at 'post_steps' (once a batch)",
-    "pre_epoch_log": "register it at 'pre_steps_log'",
-    "post_epoch_log": "register it at 'post_steps_log'",
-    "post_optim_complete_log": "losses are averaged and logged already; for more use "
-    "'post_optim_log'",
-    "setup": "give the hook a method on_train_start(trainer)",
-    "shutdown": "give the hook a method on_train_end(trainer), or close()",
-}
-
-
-class HookHandle:
-    """What registering an op returns: the way to take it out again."""
-
-    def __init__(self, registry: Registry, entry: Entry) -> None:
-        self._registry = registry
-        self._entry = entry
-
-    def remove(self) -> None:
-        """Take the op out of its hook point. Doing it twice is harmless."""
-        self._registry.remove(self._entry)
-
 
 class Registry:
     """The hooks of one trainer.
@@ -60,15 +37,24 @@ class Registry:
         progress: The run's counters, for cadences and messages.
         metrics: Where log hooks' results go.
         timing: Where hooks' times go.
+        bridge: Serves what was written for another trainer.
 
     Attributes:
         points: Hook point to its dispatcher, in loop order.
         modules: Name to stateful object, as registered.
+        computes_loss: Whether a hook at ``optimizer`` computes the losses itself.
     """
 
     def __init__(
-        self, trainer: Trainer, progress: Progress, metrics: Metrics, timing: Timing
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        metrics: Metrics,
+        timing: Timing,
+        bridge: Bridge,
     ) -> None:
+        self._bridge = bridge
+        self._run_ops: list[tuple[int, Adapter]] = []
         self._trainer = trainer
         self._progress = progress
         self._timing = timing
@@ -78,6 +64,11 @@ class Registry:
             point: DISPATCHERS[point.kind](point, progress, metrics, timing)
             for point in HOOK_POINTS
         }
+        # Where a hook computes the losses, those before it, which want to see them.
+        optimizer = next(point for point in HOOK_POINTS if point == "optimizer")
+        self._before = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
+        self._nothing = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
+        self.computes_loss = False
 
     def add(
         self,
@@ -89,7 +80,7 @@ class Registry:
         kwargs: dict[str, Any] | None = None,
     ) -> HookHandle:
         """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
-        point = _find_point(dest)
+        point = _find_point(dest, self._bridge.stages)
         if not callable(op):
             raise HookSignatureError(
                 f"cannot register {op!r:.80} at {point!r}: it is not callable. The loop calls "
@@ -98,13 +89,29 @@ class Registry:
         if every is not None and not isinstance(every, Every):
             raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
         _check_signature(point, op, kwargs or {})
+        if point not in self.points:
+            handles = self._bridge.place(point, op, kwargs or {}, priority, every)
+            return HookHandle(functools.partial(_remove_all, handles))
         cadence = every.copy() if every else None  # one Every may serve several ops
+        op = self._bridge.op(point, op)
         entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
+        if entry.computes_loss and self.computes_loss:
+            raise ConfigError(
+                f"{entry.own_name} computes the losses itself, as another hook at 'optimizer' does "
+                "already: one can."
+            )
         self._serial += 1
         self.points[point].add(entry)
         self._tell(entry.owner)
         self._rename()
-        return HookHandle(self, entry)
+        return HookHandle(functools.partial(self.remove, entry))
+
+    def add_run_op(self, op: Adapter) -> HookHandle:
+        """Take up an op that is called at the start or the end of the run, by a method of its."""
+        added = (self._serial, op)
+        self._serial += 1
+        self._run_ops.append(added)
+        return HookHandle(lambda: self._run_ops.remove(added) if added in self._run_ops else None)
 
     def remove(self, entry: Entry) -> None:
         """Take ``entry`` out; nothing happens if it is out already."""
@@ -123,6 +130,7 @@ class Registry:
             )
         self.modules[name] = module
         self._tell(module)
+        self._bridge.module(name, module)
         self._rename()
 
     def remove_module(self, name: str) -> Any:
@@ -134,6 +142,7 @@ class Registry:
         module = self.modules.pop(name)
         for entry in [entry for entry in self.entries() if entry.owner is module]:
             self.points[entry.point].remove(entry)
+        self._run_ops = [added for added in self._run_ops if owner_of(added[1]) is not module]
         self._rename()
         return module
 
@@ -152,24 +161,38 @@ class Registry:
         Args:
             exclude: Objects that are saved elsewhere.
         """
+        named = self._named({id(thing) for thing in exclude})
+        return {name: self._bridge.part(owner) for name, owner in named.items()}
+
+    def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
+        """Name to module or owner of an op whose state is saved, each once."""
         once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
-        found = {n: self.modules[n] for n in reversed(once.values()) if _is_saved(self.modules[n])}
-        seen = {id(m) for m in exclude} | once.keys()
-        for entry in sorted(self.entries(), key=lambda e: e.serial):
-            owner = entry.owner
-            if id(owner) not in seen and _is_saved(owner) and not inspect.isclass(owner):
+        modules = {n: self.modules[n] for n in reversed(once.values())}
+        found = {name: module for name, module in modules.items() if self._is_saved(module)}
+        seen = exclude | once.keys()
+        for owner in self._owners():
+            if id(owner) not in seen and self._is_saved(owner) and not inspect.isclass(owner):
                 seen.add(id(owner))
                 found[_unused(snake_case(type(owner).__name__), found | self.modules)] = owner
         return found
 
+    def _owners(self) -> list[Any]:
+        """The owner of every op, in order of registration."""
+        owners = [(entry.serial, entry.owner) for entry in self.entries()]
+        owners += [(serial, owner_of(op)) for serial, op in self._run_ops]
+        return [owner for _, owner in sorted(owners, key=lambda item: item[0])]
+
+    def _is_saved(self, hook: Any) -> bool:
+        """Whether checkpoints hold the state of ``hook``."""
+        return getattr(hook, "is_saved", True) is not False and has_state(self._bridge.part(hook))
+
     def hooks(self) -> list[Any]:
         """Every distinct module and owner of an op, in order of registration."""
-        owners = (e.owner for e in sorted(self.entries(), key=lambda e: e.serial))
-        return list({id(h): h for h in (*self.modules.values(), *owners)}.values())
+        return list({id(h): h for h in (*self.modules.values(), *self._owners())}.values())
 
     def call_all(self, method: str, *args: Any) -> None:
         """Call a method of the run, such as ``on_train_start``, of every hook that has it."""
-        for hook in self.hooks():
+        for hook in (*self.hooks(), *(op for _, op in self._run_ops)):
             call = getattr(hook, method, None)
             if not callable(call):
                 continue
@@ -177,18 +200,40 @@ class Registry:
                 with self._timing.phase(phase_of(hook)):
                     call(*args)
             except Exception as error:
-                name = next((n for n, m in self.modules.items() if m is hook), None)
-                add_note(error, f"in {method} of hook {name or type(hook).__name__!r}")
+                owner = owner_of(hook)
+                name = next((n for n, m in self.modules.items() if m is owner), None)
+                add_note(error, f"in {method} of hook {name or type(owner).__name__!r}")
                 raise
+
+    def forward(self, loss_module: Callable[..., Any]) -> tuple[Callable[..., Any], Dispatcher]:
+        """What the inner loop calls for the losses, and then with the sub-batch.
+
+        That is nothing where a hook computes the losses: the sub-batch itself comes to the
+        ``optimizer`` point, and what the hook would miss is done by `with_losses`.
+        """
+        if self.computes_loss:
+            return _unchanged, self._nothing
+        return loss_module, self.points["post_loss"]
+
+    def with_losses(
+        self, sub_batch: Any, losses: Any, clip_grad_norm: bool, clip_norm: float | None
+    ) -> Any:
+        """Call ``post_loss``, and the hooks at ``optimizer`` before the one that computes losses.
+
+        Returns:
+            The losses, as those hooks leave them.
+        """
+        self.points["post_loss"](sub_batch)
+        return self._before(losses, clip_grad_norm, clip_norm, 0)
 
     def add_up_times(self) -> None:
         """Add up the time of the inner loop's hooks; that of all others is at any time."""
-        for dispatcher in self.points.values():
+        for dispatcher in (*self.points.values(), self._before):
             dispatcher.add_up()
 
     def time_every_pass(self, on: bool) -> None:
         """Time every pass of the points of the inner loop, or a sample of them again."""
-        for dispatcher in self.points.values():
+        for dispatcher in (*self.points.values(), self._before):
             dispatcher.time_every_pass(on)
 
     def cadences(self) -> dict[str, Every]:
@@ -201,7 +246,7 @@ class Registry:
 
     def table(self) -> list[dict[str, Any]]:
         """Every op by point in loop order, in run order: what `describe` lists, as plain values."""
-        names = {id(module): name for name, module in self.stateful().items()}
+        names = {id(owner): name for name, owner in self._named().items()}
         return [
             {
                 "point": str(entry.point),
@@ -209,7 +254,7 @@ class Registry:
                 "hook": entry.name,
                 "when": repr(entry.every) if entry.every else "always",
                 "priority": entry.priority,
-                **_saved(entry.owner, names),
+                **self._saved(entry.owner, names),
             }
             for entry in self.entries()
         ]
@@ -238,6 +283,13 @@ class Registry:
             ] or ["  -"]
         return "\n".join(lines)
 
+    def _saved(self, owner: Any, names: dict[int, str]) -> dict[str, Any]:
+        """The name that an op's state is saved under, and the keys of the state."""
+        if id(owner) not in names:
+            return {"module": None, "saves": []}
+        state = self._bridge.part(owner).state_dict()
+        return {"module": names[id(owner)], "saves": [str(key) for key in state]}
+
     def _tell(self, hook: Any) -> None:
         """Tell a hook which trainer it belongs to."""
         if isinstance(hook, TrainerHookBase):
@@ -249,32 +301,36 @@ class Registry:
         for entry in self.entries():
             base = names.get(id(entry.owner)) or snake_case(entry.own_name)
             entry.name = f"{base}.{entry.method}" if entry.method else base
-        for dispatcher in self.points.values():
+        optimizer = self.points["optimizer"]
+        own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
+        self.computes_loss = bool(own)
+        optimizer.first = own[0] if own else 0
+        self._before.entries = optimizer.entries[: optimizer.first]
+        for dispatcher in (*self.points.values(), self._before):
             dispatcher.compile()
 
 
 def has_state(thing: Any) -> bool:
-    """Whether ``thing`` has the two methods by which state is saved and restored."""
-    return callable(getattr(thing, "state_dict", None)) and callable(
-        getattr(thing, "load_state_dict", None)
-    )
+    """Whether ``thing`` has the two methods by which state is saved and restored.
+
+    Methods that a base class leaves to be written do not count.
+    """
+    methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
+    return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
 
 
-def _is_saved(thing: Any) -> bool:
-    """Whether checkpoints hold ``thing``."""
-    return has_state(thing) and getattr(thing, "is_saved", True) is not False
+def _remove_all(handles: list[HookHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _unchanged(sub_batch: Any) -> Any:
+    return sub_batch
 
 
 def snake_case(name: str) -> str:
     """``EveryTenth`` to ``every_tenth``."""
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
-
-
-def _saved(owner: Any, names: dict[int, str]) -> dict[str, Any]:
-    """The name that an op's state is saved under, and the keys of the state."""
-    if id(owner) not in names:
-        return {"module": None, "saves": []}
-    return {"module": names[id(owner)], "saves": [str(key) for key in owner.state_dict()]}
 
 
 def _unused(name: str, taken: Any) -> str:
@@ -286,15 +342,12 @@ def _unused(name: str, taken: Any) -> str:
     return f"{name}_{number}"
 
 
-def _find_point(dest: str) -> HookPoint:
-    for point in HOOK_POINTS:
+def _find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
+    for point in (*HOOK_POINTS, *stages.values()):
         if point == dest:
             return point
-    if dest in TORCHRL_STAGES:
-        hint = f"For torchrl's stage {dest!r}: {TORCHRL_STAGES[dest]}."
-    else:
-        near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
-        hint = f"Did you mean {near[0]!s}?" if near else ""
+    near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
+    hint = f"Did you mean {near[0]!s}?" if near else ""
     raise UnknownHookPointError(
         f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
     )

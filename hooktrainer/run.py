@@ -150,7 +150,7 @@ class Run:
         resumed = rank_state(trainer, self._ranks, self._state)
         if resumed is not None:
             try:
-                trainer.load_state_dict(resumed.state, strict=self.args.strict)
+                trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
             except BaseException:
                 self._checkpoints.close()
                 raise

@@ -6,6 +6,7 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
-from . import checks, torchrl_checkpoint
+from . import checks
 from .batches import count_valid
+from .bridge import HookHandle
 from .cadence import Every
 from .checkpoint import CheckpointManager
 from .checkpoint.single_file import decode, read_plain
@@ -28,7 +30,7 @@ from .loggers import as_loggers
 from .metrics import Latest, Metrics
 from .progress import Progress
 from .progress_bar import ProgressBar
-from .registry import HookHandle, Registry
+from .registry import Registry
 from .saving import Saver
 from .signals import GracefulSignals
 from .state import (
@@ -39,11 +41,14 @@ from .state import (
     with_open_window,
 )
 from .timing import Timing
+from .torchrl import checkpoint as torchrl_checkpoint
+from .torchrl.bridge import TorchRLBridge
+from .torchrl.names import TorchRLNames
 
 _END = object()
 
 
-class Trainer:
+class Trainer(TorchRLNames):
     """Collects batches and optimizes on them; hooks do the rest.
 
     The loop, with its ten hook points, is drawn in `hooktrainer.hook_points`. A trainer trains
@@ -136,7 +141,8 @@ class Trainer:
         self.control = Control()
         self.metrics = Metrics()
         self.timing = Timing()
-        self.registry = Registry(self, self.progress, self.metrics, self.timing)
+        bridge = TorchRLBridge(self)
+        self.registry = Registry(self, self.progress, self.metrics, self.timing, bridge)
         self.loggers = as_loggers(logger)
         self._saver = Saver(save_trainer_file, checkpoints, save_cadences)
         self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
@@ -204,10 +210,11 @@ class Trainer:
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
         point, progress, metrics = self.registry.points, self.progress, self.metrics
-        process_optim_batch, post_loss = point["process_optim_batch"], point["post_loss"]
+        process_optim_batch = point["process_optim_batch"]
         optimizer, post_optim = point["optimizer"], point["post_optim"]
         post_optim_log = point["post_optim_log"]
         loss_module = self.timing.traced("optimize/loss", self.loss_module)
+        loss_module, post_loss = self.registry.forward(loss_module)
         clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm
         steps = self.optim_steps_per_batch
 
@@ -241,6 +248,32 @@ class Trainer:
                     if steps is not None or not j:
                         raise
                     break
+
+    def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
+        """Compute the losses of a sub-batch, in a hook that says `computes_loss`.
+
+        What the loop does where no hook says so: it calls the loss module, the hooks at
+        ``post_loss``, and those at ``optimizer`` before that hook, such as `NanGuard`.
+
+        Args:
+            sub_batch: The sub-batch, or a part of it.
+            method: A method of the loss module to call instead; what it returns is returned as it
+                is, and no hook is called.
+
+        Returns:
+            The losses, a TensorDict.
+
+        Raises:
+            HookError: If the loss module returns something else.
+        """
+        if method is not None:
+            return getattr(self.loss_module, method)(sub_batch)
+        losses = self.timing.traced("optimize/loss", self.loss_module)(sub_batch)
+        if not is_tensor_collection(losses):
+            raise HookError(checks.not_a_tensordict("loss_module returned", losses))
+        if not self.registry.computes_loss:
+            return losses
+        return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)
 
     # -- hooks -----------------------------------------------------------------------------------
 
@@ -374,7 +407,9 @@ class Trainer:
         """Return the whole state of the run, as of the last finished batch."""
         return trainer_state(self)
 
-    def load_state_dict(self, state_dict: dict[str, Any], strict: bool = True) -> None:
+    def load_state_dict(
+        self, state_dict: dict[str, Any], strict: bool = True, *, copy: bool = True
+    ) -> None:
         """Restore a run.
 
         Args:
@@ -382,12 +417,16 @@ class Trainer:
             strict: Whether hooks that are missing on either side, parameters of another shape and
                 other versions of the libraries are an error. Otherwise they are warned of, and what
                 fits is restored; where parameters differ, optimizers begin anew.
+            copy: Whether the state is copied first. Many objects, torch's optimizers among them,
+                keep the tensors they load; of a state that nobody else uses, as when it was read
+                from a file, they may.
 
         Raises:
             StateMismatchError: If the state does not fit, all differences listed; nothing is
                 changed then.
         """
-        self._resume = load_trainer_state(self, state_dict, strict=strict)
+        state = deepcopy(state_dict) if copy else state_dict
+        self._resume = load_trainer_state(self, state, strict=strict)
 
     @property
     def save_trainer_file(self) -> Path | None:
@@ -427,7 +466,7 @@ class Trainer:
         if torchrl_checkpoint.recognizes(content):
             torchrl_checkpoint.load(self, content)
         else:
-            self.load_state_dict(decode(content, file), strict=strict)
+            self.load_state_dict(decode(content, file), strict=strict, copy=False)
         return self
 
     # -- beginning and end -----------------------------------------------------------------------
@@ -462,6 +501,13 @@ class Trainer:
             raise ConfigError(
                 "nothing is registered at the optimizer point, so nothing would be trained: pass "
                 "optimizer=, or register an OptimizerHook."
+            )
+        entries = points["optimizer"].entries
+        if self.registry.computes_loss and any(isinstance(e.owner, OptimizerHook) for e in entries):
+            name = next(entry.name for entry in entries if entry.computes_loss)
+            raise ConfigError(
+                f"{name!r} computes the losses and takes the optimizer steps, so an OptimizerHook "
+                "has nothing to do: pass Trainer no optimizer=, and register none."
             )
         if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
             raise ConfigError(

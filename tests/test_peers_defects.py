@@ -14,6 +14,7 @@ from hooktrainer import (
     HookError,
     NonFiniteError,
     ReplayBufferTrainer,
+    RewardNormalizer,
     StateMismatchError,
     TargetNetUpdaterHook,
 )
@@ -273,3 +274,30 @@ def test_frequency_does_not_change_with_the_number_of_environments():
         trainer.train()
         fired.append(len(count))
     assert fired == [5, 5, 5]
+
+
+def test_a_trainer_that_was_restored_shares_nothing_with_the_one_that_was_saved():
+    def adam():
+        loss = ScriptedLoss()
+        return make_trainer(
+            total_frames=100, loss_module=loss, optimizer=torch.optim.Adam(loss.parameters())
+        )
+
+    def pairs(trainer):
+        return trainer.state_dict()["components"]["hook/optimizer"]["state"][0]
+
+    first, second = adam(), adam()
+    first.train()
+    moments = {key: value.clone() for key, value in pairs(first).items()}
+    second.load_state_dict(first.state_dict())
+    second.optimizer.state[second.loss_module.parameter]["exp_avg"].fill_(7.0)
+    assert all(value.equal(pairs(first)[key]) for key, value in moments.items())
+
+
+def test_what_was_loaded_may_be_written_over_afterwards():
+    hook, other = RewardNormalizer(), RewardNormalizer()
+    hook.update_reward_stats(TensorDict({"next": {"reward": torch.ones(4)}}, [4]))
+    state = hook.state_dict()
+    other.load_state_dict(state)
+    state["sum"].fill_(1e9)
+    assert other.mean.item() == 1.0

@@ -98,12 +98,6 @@ def test_an_unknown_point_names_the_nearest_and_all_ten():
     assert all(point in message for point in HOOK_POINTS)
 
 
-@pytest.mark.parametrize("stage", ["process_loss", "pre_epoch", "post_epoch", "setup", "shutdown"])
-def test_later_stages_of_torchrl_name_what_replaces_them(stage):
-    with pytest.raises(UnknownHookPointError, match="For torchrl's stage"):
-        make_trainer().register_op(stage, lambda: None)
-
-
 def test_a_callable_with_too_few_arguments_is_refused_at_registration():
     def my_hook():
         pass

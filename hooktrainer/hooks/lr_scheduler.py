@@ -41,11 +41,16 @@ class LRSchedulerHook(TrainerHookBase):
         self._metric = "train/lr"
 
     def __call__(self) -> None:
-        """Step the scheduler if an optimizer step was made since the last call."""
-        optim_count = self.trainer.optim_count
-        if optim_count != self._last_optim_count:
+        """Step the scheduler if an optimizer step was made since the last call.
+
+        A hook that is not registered cannot know, and steps it at every call.
+        """
+        if self.is_registered:
+            optim_count = self.trainer.optim_count
+            if optim_count == self._last_optim_count:
+                return
             self._last_optim_count = optim_count
-            self.scheduler.step()
+        self.scheduler.step()
 
     def log_lr(self, batch: Any) -> dict[str, float]:
         """Metric: the learning rate of the first parameter group."""

@@ -10,7 +10,9 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
+from ..cadence import Every
 from ..checks import check_optimizer, parameters_of
+from ..dispatch import Adapter
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..hook import TrainerHookBase
 from ..metrics import Metrics
@@ -34,6 +36,9 @@ class OptimizerHook(TrainerHookBase):
         error_if_nonfinite: Whether a gradient whose norm is NaN or infinite is an error, raised
             before the step. On an accelerator this waits for the gradient.
         grad_norm: Whether the norm is computed where clipping does not need it.
+        every: When the optimizer takes a step, as the actor of TD3 does every second one; by
+            default at every optimizer step of the trainer. In between its losses are neither
+            differentiated nor need they be there.
 
     Attributes:
         gradient_hooks: Functions of the optimizer, called in order when its gradients are there,
@@ -50,6 +55,7 @@ class OptimizerHook(TrainerHookBase):
         *,
         error_if_nonfinite: bool = True,
         grad_norm: bool = True,
+        every: Every | None = None,
     ) -> None:
         if loss_components is not None and (
             isinstance(loss_components, str) or not loss_components
@@ -64,6 +70,7 @@ class OptimizerHook(TrainerHookBase):
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
+        self.every = every
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._given = [
             {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
@@ -231,12 +238,47 @@ class OptimizerHook(TrainerHookBase):
             self._metric = f"train/{self._norm_key}"
         trainer.register_module(name, self)
         if self.loss_components is None:
-            trainer.register_op("optimizer", self)
-        else:
+            trainer.register_op("optimizer", self, every=self.every)
+        elif self.every is None:
             trainer.register_op("optimizer", self.backward)
             trainer.register_op("optimizer", self.step, priority=AFTER)
+        else:
+            delayed = _Delayed(self, trainer, self.every.copy())
+            # One cadence for both, so that a step never uses what another step left behind.
+            trainer.cadences[f"optimizer/{name}"] = delayed.every
+            trainer.register_op("optimizer", delayed.backward)
+            trainer.register_op("optimizer", delayed.step, priority=AFTER)
 
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:
             return "every loss"
         return ", ".join(sorted(set(self.loss_components) & set(other.loss_components)))
+
+
+class _Delayed:
+    """The backward and the step of a hook, behind one cadence."""
+
+    def __init__(self, hook: OptimizerHook, trainer: Trainer, every: Every) -> None:
+        self.every = every
+        self._progress = trainer.progress
+        self._due = False
+        self.backward = _Half(hook.backward, self._begin)
+        self.step = _Half(hook.step, self._is_due)
+
+    def _begin(self) -> bool:
+        self._due = self.every.due(self._progress)
+        return self._due
+
+    def _is_due(self) -> bool:
+        return self._due
+
+
+class _Half(Adapter):
+    """Calls one of a hook's methods if that is due."""
+
+    def __init__(self, func: Callable[..., Any], due: Callable[[], bool]) -> None:
+        super().__init__(func)
+        self._due = due
+
+    def __call__(self, *args: Any) -> Any:
+        return self.func(*args) if self._due() else None

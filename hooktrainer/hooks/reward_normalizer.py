@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -96,9 +97,10 @@ class RewardNormalizer(TrainerHookBase):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the statistics."""
-        self._sum = state_dict["sum"]
-        self._sum_of_squares = state_dict["sum_of_squares"]
-        self._count = state_dict["count"]
+        state = copy.deepcopy(state_dict)  # whoever passed it may go on writing into it
+        self._sum = state["sum"]
+        self._sum_of_squares = state["sum_of_squares"]
+        self._count = state["count"]
 
     def register(self, trainer: Trainer, name: str = "reward_normalizer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""

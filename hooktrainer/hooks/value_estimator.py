@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
+from ..errors import ConfigError
 from ..hook import TrainerHookBase
 from ..priorities import EARLY
 from ..registry import has_state
@@ -24,6 +25,9 @@ class ValueEstimatorHook(TrainerHookBase):
         every_epoch: Whether the estimates are renewed at the beginning of every epoch, with the
             value network as it is then. The sub-batches must be drawn from the batch itself, by
             `MiniBatches` or `BatchSubSampler`; what a replay buffer holds is not renewed.
+
+    Raises:
+        ConfigError: If the estimator cannot be called.
     """
 
     phase = "advantages"
@@ -33,6 +37,11 @@ class ValueEstimatorHook(TrainerHookBase):
         value_estimator: Callable[[TensorDictBase], TensorDictBase],
         every_epoch: bool = False,
     ) -> None:
+        if not callable(value_estimator):
+            raise ConfigError(
+                f"ValueEstimatorHook({value_estimator!r:.80}): pass what writes advantages into a "
+                "batch and returns it, such as GAE."
+            )
         self.value_estimator = value_estimator
         self.every_epoch = every_epoch
         self._epoch = 0

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, MissingPackageError
-from ..words import did_you_mean, printable
+from ..words import did_you_mean
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
@@ -77,10 +77,7 @@ def get_logger(
 
 
 def as_logger(logger: Any) -> Logger:
-    """Make a `Logger` of what a user has, which writes to it on a thread of its own.
-
-    To have it called on the thread that logs, and to wait for it there, wrap it yourself:
-    `Logger({"mine": LoggerSink(mine)})`.
+    """Make a `Logger` of what a user has.
 
     Args:
         logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
@@ -92,7 +89,7 @@ def as_logger(logger: Any) -> Logger:
     if isinstance(logger, Logger):
         return logger
     if isinstance(logger, Sink):
-        return Logger({logger.name: BackgroundSink(logger)})
+        return Logger({logger.name: logger})
     if not callable(getattr(logger, "log_scalar", None)):
         raise TypeError(
             "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
@@ -100,7 +97,7 @@ def as_logger(logger: Any) -> Logger:
         )
     sink = LoggerSink(logger)
     return Logger(
-        {sink.name: BackgroundSink(sink)},
+        {sink.name: sink},
         exp_name=str(getattr(logger, "exp_name", "")),
         log_dir=str(getattr(logger, "log_dir", "")),
     )
@@ -133,8 +130,8 @@ class _Place:
 
     def __init__(self, directory: Path, experiment: str, run: str) -> None:
         self.directory = directory
-        self.experiment = printable(experiment)
-        self.run = printable(run)
+        self.experiment = experiment
+        self.run = run
 
 
 def _csv(place: _Place) -> Sink:

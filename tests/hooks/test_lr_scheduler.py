@@ -171,3 +171,12 @@ def test_what_the_warning_advises_learns_on():
 def test_bad_interval():
     with pytest.raises(ConfigError, match="interval='epoch'"):
         LRSchedulerHook(None, "epoch")
+
+
+def test_unregistered_it_steps_at_every_call():
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(()))], lr=1.0)
+    hook = LRSchedulerHook(torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5))
+    optimizer.step()
+    hook()
+    hook()
+    assert optimizer.param_groups[0]["lr"] == 0.25

@@ -6,7 +6,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, HookError, NonFiniteError, OptimizerHook
+from hooktrainer import ConfigError, Every, HookError, NonFiniteError, OptimizerHook
 from hooktrainer.testing import ScriptedLoss, make_trainer
 
 
@@ -270,3 +270,85 @@ def test_a_hyperparameter_that_is_given_otherwise_is_the_new_one():
 def test_what_was_changed_over_the_run_goes_on_from_there():
     assert resumed_with(0.5, moved_to=0.25)["lr"] == 0.25
     assert resumed_with(0.1, moved_to=0.25)["lr"] == pytest.approx(0.05)
+
+
+class ActorAndCritic(torch.nn.Module):
+    """Two losses over one parameter each; the actor's depends on the critic as well."""
+
+    def __init__(self, omits_actor: bool = False) -> None:
+        super().__init__()
+        self.actor, self.critic = weight(1.0), weight(1.0)
+        self.omits_actor = omits_actor
+        self.calls = 0
+
+    def forward(self, batch):
+        self.calls += 1
+        out = losses(loss_critic=self.critic.sum())
+        if not self.omits_actor or self.calls % 2 == 0:
+            out["loss_actor"] = (self.actor * self.critic.detach().sign() + 0 * self.critic).sum()
+        return out
+
+
+def delayed_actor(total_frames=50, loss=None, **overrides):
+    loss = loss or ActorAndCritic()
+    trainer = make_trainer(
+        loss_module=loss,
+        optimizer=None,
+        total_frames=total_frames,
+        optim_steps_per_batch=1,
+        **overrides,
+    )
+    actor = torch.optim.Adam([loss.actor], lr=0.25)
+    critic = torch.optim.SGD([loss.critic], lr=0.125)
+    OptimizerHook(critic, ["loss_critic"]).register(trainer, "critic")
+    delayed = OptimizerHook(actor, ["loss_actor"], every=Every(optim_steps=2))
+    delayed.register(trainer, "actor")
+    return trainer, loss
+
+
+@pytest.mark.parametrize("omits_actor", [False, True])
+def test_a_delayed_actor_is_trained_every_second_step(omits_actor, logger):
+    trainer, loss = delayed_actor(loss=ActorAndCritic(omits_actor), logger=logger)
+    seen = []
+    trainer.register_op("post_optim", lambda: seen.append((loss.actor.item(), loss.critic.item())))
+    trainer.train()
+    assert [critic for _, critic in seen] == [0.875, 0.75, 0.625, 0.5, 0.375]
+    assert [actor for actor, _ in seen] == pytest.approx([1, 0.75, 0.75, 0.5, 0.5])
+    assert loss.actor.grad is None  # nothing is left for the next step
+    assert logger.column("train/grad_norm_actor")[50] == 1.0
+
+
+def test_the_delay_goes_on_after_a_resume():
+    whole, loss = delayed_actor()
+    whole.train()
+    first, _ = delayed_actor(30)  # between two of its steps
+    first.train()
+    second, again = delayed_actor()
+    second.load_state_dict(first.state_dict())
+    second.train()
+    assert again.actor.equal(loss.actor)
+    assert second.state_dict()["components"]["cadence/optimizer/actor"]["next"] == 6
+
+
+def test_a_delayed_step_that_was_abandoned_is_not_taken_later():
+    trainer, loss = delayed_actor()
+    seen = []
+
+    def abandon(losses, *_):
+        seen.append(loss.actor.item())
+        if len(seen) == 2:  # when the actor's gradient is there, and its step is not taken
+            trainer.skip_optim_step()
+
+    trainer.register_op("optimizer", abandon)
+    trainer.train()
+    assert seen == [1, 1, 1, 1, 1]  # the optimizer steps 1, 2 (abandoned), 2, 3 and 4
+    assert loss.actor.item() == pytest.approx(0.75)
+
+
+def test_one_optimizer_over_all_losses_may_be_delayed_as_well():
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, optimizer=None)
+    hook = OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1), every=Every(optim_steps=5))
+    hook.register(trainer)
+    trainer.train()
+    assert loss.parameter.item() == pytest.approx(-0.2)

@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import BatchSubSampler, ValueEstimatorHook
+from hooktrainer import BatchSubSampler, ConfigError, ValueEstimatorHook
 from hooktrainer.testing import make_trainer
 
 
@@ -70,3 +70,8 @@ def test_an_estimator_without_state():
     hook = ValueEstimatorHook(counting()[0])
     assert hook.state_dict() == {}
     hook.load_state_dict({})
+
+
+def test_none_is_no_estimator():
+    with pytest.raises(ConfigError, match=r"ValueEstimatorHook\(None\): pass what writes"):
+        ValueEstimatorHook(None)

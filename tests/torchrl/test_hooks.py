@@ -9,7 +9,6 @@ import torch
 import torchrl.trainers
 from tensordict import TensorDict
 
-from hooktrainer.errors import UnknownHookPointError
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
 
 
@@ -163,11 +162,6 @@ def test_update_weights():
     torchrl.trainers.UpdateWeights(collector, 1).register(trainer)
     trainer.train()
     assert collector.received == 5
-
-
-def test_one_that_needs_a_later_stage_says_what_to_use():
-    with pytest.raises(UnknownHookPointError, match="batch_process"):
-        torchrl.trainers.ValueEstimatorHook(lambda td: td).register(make_trainer())
 
 
 def test_log_timing():

@@ -15,13 +15,13 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from .errors import StateMismatchError
-from .hooks.replay_buffer import ReplayBufferTrainer
-from .replay import ReplayBuffer
-from .state import build_value_estimator
+from ..errors import StateMismatchError
+from ..hooks.replay_buffer import ReplayBufferTrainer
+from ..replay import ReplayBuffer
+from ..state import build_value_estimator
 
 if TYPE_CHECKING:
-    from .trainer import Trainer
+    from ..trainer import Trainer
 
 _OWN = ("collector", "loss_module", "state")
 

@@ -1,0 +1,119 @@
+"""How the hooks of ``torchrl.trainers`` get into a trainer's registry."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..dispatch import Adapter
+from ..hook_points import HookPoint
+from . import stages
+
+if TYPE_CHECKING:
+    from ..bridge import HookHandle
+    from ..cadence import Every
+    from ..trainer import Trainer
+
+
+class TorchRLBridge:
+    """Serves hooks, steppers and stages of ``torchrl.trainers``; see `hooktrainer.bridge.Bridge`.
+
+    Args:
+        trainer: The trainer whose registry it serves.
+
+    Attributes:
+        stages: TorchRL's stages beside the ten points.
+    """
+
+    stages: Mapping[str, HookPoint] = stages.STAGES
+
+    def __init__(self, trainer: Trainer) -> None:
+        self._trainer = trainer
+
+    def place(
+        self,
+        stage: HookPoint,
+        op: Callable[..., Any],
+        kwargs: dict[str, Any],
+        priority: float,
+        every: Every | None,
+    ) -> list[HookHandle]:
+        """Register an op of one of TorchRL's stages where it belongs."""
+        return stages.place(self._trainer, stage, op, kwargs, priority, every)
+
+    def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called at one of the ten points for one of TorchRL's hooks."""
+        if point == "optimizer" and _is(op, "OptimizerHook"):
+            entries = self._trainer.registry.points[point].entries
+            return _InOrder(op, sum(_is(entry.owner, "OptimizerHook") for entry in entries))
+        return op
+
+    def module(self, name: str, module: Any) -> None:
+        """Let a stepper take the steps, in place of the hook that ``Trainer(optimizer=)`` made.
+
+        The optimizer goes on being saved as ``optimizer``, as TorchRL saves it.
+        """
+        if _is(module, "OptimizationStepper"):
+            registry = self._trainer.registry
+            own = registry.modules.get("optimizer") if self._trainer.optimizer is not None else None
+            for entry in [e for e in registry.entries() if own is not None and e.owner is own]:
+                registry.remove(entry)
+            self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
+
+    def part(self, hook: Any) -> Any:
+        """What holds the state of a hook: of TorchRL's target updates, a count."""
+        return _UpdaterCount(hook) if _is(hook, "TargetNetUpdaterHook") else hook
+
+
+class _InOrder(Adapter):
+    """Passes an optimizer hook its place among those of its kind, as TorchRL's trainer does."""
+
+    def __init__(self, func: Callable[..., Any], place: int) -> None:
+        super().__init__(func)
+        self._place = place
+
+    def __call__(
+        self, losses: Any, clip_grad_norm: bool, clip_norm: float | None, index: int
+    ) -> Any:
+        return self.func(losses, clip_grad_norm, clip_norm, self._place)
+
+
+class _Stepper(Adapter):
+    """Takes an optimizer step as TorchRL's trainer has its steppers take it."""
+
+    computes_loss = True
+
+    def __init__(self, func: Callable[..., Any], trainer: Trainer) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+
+    def __call__(self, sub_batch: Any, *_: Any) -> Any:
+        return self.func(self._trainer, sub_batch)
+
+
+class _UpdaterCount:
+    """The state of TorchRL's `TargetNetUpdaterHook`: how often its updater was stepped."""
+
+    def __init__(self, hook: Any) -> None:
+        self._updater = hook.target_params_updater
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count, if the updater counts; the parameters are the loss's."""
+        counter = getattr(self._updater, "counter", None)
+        return {} if counter is None else {"counter": counter}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        if "counter" in state_dict:
+            self._updater.counter = state_dict["counter"]
+
+
+def _is(thing: Any, name: str) -> bool:
+    """Whether ``thing`` is of a class of ``torchrl.trainers``; if that is not imported, it is not.
+
+    It takes seconds to import.
+    """
+    theirs = sys.modules.get("torchrl.trainers.trainers")
+    kind = getattr(theirs, name, None)
+    return kind is not None and isinstance(thing, kind)

@@ -1,0 +1,89 @@
+"""The names under which TorchRL's hooks look for things in their trainer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from ..metrics import Metrics
+
+if TYPE_CHECKING:
+    from ..bridge import HookHandle
+    from ..control import Control
+    from ..progress import Progress
+    from ..registry import Registry
+
+
+class TorchRLNames:
+    """What hooks written for ``torchrl.trainers`` read of their trainer, and nothing else does."""
+
+    metrics: Metrics
+    control: Control
+    progress: Progress
+    registry: Registry
+
+    @property
+    def _optim_count(self) -> int:
+        return self.progress.optim_steps
+
+    @property
+    def _modules(self) -> dict[str, Any]:
+        return self.registry.modules
+
+    @property
+    def _stop_training(self) -> bool:
+        return self.control.stop_reason is not None
+
+    @property
+    def _stop_reason(self) -> str | None:
+        return self.control.stop_reason
+
+    @property
+    def _log_dict(self) -> Mapping[str, list[float]]:
+        return LoggedValues(self.metrics, self.progress)
+
+    def _log(self, log_pbar: bool = False, **metrics: Any) -> None:
+        self.metrics.log({**metrics, "log_pbar": log_pbar})
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The replay buffer of the first hook that has one; ``None`` if none has."""
+        buffers = (getattr(m, "replay_buffer", None) for m in self.registry.modules.values())
+        return next((buffer for buffer in buffers if buffer is not None), None)
+
+    @property
+    def optimization_stepper(self) -> Any:
+        """The hook that computes the losses and takes the steps; ``None`` if that is the loop."""
+        entries = self.registry.points["optimizer"].entries
+        return next((entry.owner for entry in entries if entry.computes_loss), None)
+
+    def register_hook(self, dest: str, op: Any, **kwargs: Any) -> HookHandle:
+        """The same as `register_op`."""
+        return self.register_op(dest, op, **kwargs)  # type: ignore[attr-defined]
+
+
+class LoggedValues(Mapping[str, list[float]]):
+    """Metric name to its values, as a trainer of TorchRL keeps them; here, to the last one.
+
+    What TorchRL's trainer logs itself is found under its name there: ``loss_actor``, which is
+    ``loss/actor`` here, and ``optim_steps``.
+    """
+
+    def __init__(self, metrics: Metrics, progress: Progress) -> None:
+        self._metrics = metrics
+        self._progress = progress
+
+    def __getitem__(self, name: str) -> list[float]:
+        if name == "optim_steps" and self._progress.optim_steps:
+            return [self._progress.optim_steps]
+        for own in (name, f"loss/{name.removeprefix('loss_')}", f"train/{name}"):
+            value = self._metrics.latest(own)
+            if value is not None:
+                return [value]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._metrics.names())
+
+    def __len__(self) -> int:
+        return len(self._metrics.names())

@@ -1,0 +1,254 @@
+"""The stages that TorchRL's trainer has beside the ten points: each is put where it happens.
+
+========================== =======================================================================
+``setup``, ``shutdown``    `on_train_start` and `on_train_end`
+``pre_epoch_log``,         before the first sub-batch of an epoch is taken
+``pre_epoch``
+``post_epoch_log``,        before the first sub-batch of the next epoch is taken; of the last epoch,
+``post_epoch``             at ``post_steps``
+``process_loss``           at ``optimizer``, before everything else there
+``post_optim_complete_log`` at ``post_steps``, with the means of what ``optimizer`` returned
+========================== =======================================================================
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from math import atan, pi
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDict, TensorDictBase
+
+from ..dispatch import Adapter
+from ..errors import ConfigError, HookReturnError
+from ..hook_points import HookPoint
+from ..priorities import EARLY, LAST, LATE
+
+if TYPE_CHECKING:
+    from ..bridge import HookHandle
+    from ..trainer import Trainer
+
+_METRICS = "a dict of metrics, or None"
+
+STAGES: dict[str, HookPoint] = {
+    stage: stage
+    for stage in (
+        HookPoint("setup", "action", (), "nothing", "lazy initialization"),
+        HookPoint("shutdown", "action", (), "nothing", "a last evaluation"),
+        HookPoint("pre_epoch_log", "log", ("batch",), _METRICS, "metrics of an epoch"),
+        HookPoint("pre_epoch", "transform", ("batch",), "a TensorDict, or None", "advantages"),
+        HookPoint("post_epoch_log", "log", ("batch",), _METRICS, "metrics of an epoch"),
+        HookPoint("post_epoch", "action", (), "nothing", "weight updates"),
+        HookPoint(
+            "process_loss", "transform", ("sub_batch", "losses"), "a TensorDict, or None", "scaling"
+        ),
+        HookPoint(
+            "post_optim_complete_log", "log", ("optim_steps", "losses"), _METRICS, "mean losses"
+        ),
+    )
+}
+"""Name to what TorchRL passes there and expects back."""
+
+
+def place(
+    trainer: Trainer,
+    stage: HookPoint,
+    op: Callable[..., Any],
+    kwargs: dict[str, Any],
+    priority: float,
+    every: Any,
+) -> list[HookHandle]:
+    """Register ``op`` where ``stage`` happens.
+
+    Args:
+        trainer: The trainer.
+        stage: One of `STAGES`.
+        op: What TorchRL would call there.
+        kwargs: Passed to ``op`` at every call.
+        priority: Among the ops of the same stage, those of higher priority run first.
+        every: Refused: a cadence is looked at where the ten points are passed.
+
+    Raises:
+        ConfigError: If there is a cadence.
+    """
+    if every is not None:
+        raise ConfigError(
+            f"every={every!r}: {stage!s} is a stage of torchrl's, which takes no cadence; register "
+            "the hook at one of the ten points."
+        )
+    call = functools.partial(op, **kwargs) if kwargs else op
+    within = atan(priority) / pi  # keeps the order, within a half on both sides
+
+    def at(point: str, adapter: Callable[..., Any], rank: float) -> HookHandle:
+        return trainer.register_op(point, adapter, priority=rank)
+
+    if stage in ("setup", "shutdown"):
+        run_op = _AtStart(call) if stage == "setup" else _AtEnd(call)
+        return [trainer.registry.add_run_op(run_op)]
+    if stage in _BEGINNINGS:
+        begin = _EpochBegins(trainer, stage, call)
+        return [at("process_optim_batch", begin, EARLY + _BEGINNINGS[stage] + within)]
+    if stage in _ENDS:
+        end, rank = _EpochEnds(trainer, stage, call), EARLY + _ENDS[stage] + within
+        return [
+            at("process_optim_batch", end, rank),
+            at("post_steps", _Method(call, end.end), rank),
+        ]
+    if stage == "process_loss":
+        process = _ProcessLoss(call)
+        return [
+            at("post_loss", _Method(call, process.remember), LATE),
+            at("optimizer", process, EARLY + 1 + within),
+        ]
+    means = _MeanLosses(trainer, call)
+    return [
+        at("optimizer", means, LAST),
+        at("post_steps", _Method(call, means.log), EARLY + within),
+    ]
+
+
+# Behind what ends the epoch before.
+_BEGINNINGS = {"pre_epoch_log": 2, "pre_epoch": 1}
+_ENDS = {"post_epoch_log": 4, "post_epoch": 3}
+
+
+class _Method(Adapter):
+    """A method of an adapter, at a second point."""
+
+    def __init__(self, func: Callable[..., Any], method: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._method = method
+
+    def __call__(self, *args: Any) -> Any:
+        return self._method(*args)
+
+
+class _AtStart(Adapter):
+    """An op of the stage ``setup``."""
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Call it."""
+        self.func()
+
+
+class _AtEnd(Adapter):
+    """An op of the stage ``shutdown``."""
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Call it."""
+        self.func()
+
+
+class _EpochBegins(Adapter):
+    """At ``process_optim_batch``: calls its op at the first step of an epoch."""
+
+    def __init__(self, trainer: Trainer, stage: HookPoint, func: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+        self._stage = stage
+        self._epoch: tuple[int, int] | None = None
+        self._batch: TensorDictBase | None = None
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return the batch; behind ``pre_epoch``, what its op made of it for this epoch."""
+        epoch = _epoch(self._trainer)
+        if epoch != self._epoch:
+            self._epoch = epoch
+            out = self.func(batch)
+            if self._stage.kind == "transform":
+                self._batch = out
+            else:
+                _log(self._trainer, self._stage, out)
+        return batch if self._batch is None else self._batch
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_epoch": None, "_batch": None}
+
+
+class _EpochEnds(Adapter):
+    """At ``process_optim_batch`` and ``post_steps``: calls its op when an epoch is over."""
+
+    def __init__(self, trainer: Trainer, stage: HookPoint, func: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+        self._stage = stage
+        self._epoch: tuple[int, int] | None = None
+        self._batch: TensorDictBase | None = None
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """End the epoch before, if this is another one, and return the batch."""
+        epoch = _epoch(self._trainer)
+        if epoch != self._epoch:
+            self.end()
+            self._epoch, self._batch = epoch, batch
+        return batch
+
+    def end(self) -> None:
+        """Call the op, if an epoch is under way."""
+        if self._epoch is not None:
+            batch, self._epoch, self._batch = self._batch, None, None
+            _log(self._trainer, self._stage, self.func(*([batch] * len(self._stage.receives))))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_epoch": None, "_batch": None}
+
+
+class _ProcessLoss(Adapter):
+    """At ``post_loss`` and ``optimizer``: passes its op the sub-batch beside the losses."""
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._sub_batch: TensorDictBase | None = None
+
+    def remember(self, sub_batch: TensorDictBase) -> None:
+        """Keep the sub-batch until the losses come by."""
+        self._sub_batch = sub_batch
+
+    def __call__(self, losses: TensorDictBase, *_: Any) -> Any:
+        """Return what the op makes of the losses."""
+        sub_batch, self._sub_batch = self._sub_batch, None
+        return self.func(sub_batch, losses)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_sub_batch": None}
+
+
+class _MeanLosses(Adapter):
+    """At ``optimizer`` and ``post_steps``: passes its op the means of a batch's losses."""
+
+    def __init__(self, trainer: Trainer, func: Callable[..., Any]) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+        self._sums: dict[str, Any] = {}
+        self._counts: dict[str, int] = {}
+
+    def __call__(self, losses: TensorDictBase, *_: Any) -> None:
+        """Add the losses of a step."""
+        for key, loss in losses.items():
+            value = loss.detach().clone()  # a CUDA graph overwrites its outputs
+            self._sums[key] = self._sums[key] + value if key in self._sums else value
+            self._counts[key] = self._counts.get(key, 0) + 1
+
+    def log(self) -> None:
+        """Log what the op makes of the means, if a step was made."""
+        if self._sums:
+            means = TensorDict({k: v / self._counts[k] for k, v in self._sums.items()}, [])
+            self._sums, self._counts = {}, {}
+            stage = STAGES["post_optim_complete_log"]
+            _log(self._trainer, stage, self.func(self._trainer.optim_count, means))
+
+
+def _epoch(trainer: Trainer) -> tuple[int, int]:
+    """Which epoch of the run this is."""
+    return trainer.progress.batches, trainer.epoch
+
+
+def _log(trainer: Trainer, stage: HookPoint, out: Any) -> None:
+    if out is None or stage.kind != "log":
+        return
+    if not isinstance(out, dict):
+        raise HookReturnError(
+            f"returned {out!r:.80} of type {type(out).__name__}; {stage!s} takes {stage.returns}."
+        )
+    trainer.log(out)

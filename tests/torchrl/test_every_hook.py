@@ -1,0 +1,284 @@
+"""Every hook of ``torchrl.trainers`` is registered unchanged, runs, is saved, and resumes."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+import torchrl.trainers as theirs
+from torch import nn
+from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.envs import GymEnv, StepCounter, TransformedEnv
+from torchrl.modules import QValueActor
+from torchrl.objectives import DQNLoss, HardUpdate
+from torchrl.trainers.trainers import LogTiming
+
+from hooktrainer import Trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+
+class Stateless(theirs.TrainerHookBase):
+    """As TorchRL's base class leaves it: no state_dict, no load_state_dict."""
+
+    def register(self, trainer, name="stateless"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        pass
+
+
+class Receiving(FakeCollector):
+    """Writes down when it was sent weights."""
+
+    def __init__(self):
+        super().__init__()
+        self.received = []
+
+    def update_policy_weights_(self, *args, **kwargs):
+        self.received.append(self.yielded)
+
+    def state_dict(self):
+        return super().state_dict() | {"received": list(self.received)}
+
+    def load_state_dict(self, state_dict):
+        super().load_state_dict(state_dict)
+        self.received = list(state_dict["received"])
+
+
+def dqn(seed=0):
+    torch.manual_seed(seed)
+    net = nn.Linear(4, 2)
+    actor = QValueActor(net, in_keys=["observation"], action_space="categorical")
+    return DQNLoss(actor, action_space="categorical", delay_value=True)
+
+
+def plain(total_frames, **overrides) -> Trainer:
+    return make_trainer(total_frames=total_frames, **overrides)
+
+
+def adds(*hooks):
+    """A maker of trainers with these hooks."""
+
+    def make(total_frames):
+        trainer = plain(total_frames)
+        for hook in hooks:
+            hook().register(trainer)
+        return trainer
+
+    return make
+
+
+def with_buffer(total_frames):
+    trainer = plain(total_frames)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(30), batch_size=4)
+    theirs.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
+    theirs.UTDRHook(trainer).register(trainer)
+    return trainer
+
+
+def with_scheduler(interval):
+    def make(total_frames):
+        loss = ScriptedLoss()
+        optimizer = torch.optim.SGD(loss.parameters(), lr=1.0)
+        trainer = plain(total_frames, loss_module=loss, optimizer=optimizer)
+        scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=3, gamma=0.5)
+        theirs.LRSchedulerHook(scheduler, interval).register(trainer)
+        return trainer
+
+    return make
+
+
+def with_target(total_frames):
+    loss = dqn()
+    trainer = plain(
+        total_frames,
+        loss_module=loss,
+        optimizer=torch.optim.SGD(loss.parameters(), lr=0.1),
+    )
+    updater = HardUpdate(loss, value_network_update_interval=2)
+    theirs.TargetNetUpdaterHook(updater).register(trainer, "target")
+    return trainer
+
+
+def with_weights(unit):
+    def make(total_frames):
+        collector = Receiving()
+        trainer = plain(total_frames, collector=collector)
+        theirs.UpdateWeights(collector, 3, trainer=trainer, interval_unit=unit).register(trainer)
+        return trainer
+
+    return make
+
+
+def with_estimator(total_frames):
+    class Estimate(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.BatchNorm1d(4)  # its state counts its calls
+
+        def forward(self, batch):
+            values = self.norm(batch["observation"].flatten(0, 1)).detach()
+            return batch.set("advantage", values.unflatten(0, batch.shape))
+
+    trainer = plain(total_frames, num_epochs=2)
+    theirs.ValueEstimatorHook(Estimate()).register(trainer)
+    return trainer
+
+
+def with_optimizer(total_frames):
+    loss = ScriptedLoss()
+    trainer = plain(total_frames, loss_module=loss, optimizer=None)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # torchrl deprecates its own
+        hook = theirs.OptimizerHook(torch.optim.Adam(loss.parameters(), lr=0.1), ["loss"])
+    hook.register(trainer)
+    return trainer
+
+
+def with_validation(total_frames):
+    torch.manual_seed(0)
+    actor = QValueActor(nn.Linear(4, 2), in_keys=["observation"], action_space="categorical")
+    env = TransformedEnv(GymEnv("CartPole-v1", categorical_action_encoding=True), StepCounter())
+    env.set_seed(0)
+    trainer = plain(total_frames)
+    theirs.LogValidationReward(
+        record_interval=3, record_frames=5, policy_exploration=actor, environment=env
+    ).register(trainer)
+    return trainer
+
+
+def with_early_stopping(total_frames):
+    trainer = plain(total_frames)
+    theirs.LogScalar(("next", "reward"), "r").register(trainer)
+    theirs.EarlyStopping(monitor="r", patience=10**6, wait_for=0).register(trainer)
+    return trainer
+
+
+CASES = {
+    "base class without state": adds(Stateless),
+    "BatchSubSampler": adds(lambda: theirs.BatchSubSampler(4, sub_traj_len=2)),
+    "ClearCudaCache": adds(lambda: theirs.ClearCudaCache(2)),
+    "CountFramesLog": adds(lambda: theirs.CountFramesLog(frame_skip=1)),
+    "EarlyStopping": with_early_stopping,
+    "LogScalar": adds(lambda: theirs.LogScalar(("next", "reward"), "r")),
+    "LogTiming": adds(LogTiming),
+    "LogValidationReward": with_validation,
+    "LRSchedulerHook, optim": with_scheduler("optim"),
+    "LRSchedulerHook, batch": with_scheduler("batch"),
+    "OptimizerHook": with_optimizer,
+    "ReplayBufferTrainer, UTDRHook": with_buffer,
+    "RewardNormalizer": adds(theirs.RewardNormalizer),
+    "SelectKeys": adds(lambda: theirs.SelectKeys(["observation", "next"])),
+    "TargetNetUpdaterHook": with_target,
+    "UpdateWeights, batches": with_weights("batches"),
+    "UpdateWeights, optim_steps": with_weights("optim_steps"),
+    "ValueEstimatorHook": with_estimator,
+}
+
+
+def train(trainer):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", module="torchrl")
+        trainer.train()
+    return trainer
+
+
+def same(one, other) -> bool:
+    if isinstance(one, torch.Tensor):
+        return one.equal(other)
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[k], other[k]) for k in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_resumed_run_is_the_run_that_was_never_interrupted(name, tmp_path):
+    torch.manual_seed(1)
+    whole = train(CASES[name](80))
+    torch.manual_seed(1)
+    first = CASES[name](50)
+    first.save_trainer_file = tmp_path / "state.pt"
+    train(first)
+    second = CASES[name](80)
+    second.load_from_file(tmp_path / "state.pt")
+    train(second)
+    assert second.optim_count == whole.optim_count > 0
+    expected, state = whole.state_dict(), second.state_dict()
+    # The clock, and the logs' own first window, are not the run's.
+    for components in (expected["components"], state["components"]):
+        components["progress"].pop("seconds")
+        components.pop("metrics")
+        components.pop("cadence/save")
+    assert same(expected["components"], state["components"])
+
+
+def test_all_of_torchrls_hooks_are_in_the_list():
+    hooks = {
+        name
+        for name, thing in {**vars(theirs), "LogTiming": LogTiming}.items()
+        if isinstance(thing, type)
+        and issubclass(thing, theirs.TrainerHookBase)
+        and not issubclass(thing, theirs.OptimizationStepper)
+    } - {"TrainerHookBase"}
+    assert {name for name in hooks if not any(name in case for case in CASES)} == set()
+
+
+def test_early_stopping_ends_the_run():
+    trainer = make_trainer()
+    values = iter([1.0, 2.0, 2.0, 2.0, 2.0])
+    trainer.register_op("pre_steps_log", lambda td: {"score": next(values)})
+    theirs.EarlyStopping(monitor="score", patience=10, wait_for=0).register(trainer)
+    trainer.train()
+    assert trainer.collected_frames == 30
+    assert "did not improve" in trainer.stop_reason
+
+
+@pytest.mark.parametrize("name", ["loss", "loss/loss", "optim_steps"])
+def test_early_stopping_finds_what_torchrls_trainer_logs_itself(name):
+    trainer = make_trainer()
+    theirs.EarlyStopping(monitor=name, patience=0, wait_for=20).register(trainer)
+    trainer.register_op("post_steps_log", lambda td: trainer.request_log(), priority=9)
+    trainer.train()
+    assert (trainer.stop_reason is None) == (name == "optim_steps")  # which alone increases
+
+
+def test_the_ratio_of_updates_to_data(logger):
+    trainer = make_trainer(logger=logger)
+    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
+    theirs.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
+    theirs.UTDRHook(trainer).register(trainer)
+    trainer.train()
+    assert logger.column("utd_ratio")[10] == 0.0
+    assert logger.column("write_count")[10] == 10
+
+
+def test_several_optimizers_name_their_norms_by_their_place(logger):
+    class Two(ScriptedLoss):
+        def forward(self, batch):
+            losses = super().forward(batch)
+            return losses.set("loss_other", self.parameter - self.parameter.detach())
+
+    loss = Two(key="loss_one")
+    trainer = make_trainer(loss_module=loss, optimizer=None, logger=logger)
+    for key in ("loss_one", "loss_other"):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            hook = theirs.OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1), [key])
+        hook.register(trainer, key)
+    trainer.train()
+    norms = {name for _, row in logger.rows for name in row if "grad_norm" in name}
+    assert norms == {"train/grad_norm_0", "train/grad_norm_1"}
+
+
+def test_register_hook_and_log_have_torchrls_names(logger):
+    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer.register_hook("post_steps", lambda: trainer._log(value=3.0, log_pbar=True))
+    trainer.train()
+    assert logger.column("value") == {10: 3.0}
+    assert trainer._log_dict["value"][-1] == 3.0
+    assert "other" not in trainer._log_dict
+    assert trainer._modules is trainer.registry.modules

@@ -1,0 +1,216 @@
+"""A hook at ``optimizer`` that computes the losses itself, and TorchRL's steppers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torchrl.trainers
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, HookError, NonFiniteError, TrainerHookBase
+from hooktrainer.testing import ScriptedLoss, make_trainer
+
+
+class Halves(TrainerHookBase):
+    """Accumulates the gradients of two halves of the sub-batch."""
+
+    computes_loss = True
+
+    def __init__(self, optimizer) -> None:
+        self.optimizer = optimizer
+        self.sizes: list[int] = []
+
+    def register(self, trainer, name="halves"):
+        trainer.register_module(name, self)
+        trainer.register_op("optimizer", self)
+
+    def __call__(self, sub_batch, clip_grad_norm, clip_norm, index):
+        together = []
+        for half in sub_batch.chunk(2, -1):
+            self.sizes.append(half.numel())
+            losses = self.trainer.compute_loss(half)
+            (losses["loss"] / 2).backward()
+            together.append(losses.detach())
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return torch.stack(together).mean(0)
+
+
+def halving(loss, **overrides):
+    trainer = make_trainer(loss_module=loss, optimizer=None, **overrides)
+    hook = Halves(torch.optim.SGD(loss.parameters(), lr=0.1))
+    hook.register(trainer)
+    return trainer, hook
+
+
+def test_the_loss_is_computed_by_the_hook_alone(logger):
+    loss = ScriptedLoss(values=[1, 2, 3, 4])
+    trainer, hook = halving(loss, total_frames=10, logger=logger)
+    trainer.train()
+    assert (loss.calls, hook.sizes) == (4, [6, 4, 6, 4])
+    assert loss.parameter.item() == pytest.approx(-0.2)
+    assert trainer.optim_count == 2
+    assert logger.column("loss/loss") == {10: 2.5}  # (1.5 + 3.5) / 2, nothing of the batch
+    assert not [name for _, row in logger.rows for name in row if "observation" in name]
+
+
+def test_the_guard_looks_at_every_loss_before_the_step():
+    loss = ScriptedLoss(values=[1, 2, 3, float("nan")])
+    trainer, _ = halving(loss)
+    with pytest.raises(NonFiniteError, match="optimizer step 2"):
+        trainer.train()
+    assert loss.parameter.item() == pytest.approx(-0.1)
+
+
+def test_post_loss_is_called_when_the_losses_are_there():
+    calls = []
+    loss = ScriptedLoss()
+    trainer, _ = halving(loss, total_frames=10, optim_steps_per_batch=1)
+    trainer.register_op("post_loss", lambda td: calls.append(("post_loss", loss.calls, td.numel())))
+    trainer.register_op("process_loss", lambda td, losses: calls.append(("process", td.numel())))
+    trainer.register_op("post_optim_log", lambda td: calls.append(("log", td.numel())))
+    trainer.train()
+    assert calls == [
+        *(("post_loss", 1, 6), ("process", 6)),
+        *(("post_loss", 2, 4), ("process", 4)),
+        ("log", 10),
+    ]
+
+
+def test_hooks_behind_it_see_the_losses():
+    seen = []
+    trainer, _ = halving(ScriptedLoss(), total_frames=10)
+    trainer.register_op("optimizer", lambda td, *_: seen.append(set(td.keys())), priority=-1)
+    trainer.train()
+    assert seen == [{"loss"}, {"loss"}]
+
+
+def test_it_may_abandon_a_step():
+    class Skips(Halves):
+        def __call__(self, *args):
+            self.trainer.skip_optim_step()
+
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, optimizer=None)
+    Skips(None).register(trainer)
+    trainer.train()
+    assert (trainer.optim_count, loss.calls) == (0, 0)
+
+
+def test_it_must_return_the_losses():
+    class Forgets(Halves):
+        def __call__(self, *args):
+            super().__call__(*args)
+
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, optimizer=None)
+    Forgets(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
+    with pytest.raises(HookError, match="returned None; return the losses") as caught:
+        trainer.train()
+    assert "in hook 'halves'" in caught.value.__notes__[0]
+
+
+def test_a_second_one_is_refused():
+    trainer, _ = halving(ScriptedLoss())
+    with pytest.raises(ConfigError, match="computes the losses itself, as another hook"):
+        Halves(None).register(trainer, "more")
+
+
+def test_beside_an_optimizer_it_is_an_error_that_says_so():
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss)
+    Halves(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
+    with pytest.raises(ConfigError, match=r"'halves' computes the losses and .* no optimizer="):
+        trainer.train()
+    assert loss.calls == 0
+
+
+def test_without_such_a_hook_compute_loss_is_the_loss_module():
+    trainer = make_trainer()
+    trainer.register_op("post_loss", lambda td: pytest.fail("it has nothing to do with the loop"))
+    assert trainer.compute_loss(TensorDict({}, []))["loss"].item() == 1.0
+    assert trainer.compute_loss(TensorDict({}, []), "forward")["loss"].item() == 1.0
+
+
+def test_once_it_is_removed_the_loop_computes_the_loss_again():
+    loss = ScriptedLoss()
+    trainer, _ = halving(loss)
+    trainer.remove_hook("halves")
+    trainer.register_op("optimizer", lambda losses, *_: losses["loss"].backward())
+    trainer.train()
+    assert loss.calls == 10
+
+
+class Stepper(torchrl.trainers.OptimizationStepper):
+    """As TorchRL's documentation writes one: two forwards, one step."""
+
+    def __init__(self, optimizer) -> None:
+        self.optimizer = optimizer
+        self.steps = 0
+
+    def step(self, trainer, sub_batch):
+        for _ in range(2):
+            losses = trainer.compute_loss(sub_batch)
+            losses["loss"].backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        self.steps += 1
+        return losses.detach()
+
+    def state_dict(self):
+        return {"steps": self.steps, "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state_dict):
+        self.steps = state_dict["steps"]
+
+
+@pytest.mark.filterwarnings("ignore:the state and this trainer differ")
+def test_a_stepper_of_torchrls(logger):
+    loss = ScriptedLoss()
+    trainer = make_trainer(loss_module=loss, optimizer=None, logger=logger)
+    stepper = Stepper(torch.optim.SGD(loss.parameters(), lr=0.1))
+    stepper.register(trainer)
+    assert trainer.optimization_stepper is stepper
+    trainer.train()
+    assert (loss.calls, stepper.steps, trainer.optim_count) == (20, 10, 10)
+    assert loss.parameter.item() == pytest.approx(-2.0)
+    assert logger.column("loss/loss")[50] == 1.0
+    other, again = make_trainer(optimizer=None), Stepper(stepper.optimizer)
+    again.register(other)
+    other.load_state_dict(trainer.state_dict(), strict=False)
+    assert again.steps == 10
+
+
+def test_torchrls_default_stepper_uses_the_trainers_optimizer(logger):
+    loss = ScriptedLoss()
+    adam = torch.optim.Adam(loss.parameters(), lr=0.1)
+    trainer = make_trainer(loss_module=loss, optimizer=adam, logger=logger, clip_norm=1.0)
+    torchrl.trainers.DefaultOptimizationStepper().register(trainer)
+    trainer.train()
+    assert loss.calls == 10
+    assert loss.parameter.item() == pytest.approx(-1.0, abs=1e-3)
+    assert logger.column("train/grad_norm")[50] == pytest.approx(1.0)
+    state = trainer.state_dict()["components"]["hook/optimizer"]
+    assert state["state"][0]["step"].item() == 10
+
+
+def test_torchrls_mixed_precision_stepper_goes_on_after_a_resume():
+    def make(frames):
+        loss = ScriptedLoss()
+        adam = torch.optim.Adam(loss.parameters(), lr=0.1)
+        stepper = torchrl.trainers.MixedPrecisionOptimizationStepper(
+            adam, gradient_accumulation_steps=2, mixed_precision=True
+        )
+        trainer = make_trainer(loss_module=loss, optimizer=None, total_frames=frames)
+        stepper.register(trainer)
+        return trainer, stepper
+
+    whole, _ = make(50)
+    whole.train()
+    first, _ = make(30)
+    first.train()
+    second, stepper = make(50)
+    second.load_state_dict(first.state_dict())
+    second.train()
+    assert stepper.optimizer_step_count == 5
+    assert second.loss_module.parameter.equal(whole.loss_module.parameter)

@@ -1,0 +1,220 @@
+"""Stages that only TorchRL's trainer has are served at the ten points, in TorchRL's order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, Every, HookError, NonFiniteError
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.torchrl.stages import STAGES
+
+
+def trainer_that_writes(calls, **overrides):
+    """A trainer with a hook at every stage and at the points around them, which writes it down."""
+    trainer = make_trainer(total_frames=20, num_epochs=2, **overrides)
+    record = calls.append
+    trainer.register_op("pre_optim_steps", lambda: record("pre_optim_steps"))
+    trainer.register_op("process_optim_batch", lambda td: record("sample") or td)
+    trainer.register_op("post_optim", lambda: record("post_optim"))
+    trainer.register_op("post_steps", lambda: record("post_steps"))
+    for stage in ("pre_epoch", "pre_epoch_log", "post_epoch_log"):
+        trainer.register_op(stage, lambda td, stage=stage: record(stage))
+    for stage in ("setup", "shutdown", "post_epoch"):
+        trainer.register_op(stage, lambda stage=stage: record(stage))
+    trainer.register_op("process_loss", lambda td, losses: record("process_loss"))
+    trainer.register_op("post_optim_complete_log", lambda n, losses: record("complete"))
+    return trainer
+
+
+def test_the_order_is_torchrls():
+    calls: list[str] = []
+    trainer_that_writes(calls).train()
+    step = ["sample", "process_loss", "post_optim"]
+    epoch = ["pre_epoch_log", "pre_epoch", *step, *step, "post_epoch_log", "post_epoch"]
+    batch = ["pre_optim_steps", *epoch, *epoch, "complete", "post_steps"]
+    assert calls == ["setup", *batch, *batch, "shutdown"]
+
+
+def test_nothing_of_an_epoch_happens_in_a_warm_up():
+    class Warming(FakeCollector):
+        init_random_frames = 15
+
+    calls: list[str] = []
+    trainer_that_writes(calls, collector=Warming()).train()
+    assert calls[:3] == ["setup", "post_steps", "pre_optim_steps"]
+
+
+def test_pre_epoch_makes_the_batch_that_is_sampled_anew_each_epoch():
+    made, seen = [], []
+
+    def renew(batch):
+        made.append(float(len(made)))
+        return batch.clone().set("made", torch.full(batch.shape, made[-1]))
+
+    trainer = make_trainer(total_frames=20, num_epochs=2)
+    trainer.register_op("pre_epoch", renew)
+    trainer.register_op("pre_epoch", lambda batch: batch.set("made", batch["made"] + 10))
+    trainer.register_op("post_optim_log", lambda td: seen.append(td["made"][0, 0].item()))
+    trainer.register_op("post_steps_log", lambda td: seen.append("made" in td))
+    trainer.train()
+    assert seen == [10, 10, 11, 11, False, 12, 12, 13, 13, False]
+
+
+def test_priorities_order_the_ops_of_a_stage():
+    calls: list[str] = []
+    trainer = make_trainer(total_frames=10)
+    trainer.register_op("pre_epoch_log", lambda td: calls.append("low"), priority=-1e9)
+    trainer.register_op("pre_epoch", lambda td: calls.append("epoch"), priority=1e9)
+    trainer.register_op("pre_epoch_log", lambda td: calls.append("high"), priority=1e9)
+    trainer.train()
+    assert calls == ["high", "low", "epoch"]
+
+
+@pytest.mark.parametrize("stage", ["pre_epoch_log", "post_epoch_log"])
+def test_the_epoch_logs_are_logged(stage, logger):
+    trainer = make_trainer(total_frames=10, num_epochs=2, logger=logger)
+    values = iter([1.0, 4.0])
+    trainer.register_op(stage, lambda td: {"value": next(values)})
+    trainer.train()
+    assert logger.column("value") == {10: 2.5}
+
+
+def test_the_mean_losses_of_a_batch(logger):
+    got = []
+
+    def look(optim_steps, losses):
+        got.append((optim_steps, losses["loss"].item(), losses.requires_grad))
+        return {"extra": 7.0}
+
+    loss = ScriptedLoss(values=[1, 2, 3, 4])
+    trainer = make_trainer(loss_module=loss, total_frames=20, logger=logger)
+    trainer.register_op("post_optim_complete_log", look)
+    trainer.train()
+    assert got == [(2, 1.5, False), (4, 3.5, False)]
+    assert logger.column("extra") == {10: 7.0, 20: 7.0}
+
+
+def test_process_loss_gets_the_sub_batch_and_the_optimizer_its_result():
+    def weigh(sub_batch, losses):
+        assert sub_batch["observation"].shape == (2, 5, 4)
+        return losses.apply(lambda loss: 3 * loss)
+
+    trainer = make_trainer(total_frames=10, optim_steps_per_batch=1)
+    trainer.register_op("process_loss", weigh)
+    trainer.train()
+    assert trainer.loss_module.parameter.item() == pytest.approx(-0.3)
+
+
+def test_what_process_loss_returns_is_checked_before_the_step():
+    trainer = make_trainer()
+    trainer.register_op("process_loss", lambda td, losses: losses.apply(lambda x: x / 0))
+    with pytest.raises(NonFiniteError):
+        trainer.train()
+    assert trainer.loss_module.parameter.item() == 0.0
+
+
+class Counting:
+    """Has state, and no name but that of its class."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def __call__(self, *args) -> None:
+        self.n += 1
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_an_op_with_state_is_saved_once_and_restored(stage):
+    trainer, hook = make_trainer(), Counting()
+    trainer.register_op(stage, hook)
+    trainer.train()
+    assert hook.n > 0
+    state = trainer.state_dict()
+    assert [n for n in state["components"] if n.startswith("hook/")][-1] == "hook/counting"
+    other, again = make_trainer(), Counting()
+    other.register_op(stage, again)
+    other.load_state_dict(state)
+    assert again.n == hook.n
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_its_handle_takes_it_out(stage):
+    trainer, hook = make_trainer(), Counting()
+    handle = trainer.register_op(stage, hook)
+    handle.remove()
+    handle.remove()
+    trainer.train()
+    assert hook.n == 0
+    assert "hook/counting" not in trainer.state_dict()["components"]
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_its_name_goes_with_a_failure(stage):
+    class Failing(Counting):
+        def __call__(self, *args):
+            raise ValueError("no")
+
+    trainer, hook = make_trainer(), Failing()
+    trainer.register_op(stage, hook)
+    trainer.register_module("mine", hook)
+    with pytest.raises(ValueError, match="no") as caught:
+        trainer.train()
+    assert "hook 'mine'" in caught.value.__notes__[0]
+    assert trainer.collector.closed == 1
+
+
+@pytest.mark.parametrize("stage", sorted(STAGES))
+def test_its_signature_is_checked(stage):
+    with pytest.raises(HookError, match=f"but {stage} passes"):
+        make_trainer().register_op(stage, lambda a, b, c, d: None)
+
+
+def test_a_cadence_is_refused():
+    with pytest.raises(ConfigError, match="pre_epoch is a stage of torchrl's"):
+        make_trainer().register_op("pre_epoch", lambda td: td, every=Every(batches=2))
+
+
+def test_a_log_stage_that_returns_no_dict_is_refused():
+    trainer = make_trainer()
+    trainer.register_op("post_epoch_log", lambda td: 3.0)
+    with pytest.raises(HookError, match="post_epoch_log takes a dict of metrics"):
+        trainer.train()
+
+
+def test_a_removed_module_takes_its_stages_along():
+    trainer, hook = make_trainer(), Counting()
+    trainer.register_module("mine", hook)
+    trainer.register_op("setup", hook)
+    trainer.register_op("post_epoch", hook)
+    trainer.remove_hook("mine")
+    trainer.train()
+    assert hook.n == 0
+
+
+def test_keywords_are_passed():
+    got = []
+    trainer = make_trainer(total_frames=10)
+    trainer.register_op("pre_epoch", lambda td, factor: got.append(factor), factor=3)
+    trainer.train()
+    assert got == [3]
+
+
+def test_losses_of_other_shapes_are_averaged_as_they_are():
+    got = []
+
+    class Two(ScriptedLoss):
+        def forward(self, batch):
+            return super().forward(batch).update(TensorDict({"each": torch.ones(3)}))
+
+    trainer = make_trainer(loss_module=Two(), total_frames=10)
+    trainer.register_op("post_optim_complete_log", lambda n, td: got.append(td["each"].tolist()))
+    trainer.train()
+    assert got == [[1.0, 1.0, 1.0]]
