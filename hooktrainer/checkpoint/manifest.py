@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import errno
-import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import xxhash
-
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..sealed import seal, unseal
 from . import fs
 from .tree import flatten, unflatten
 
@@ -23,7 +20,6 @@ _NOT_THE_FILE = {
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
     *(errno.ESTALE, errno.ETIMEDOUT),
 }
-_SEALED = re.compile(rb'\{"xxh3_128": "([0-9a-f]{32})",\n"manifest": (.*)\}\n', re.DOTALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,7 +70,7 @@ class Manifest:
         node, tensors = flatten({"schema": SCHEMA, **dataclasses.asdict(self)})
         if tensors:
             raise CheckpointError(f"{next(iter(tensors))}: an array cannot be in a configuration.")
-        return _seal(node)
+        return seal("manifest", node)
 
     @classmethod
     def decode(cls, data: bytes) -> Manifest:
@@ -84,10 +80,10 @@ class Manifest:
             DamagedCheckpointError: If any of its bytes changed.
             CheckpointError: If its schema is not known.
         """
-        sealed = _SEALED.fullmatch(data)
-        if sealed is None or _hash(sealed[2]) != sealed[1]:
-            raise DamagedCheckpointError(f"{FILE} does not match its own hash")
-        fields = unflatten(json.loads(sealed[2]), {})
+        try:
+            fields = unflatten(unseal("manifest", data), {})
+        except DamagedCheckpointError as error:
+            raise DamagedCheckpointError(f"{FILE} {error}") from None
         schema = fields.pop("schema")
         if schema != SCHEMA:
             raise CheckpointError(
@@ -96,21 +92,6 @@ class Manifest:
             )
         files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
         return cls(**fields, files=files)
-
-
-def _seal(node: dict[str, Any]) -> bytes:
-    # One line an entry: readable, and json.dumps(indent=...) is slow.
-    lines = ",\n".join(f"{json.dumps(key)}: {_dump(value)}" for key, value in node.items())
-    text = f"{{\n{lines}\n}}".encode()
-    return b'{"xxh3_128": "%s",\n"manifest": %s}\n' % (_hash(text), text)
-
-
-def _dump(value: Any) -> str:
-    return json.dumps(value, allow_nan=False)
-
-
-def _hash(text: bytes) -> bytes:
-    return xxhash.xxh3_128_hexdigest(text).encode()
 
 
 def read_manifest(checkpoint: Path) -> Manifest:

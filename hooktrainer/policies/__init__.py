@@ -3,10 +3,10 @@
 A run keeps them in ``<run>/policies/step_<12 digits of frames>/``, and ``latest`` leads to the
 newest. Each directory is complete or absent, and holds
 
-- ``policy.pt``: the policy as a program of PyTorch's basic operators, with its weights; it is read
-  with ``weights_only``, so nothing that it could hold is executed;
+- ``policy.safetensors``: the policy as a program of PyTorch's basic operators, with its weights;
+  there is no code in it, and nothing that it could hold is executed;
 - ``policy.json``: frames, seconds of training, environment, observations and actions, versions,
-  size and hash of the file, and, once it was played, the evaluation.
+  size and hash of the file, and, once it was played, the evaluation; with a checksum of its own.
 
 `hooktrainer.PolicySnapshot` writes them. Nothing here imports the trainer, TorchRL or TensorDict;
 Gymnasium is imported when an environment is made, and PyTorch when a policy is loaded: to list what

@@ -51,7 +51,7 @@ class Evaluation:
     @property
     def mean(self) -> float:
         """Mean of the returns."""
-        return math.fsum(self.returns) / len(self.returns)
+        return _mean(self.returns)
 
     @property
     def std(self) -> float:
@@ -80,15 +80,29 @@ class Evaluation:
         """Return what `encode` wrote.
 
         Raises:
-            ValueError: If it has no episode, or not a length for each.
+            KeyError: If something is missing.
+            ValueError: If it has no episode, or not a length for each, or these are no numbers.
         """
-        returns = tuple(float(value) for value in data["returns"])
-        lengths = tuple(int(value) for value in data["lengths"])
+        returns, lengths = tuple(data["returns"]), tuple(data["lengths"])
         if not returns or len(returns) != len(lengths):
             raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
-        return cls(int(data["seed"]), returns, lengths, float(data.get("seconds", 0.0)))
+        seconds = data.get("seconds", 0.0)
+        if not all(type(n) is int and 0 <= n < 1 << 63 for n in (data["seed"], *lengths)):
+            raise ValueError("a seed and lengths are whole numbers")
+        if not all(type(x) is float or (type(x) is int and abs(x) < 1 << 53) for x in returns):
+            raise ValueError("returns are numbers")
+        if not isinstance(seconds, (int, float)) or not 0 <= seconds < 1e11:
+            raise ValueError(f"{seconds!r:.40} is no number of seconds")
+        return cls(data["seed"], tuple(map(float, returns)), lengths, float(seconds))
+
+
+def _mean(values: Sequence[float]) -> float:
+    try:
+        return math.fsum(values) / len(values)
+    except (ValueError, OverflowError):  # of infinities, or nearly
+        return math.nan
 
 
 def _std(values: Sequence[float]) -> float:
-    mean = math.fsum(values) / len(values)
-    return math.sqrt(math.fsum((value - mean) ** 2 for value in values) / len(values))
+    mean = _mean(values)
+    return math.sqrt(_mean([(value - mean) * (value - mean) for value in values]))

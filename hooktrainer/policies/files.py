@@ -1,71 +1,163 @@
-"""The files of a saved policy, read without trust: nothing in them is executed."""
+"""The files of a saved policy, read without trust: nothing in them is executed.
+
+- ``policy.json``: what is known of it, sealed by a checksum.
+- ``policy.safetensors``: its tensors (``weights/...`` and ``state/...``), and the program as text.
+
+Both are plain files, no links; their sizes are compared before anything is taken into memory.
+"""
 
 from __future__ import annotations
 
-import io
 import json
-import pickle
-import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..own_file import read_own
+from ..sealed import unseal
 
-FACTS = "policy.json"
-POLICY = "policy.pt"
-LATEST = "latest"
-DIRECTORY = "policies"
-SCHEMA = 1
+if TYPE_CHECKING:
+    import torch
+
+FACTS: Final = "policy.json"
+POLICY: Final = "policy.safetensors"
+LATEST: Final = "latest"
+DIRECTORY: Final = "policies"
+SEAL: Final = "policy"
+SCHEMA: Final = 2
+
+MOST_FACTS: Final = 1 << 24
+"""Bytes that ``policy.json`` may have, and the program."""
+
+MOST_POLICY: Final = 1 << 32
+"""Bytes that ``policy.safetensors`` may have."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What ``policy.safetensors`` holds.
+
+    Attributes:
+        program: The description of a `Program`.
+        weights: Its tensors by name.
+        state: The first hidden states of an episode by name, without a batch dimension.
+    """
+
+    program: dict[str, Any]
+    weights: Mapping[str, torch.Tensor]
+    state: Mapping[str, torch.Tensor]
 
 
 def read_facts(path: Path) -> dict[str, Any]:
     """Return the content of a saved policy's ``policy.json``.
 
     Raises:
-        DamagedCheckpointError: If it is missing or cannot be read.
+        DamagedCheckpointError: If it is missing, cannot be read, or is not what was written.
         CheckpointError: If its schema is not known.
     """
     try:
-        facts = dict(json.loads((path / FACTS).read_bytes()))
+        facts = unseal(SEAL, read_own(path / FACTS, MOST_FACTS))
         schema = facts["schema"]
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS} is missing.") from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {FACTS} {error}.") from None
+    except (OSError, KeyError) as error:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error!r}") from None
     if schema != SCHEMA:
         raise CheckpointError(
-            f"{path} has schema {schema}, and this version of hooktrainer reads {SCHEMA}: load it "
-            f"with the version that wrote it ({facts.get('versions')})."
+            f"{path} has schema {schema!r:.20}, and this version of hooktrainer reads {SCHEMA}: "
+            f"load it with the version that wrote it ({facts.get('versions')!r:.200})."
         )
     return facts
 
 
-def read_content(path: Path, facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the content of a saved policy's ``policy.pt``, after comparing it with its hash.
+def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
+    """Return the size and the hash of ``policy.safetensors`` that the facts tell.
+
+    Raises:
+        KeyError: If they do not.
+        TypeError: If they are something else.
+        ValueError: If the size cannot be.
+    """
+    ((name, record),) = facts["files"].items()
+    size, digest = record["size"], record["xxh3_128"]
+    if name != POLICY or type(size) is not int or not isinstance(digest, str):
+        raise TypeError(f"{name!r:.80} is no file of a policy")
+    if not 0 <= size <= MOST_POLICY:
+        raise ValueError(f"a file of {size} bytes")
+    return size, digest
+
+
+def read_content(path: Path, facts: Mapping[str, Any]) -> Content:
+    """Return the content of a saved policy's ``policy.safetensors``, after comparing its hash.
 
     Raises:
         DamagedCheckpointError: If the file is not the one that was written.
-        CheckpointError: If it holds anything but plain data and tensors.
     """
-    import torch
     import xxhash
 
     try:
-        data = (path / POLICY).read_bytes()
-        if xxhash.xxh3_128_hexdigest(data) != facts["files"][POLICY]["xxh3_128"]:
+        size, digest = file_record(facts)
+        data = read_own(path / POLICY, size)
+        if len(data) != size or xxhash.xxh3_128_hexdigest(data) != digest:
             raise DamagedCheckpointError(f"{path} is damaged: {POLICY} does not match its hash.")
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about what is refused in any case
-            return dict(torch.load(io.BytesIO(data), map_location="cpu", weights_only=True))
-    except pickle.UnpicklingError:
-        raise CheckpointError(
-            f"{path / POLICY} holds more than plain data and tensors, so it was not loaded: it is "
-            "not a policy that hooktrainer saved."
-        ) from None
+        return decode(data)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{path} is damaged: {POLICY} is missing.") from None
     except CheckpointError:
         raise
-    except (OSError, RuntimeError, KeyError, TypeError, ValueError, EOFError) as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {error!r}") from None
+    except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {error!s:.200}") from None
+
+
+def encode(content: Content) -> bytes:
+    """Return the content of ``policy.safetensors``.
+
+    Raises:
+        CheckpointError: If it would be larger than may be read.
+    """
+    from safetensors.torch import save
+
+    tensors = {f"weights/{name}": tensor for name, tensor in content.weights.items()}
+    tensors |= {f"state/{name}": tensor for name, tensor in content.state.items()}
+    program = json.dumps(content.program, separators=(",", ":"))
+    nbytes = sum(tensor.nbytes for tensor in tensors.values())
+    if len(program) > MOST_FACTS or nbytes + 2 * MOST_FACTS > MOST_POLICY:
+        raise CheckpointError(
+            f"the policy has {nbytes / 1e9:,.1f} GB of weights and a program of {len(program):,} "
+            f"bytes; at most {MOST_POLICY / 1e9:,.1f} GB and {MOST_FACTS:,} bytes can be saved."
+        )
+    return save(tensors, {"program": program})
+
+
+def decode(data: bytes) -> Content:
+    """Return what `encode` wrote.
+
+    Raises:
+        ValueError: If the sizes in it do not fit each other, or it holds something else.
+    """
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load
+
+    # The header: its length in 8 bytes, then JSON. The library compares the sizes in it with each
+    # other and with the file's.
+    header = data[8 : 8 + int.from_bytes(data[:8], "little")]
+    if len(header) > 2 * MOST_FACTS:
+        raise ValueError(f"a header of {len(header):,} bytes")
+    try:
+        tensors = load(data)
+    except (SafetensorError, KeyError, AssertionError, RuntimeError) as error:
+        raise ValueError(f"{error!s:.200}") from None
+    program = json.loads(json.loads(header)["__metadata__"]["program"])
+    kinds: dict[str, dict[str, torch.Tensor]] = {"weights": {}, "state": {}}
+    for name, tensor in tensors.items():
+        kind, _, rest = name.partition("/")
+        # Other bytes than 0 and 1 in booleans are counted wrongly by some operators.
+        if tensor.dtype is torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
+            raise ValueError(f"{name} is not boolean")
+        kinds[kind][rest] = tensor
+    return Content(program, **kinds)

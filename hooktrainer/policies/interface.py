@@ -7,7 +7,8 @@ a saved policy needs neither.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,15 @@ from ..errors import ConfigError
 
 Array = npt.NDArray[Any]
 MASK = "action_mask"
+
+_KINDS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
+DTYPES = frozenset({"bool", *(f"{kind}{n}" for kind, bits in _KINDS.items() for n in bits)})
+"""The types of observations and actions."""
+
+MOST_NUMBERS = 1 << 30
+"""So many numbers may an observation have."""
+
+_MOST_DIMS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,6 +47,19 @@ class Observation:
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
+        _check_start(self.start, self.shape)
+
+    def example(self) -> torch.Tensor:
+        """Return a tensor ``[1, *shape]`` without content, on the device ``meta``."""
+        if math.prod(self.shape) > MOST_NUMBERS:
+            raise ValueError(f"{self.key} has {math.prod(self.shape):,} numbers")
+        plain = np.empty(0, self.dtype)
+        dtype = torch.from_numpy(plain).dtype
+        return torch.empty((1, *self.shape), dtype=dtype, device="meta")
 
     @property
     def is_mask(self) -> bool:
@@ -86,6 +109,11 @@ class Action:
     dtype: str
     start: Any = None
     sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"the action has the type {self.dtype!r:.40}")
+        _check_start(self.start, self.shape)
 
     def convert(self, actions: torch.Tensor) -> Array:
         """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
@@ -161,11 +189,29 @@ def _find(part: Observation, observation: Any, action_mask: Any) -> Any:
 
 def _decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
     values = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
-    tuples = {name for name in ("path", "shape", "sizes") if name in values}
-    return cls(**values | {name: tuple(_checked(values[name])) for name in tuples})
+    for name, kind in (("shape", int), ("sizes", int), ("path", str)):
+        if name in values:
+            values[name] = _checked(values[name], kind)
+    if not isinstance(values.get("key", ""), str):
+        raise ValueError(f"{values['key']!r:.80} is no name")
+    return cls(**values)
 
 
-def _checked(value: Any) -> Sequence[Any]:
-    if not isinstance(value, (list, tuple)):
-        raise ValueError(f"{value!r} is not a list")
-    return value
+def _checked(values: Any, kind: type[Any]) -> tuple[Any, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) > (1 << 20 if kind is int else 99):
+        raise ValueError(f"{values!r:.80} is not a list")
+    fits = all(type(value) is kind for value in values)
+    if not fits or (kind is int and not all(0 <= value < 1 << 40 for value in values)):
+        raise ValueError(f"{values!r:.80} is not a list of {kind.__name__}")
+    return tuple(values)
+
+
+def _check_start(start: Any, shape: tuple[int, ...]) -> None:
+    """What is added must not make an array larger."""
+    if len(shape) > _MOST_DIMS:
+        raise ValueError(f"{len(shape)} dimensions")
+    if start is None:
+        return
+    array = np.asarray(start)
+    if array.dtype.kind not in "biuf" or np.broadcast_shapes(array.shape, shape) != shape:
+        raise ValueError(f"{start!r:.80} does not fit the shape {list(shape)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,7 +10,7 @@ import torch
 
 from ..errors import CheckpointError, DamagedCheckpointError
 from .evaluation import Evaluation
-from .files import read_content, read_facts
+from .files import Content, read_content, read_facts
 from .interface import Array, Interface
 from .program import Program
 from .saved import SavedPolicy, find_policy
@@ -29,8 +28,8 @@ def load_policy(path: str | os.PathLike[str], *, trust: bool = False) -> LoadedP
         trust: Whether its environment may be made by code that it names: a script, a module.
 
     Raises:
-        CheckpointError: If there is none, or it holds more than plain data and tensors; nothing in
-            it is executed.
+        CheckpointError: If there is none, or its program calls what it may not or would take more
+            memory than it may; nothing in it is executed.
         DamagedCheckpointError: If its files are not what was written.
 
     Examples:
@@ -62,13 +61,28 @@ class LoadedPolicy:
         content = read_content(saved.path, facts)
         try:
             self.interface = Interface.decode(facts["interface"])
-            self._program = Program(json.loads(content["program"]), content["weights"])
-            self._first: dict[str, torch.Tensor] = dict(content["state"])
+            self._program = Program(content.program, content.weights)
+            self._first = self._states_of(content)
         except CheckpointError as error:
             raise type(error)(f"{saved.path}: {error}") from None
-        except (KeyError, TypeError, ValueError) as error:
-            raise DamagedCheckpointError(f"{saved.path} is damaged: {error!r}") from None
+        except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise DamagedCheckpointError(f"{saved.path} is damaged: {error!s:.200}") from None
         self._states: list[torch.Tensor] = []
+
+    def _states_of(self, content: Content) -> dict[str, torch.Tensor]:
+        """The first hidden states, after looking at what the program would take and return."""
+        names = content.program["inputs"][len(self.interface.observations) :]
+        states = {name: content.state[name] for name in names}
+        given = [part.example() for part in self.interface.observations]
+        action, *following = self._program.check(
+            *given, *(state.to("meta")[None] for state in states.values())
+        )
+        before = [((1, *state.shape), state.dtype) for state in states.values()]
+        if [(tuple(state.shape), state.dtype) for state in following] != before:
+            raise ValueError("its program returns other hidden states than it takes")
+        if not action.dim() or len(action) != 1:
+            raise ValueError("its program does not return an action for each observation")
+        return states
 
     @property
     def frames(self) -> int:

@@ -1,23 +1,20 @@
 """A function of tensors as plain data: a list of calls of ATen, PyTorch's basic operators.
 
-A program needs no Python code but this file's, and can do nothing but calculate: operators that
-write to their arguments, draw random numbers or touch files are refused when it is loaded.
+A program needs no Python code but what is here, and can do nothing but calculate: which operators
+it may call is a list (`operators`), what they are passed is checked by type (`calls`), and how much
+memory they may take is found out before (`bounds`).
 """
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ..errors import CheckpointError
-
-# Operators without a tensor among their arguments that only make one.
-_MAKERS = {"arange", "empty", "eye", "full", "linspace", "ones", "scalar_tensor", "zeros"}
-
-_KINDS = {"dtype": torch.dtype, "layout": torch.layout, "memory_format": torch.memory_format}
+from .bounds import MOST_STEPS, bytes_of, check_arguments, limit
+from .calls import DTYPES, Call
 
 
 class Program:
@@ -40,24 +37,30 @@ class Program:
 
     def __init__(self, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> None:
         self._index: dict[str, int] = {}
-        self._values: list[Any] = []
-        known: set[int] = set()
+        self._weights = dict(weights)
         try:
             self._inputs = [self._name(name) for name in description["inputs"]]
             for name, weight in weights.items():
-                known.add(self._name(name, weight))
-            self._steps: list[_Step] = []
-            for result, target, args, kwargs in description["steps"]:
-                step = _Step(resolve(target), args, kwargs, self._index)
-                step.result = self._name(result)
-                if step.reads <= known and not step.needs_batch:  # a weight's transpose
-                    self._values[step.result] = step(self._values, 0)
-                    known.add(step.result)
-                else:
-                    self._steps.append(step)
+                if weight.dtype not in DTYPES.values():
+                    raise ValueError(f"{name} is {weight.dtype}")
+                self._name(name)
+            if len(steps := list(description["steps"])) > MOST_STEPS:
+                raise ValueError(f"it has {len(steps):,} steps, and {MOST_STEPS:,} are the most")
+            self._calls: list[Call] = []
+            for result, target, args, kwargs in steps:
+                call = Call(target, args, dict(kwargs), self._index)
+                call.result = self._name(result)
+                self._calls.append(call)
             self._outputs = [self._index[name.removeprefix("%")] for name in description["outputs"]]
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CheckpointError(f"this is not a program of a policy: {error!r}.") from None
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+            raise CheckpointError(
+                f"this is not a program of a policy: {type(error).__name__}: {error!s:.200}."
+            ) from None
+        self._limit = limit(list(weights.values()))
+        self._checked: set[tuple[Any, ...]] = set()
+        self._for_one: int | None = None  # bytes
+        self._values: list[Any] = []
+        self._rest: list[Call] = []
 
     @torch.no_grad()
     def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
@@ -68,145 +71,113 @@ class Program:
 
         Returns:
             Tensors ``[batch, ...]``.
+
+        Raises:
+            CheckpointError: If it cannot be, or would take more memory than it may.
         """
+        key = tuple((x.shape, x.dtype) for x in inputs)
+        if key not in self._checked:
+            self.check(*inputs)
+            self._checked.add(key)
         values = self._values.copy()
         for index, value in zip(self._inputs, inputs, strict=True):
             values[index] = value
         batch = len(inputs[0])
-        for step in self._steps:
-            values[step.result] = step(values, batch)
+        for call in self._rest:
+            try:
+                values[call.result] = call(values, batch)
+            except Exception as error:
+                raise _failed(call, error) from None
         return [values[index] for index in self._outputs]
 
-    def _name(self, name: str, value: Any = None) -> int:
+    @torch.no_grad()
+    def check(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+        """Find out what the program would return and take, without taking it.
+
+        For one observation it may take `bounds.limit`; for several, no more than in proportion.
+
+        Args:
+            *inputs: Tensors ``[batch, ...]``, of which shape and type matter alone.
+
+        Returns:
+            Tensors on the device ``meta``.
+
+        Raises:
+            CheckpointError: If it cannot be calculated, or would take too much memory.
+        """
+        if len(inputs) != len(self._inputs) or not inputs or any(x.dim() < 1 for x in inputs):
+            raise CheckpointError(
+                f"the policy's program takes {len(self._inputs)} inputs, not {len(inputs)}."
+            )
+        if self._for_one is None:
+            self._for_one, _ = self._measure([_one(x) for x in inputs], self._limit)
+            self._prepare()
+        batch = len(inputs[0])
+        return self._measure(inputs, max(batch, 1) * self._for_one)[1]
+
+    def _measure(self, inputs: Sequence[torch.Tensor], most: int) -> tuple[int, list[torch.Tensor]]:
+        """Bytes that the program takes, and what it returns, without content."""
+        values: list[Any] = [None] * len(self._index)
+        for name, weight in self._weights.items():
+            values[self._index[name]] = weight.to("meta")
+        for index, given in zip(self._inputs, inputs, strict=True):
+            values[index] = given.to("meta")
+        batch, total = len(inputs[0]), 0
+        for call in self._calls:
+            try:
+                total += check_arguments(call, values, batch)
+                # The operator's own memory comes first, then that of its result.
+                result = None if total > most else call(values, batch, "meta")
+            except CheckpointError:
+                raise
+            except Exception as error:
+                raise _failed(call, error) from None
+            if result is not None and call.target != "getitem":
+                total += bytes_of(call.target, result)
+            if total > most:
+                raise CheckpointError(
+                    f"the policy's program would take {total / 1e9:,.1f} GB for {batch:,} "
+                    f"observation{'s' * (batch != 1)} ({call.target}); it may take "
+                    f"{most / 1e9:,.1f} GB."
+                )
+            values[call.result] = result
+        outputs = [values[index] for index in self._outputs]
+        if not all(isinstance(output, torch.Tensor) for output in outputs):
+            raise CheckpointError("the policy's program does not return tensors.")
+        return total, outputs
+
+    def _prepare(self) -> None:
+        """Calculate once what depends on the weights alone, such as a weight's transpose."""
+        values: list[Any] = [None] * len(self._index)
+        known = set()
+        for name, weight in self._weights.items():
+            values[self._index[name]] = weight
+            known.add(self._index[name])
+        rest = []
+        for call in self._calls:
+            if call.reads and call.reads <= known and not call.needs_batch:
+                try:
+                    values[call.result] = call(values, 0)
+                except Exception as error:
+                    raise _failed(call, error) from None
+                known.add(call.result)
+            else:
+                rest.append(call)
+        self._values, self._rest = values, rest
+
+    def _name(self, name: str) -> int:
+        if not isinstance(name, str):
+            raise TypeError(f"{name!r:.80} is no name")
         if name in self._index:
             raise ValueError(f"two values are called {name}")
-        self._index[name] = len(self._values)
-        self._values.append(value)
+        self._index[name] = len(self._index)
         return self._index[name]
 
 
-class _Step:
-    """One call: its constant arguments, and where the others are filled in."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        index: Mapping[str, int],
-    ) -> None:
-        self.result = -1
-        self.reads: set[int] = set()
-        self.needs_batch = False
-        self._function = function
-        self._kwargs = {name: self._constant(value) for name, value in kwargs.items()}
-        self._args: list[Any] = []
-        self._values: list[tuple[int, int]] = []
-        self._trees: list[tuple[int, Any]] = []
-        for place, argument in enumerate(args):
-            if isinstance(argument, str):
-                number = index[argument.removeprefix("%")]
-                self.reads.add(number)
-                self._values.append((place, number))
-                self._args.append(None)
-            elif self._varies(argument, index):
-                self._trees.append((place, self._indexed(argument, index)))
-                self._args.append(None)
-            else:
-                self._args.append(self._constant(argument))
-
-    def __call__(self, values: Sequence[Any], batch: int) -> Any:
-        args = self._args.copy()
-        for place, number in self._values:
-            args[place] = values[number]
-        for place, tree in self._trees:
-            args[place] = _fill(tree, values, batch)
-        return self._function(*args, **self._kwargs)
-
-    def _varies(self, argument: Any, index: Mapping[str, int]) -> bool:
-        if isinstance(argument, list):
-            found = [self._varies(item, index) for item in argument]  # all, to note what is read
-            return any(found)
-        if isinstance(argument, str):
-            self.reads.add(index[argument.removeprefix("%")])
-            return True
-        if isinstance(argument, dict) and "batch" in argument:
-            self.needs_batch = True
-            return True
-        return False
-
-    def _indexed(self, argument: Any, index: Mapping[str, int]) -> Any:
-        if isinstance(argument, list):
-            return [self._indexed(item, index) for item in argument]
-        if isinstance(argument, str):
-            return _Value(index[argument.removeprefix("%")])
-        if isinstance(argument, dict) and "batch" in argument:
-            return _Batch(int(argument["batch"]))
-        return self._constant(argument)
-
-    def _constant(self, argument: Any) -> Any:
-        if isinstance(argument, list):
-            return [self._constant(item) for item in argument]
-        if not isinstance(argument, dict):
-            return argument
-        ((kind, value),) = argument.items()
-        if kind in _KINDS:
-            found = vars(torch).get(value)
-            if not isinstance(found, _KINDS[kind]):
-                raise ValueError(f"{value!r} is no {kind}")
-            return found
-        if kind == "device":
-            return torch.device("cpu")
-        return {"float": float, "text": str}[kind](value)
+def _one(batch: torch.Tensor) -> torch.Tensor:
+    return torch.empty((1, *batch.shape[1:]), dtype=batch.dtype, device="meta")
 
 
-class _Value(int):
-    """The number of a value, in a list of arguments."""
-
-
-class _Batch(int):
-    """How many times the batch size."""
-
-
-def _fill(tree: Any, values: Sequence[Any], batch: int) -> Any:
-    if isinstance(tree, list):
-        return [_fill(item, values, batch) for item in tree]
-    if isinstance(tree, _Value):
-        return values[tree]
-    return tree * batch if isinstance(tree, _Batch) else tree
-
-
-def resolve(target: str) -> Callable[..., Any]:
-    """Return the operator of a name such as ``aten.add.Tensor``.
-
-    Raises:
-        CheckpointError: If there is none in this PyTorch, or it does more than calculate.
-    """
-    if target == "getitem":
-        return operator.getitem
-    try:
-        space, name, overload = target.split(".")
-        found = getattr(getattr(getattr(torch.ops, space), name), overload)
-    except (AttributeError, ValueError):
-        raise CheckpointError(
-            f"the policy uses the operator {target!r}, which PyTorch {torch.__version__} lacks: "
-            "use the version that saved it."
-        ) from None
-    if reason := objection(found):
-        raise CheckpointError(f"the policy uses the operator {target!r}, which {reason}.")
-    return found
-
-
-def objection(op: Any) -> str | None:
-    """Why an operator may not be part of a program; ``None`` if it may."""
-    schema = getattr(op, "_schema", None)
-    if getattr(op, "namespace", None) != "aten" or schema is None:
-        return "is not one of ATen"
-    if schema.is_mutable:
-        return "writes to its arguments"
-    if torch.Tag.nondeterministic_seeded in op.tags:
-        return "draws random numbers"
-    takes_tensor = any("Tensor" in str(argument.type) for argument in schema.arguments)
-    if not takes_tensor and schema.name.removeprefix("aten::") not in _MAKERS:
-        return "does more than calculate"
-    return None
+def _failed(call: Call, error: Exception) -> CheckpointError:
+    reason = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    return CheckpointError(f"the policy's operator {call.target} cannot be calculated: {reason}")

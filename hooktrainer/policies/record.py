@@ -10,11 +10,13 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import ConfigError
 from .live import Deterministic
-from .program import objection
+from .operators import INSTEAD, objection
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ def record(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
     weights = [tensor.detach().clone() for tensor in tensors.values()]
     with _plain_operators():
         try:
-            graph = make_fx(function)(weights, *inputs)
+            graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
         except ConfigError:
             raise
         except Exception as error:
@@ -88,19 +90,50 @@ def record(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """In the block, recurrent layers use no operators of one kind of processor.
+    """In the block, recurrent layers and attention use no operators of one kind of processor.
 
     And distributions do not look at the values of their arguments, which have none while recording.
     """
     distribution, mkldnn = torch.distributions.Distribution, torch.backends.mkldnn
-    checks, enabled = distribution._validate_args, mkldnn.enabled
+    checks, enabled, mha = distribution._validate_args, mkldnn.enabled, torch.backends.mha
+    fast = mha.get_fastpath_enabled()
     distribution.set_default_validate_args(False)
     mkldnn.enabled = False  # type: ignore[assignment]
+    mha.set_fastpath_enabled(False)
     try:
-        yield
+        with sdpa_kernel(SDPBackend.MATH):
+            yield
     finally:
         distribution.set_default_validate_args(checks)
         mkldnn.enabled = enabled
+        mha.set_fastpath_enabled(fast)
+
+
+def _plainer() -> Mapping[Any, Any]:
+    """How operators that trust their arguments are made of such as check them."""
+    aten = torch.ops.aten
+    table = get_decompositions(
+        [
+            aten.native_batch_norm,
+            aten._native_batch_norm_legit,
+            aten._native_batch_norm_legit_no_training,
+            aten.native_group_norm,
+            aten.rrelu_with_noise,
+            aten._trilinear,
+            aten._weight_norm_interface,
+        ]
+    )
+    return {**table, aten.as_strided.default: _as_view}
+
+
+def _as_view(
+    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+) -> Any:
+    """What ``as_strided`` does where it only gives a tensor another shape, or the same."""
+    plain = torch.empty(size, device="meta")
+    if offset or not tensor.is_contiguous() or plain.stride() != tuple(stride):
+        return NotImplemented
+    return tensor.view(size) if plain.numel() == tensor.numel() else NotImplemented
 
 
 def _without_mutation(graph: torch.fx.Graph) -> None:
@@ -139,10 +172,13 @@ def _pure(schema: Any) -> Any:
 def _target(policy: nn.Module, target: Any) -> str:
     if target is operator.getitem:
         return "getitem"
+    if (other := INSTEAD.get(str(target))) is not None:
+        return other
     if reason := objection(target):
         raise ConfigError(
             f"{type(policy).__name__} cannot be saved: choosing the best action it calls {target}, "
-            f"which {reason}."
+            f"{reason}: use other layers or functions for that (docs/policies.md, What can be "
+            "saved), or keep checkpoints instead of policies."
         )
     return str(target)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -19,7 +18,7 @@ from ..progress import Progress
 from ..provenance import origin
 from .describe import Described, describe_environment
 from .environment import Environment
-from .files import POLICY
+from .files import POLICY, Content
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, still_holds, trace
 from .writing import point_latest_at, write_policy
@@ -88,12 +87,8 @@ class PolicyRecorder:
         """
         self.wait()
         traced = self._trace()
-        state = {name: value.clone() for name, value in traced.state.items()}
-        content = {
-            "program": json.dumps(traced.program, separators=(",", ":")),
-            "weights": current_weights(self._policy, traced),
-            "state": state,
-        }
+        state = {name: value.contiguous().clone() for name, value in traced.state.items()}
+        content = Content(traced.program, current_weights(self._policy, traced), state)
         facts = {
             "frames": progress.frames,
             "optim_steps": progress.optim_steps,

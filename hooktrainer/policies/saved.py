@@ -11,15 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..words import listed, which
+from ..words import listed, printable, which
 from .environment import Environment
 from .evaluation import Evaluation
-from .files import DIRECTORY, FACTS, LATEST, read_facts
+from .files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 if TYPE_CHECKING:
     from .loaded import LoadedPolicy
 
 NAME = re.compile(r"step_(\d{12,})")
+_WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,20 +89,42 @@ class SavedPolicy:
             evaluation = facts.get("evaluation")
             return cls(
                 path=path,
-                frames=int(facts["frames"]),
-                optim_steps=int(facts["optim_steps"]),
-                seconds=float(facts["seconds"]),
-                time=float(facts["time"]),
+                frames=_count(facts["frames"]),
+                optim_steps=_count(facts["optim_steps"]),
+                seconds=_number(facts["seconds"]),
+                time=_number(facts["time"]),
                 environment=Environment.decode(facts["env"]),
-                frame_skip=int(facts["frame_skip"]),
+                frame_skip=max(_count(facts["frame_skip"]), 1),
                 recurrent=bool(facts["recurrent"]),
                 evaluation=None if evaluation is None else Evaluation.decode(evaluation),
-                nbytes=sum(int(record["size"]) for record in facts["files"].values()),
-                versions=dict(facts.get("versions") or {}),
-                git_commit=facts.get("git_commit"),
+                nbytes=file_record(facts)[0],
+                versions={
+                    _text(name): None if version is None else _text(version)
+                    for name, version in dict(facts.get("versions") or {}).items()
+                },
+                git_commit=None if facts.get("git_commit") is None else _text(facts["git_commit"]),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error!r}") from None
+        except _WRONG as error:
+            reason = printable(repr(error))[:200]
+            raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {reason}") from None
+
+
+def _count(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.40} is no count")
+    return value
+
+
+def _number(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e11:
+        raise ValueError(f"{value!r:.40} is no number of seconds")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 200:
+        raise ValueError(f"{value!r:.40} is no short text")
+    return printable(value)
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:
@@ -121,6 +144,9 @@ def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     found, damaged = [], {}
     for path in sorted(directory.iterdir()) if directory.is_dir() else []:
         if NAME.fullmatch(path.name):
+            if path.is_symlink():  # to what is not this run's
+                damaged[path] = f"{path} is damaged: it is a link."
+                continue
             try:
                 found.append(SavedPolicy.open(path))
             except CheckpointError as error:
@@ -165,13 +191,26 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
     if (path / FACTS).is_file() or NAME.fullmatch(path.resolve().name):
         if not path.is_dir():
             raise CheckpointError(f"there is no policy {path}. {_what_there_is(path.parent)}")
-        return SavedPolicy.open(path.resolve())
+        return SavedPolicy.open(_behind(path))
     if not path.is_dir():
         raise CheckpointError(f"there is no run {path}.")
     directory = policy_directory(path)
     if not directory.is_dir() and not _holds_run(path):
         raise CheckpointError(f"{path} holds no run: no run.json, no policies.")
     return _find_in(directory, word)
+
+
+def _behind(path: Path) -> Path:
+    """Where a path leads; a link that a directory of policies has, only to a policy beside it.
+
+    Raises:
+        DamagedCheckpointError: If it leads elsewhere.
+    """
+    found = path.resolve()
+    inside = path.name == LATEST or NAME.fullmatch(path.name)
+    if inside and path.is_symlink() and found.parent != path.parent.resolve():
+        raise DamagedCheckpointError(f"{path} is damaged: it is a link that leads to {found}.")
+    return found
 
 
 def _holds_run(path: Path) -> bool:

@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey, unravel_key
 from torch import nn
 
-from ..errors import ConfigError
+from ..errors import CheckpointError, ConfigError
 from .live import Deterministic, first_states, parts, read_keys, without_numpy
 from .program import Program
 from .record import record, tensors_of
@@ -203,7 +203,11 @@ def _difference(
     weights = {**{name: own[name].detach() for name in traced.weights}, **traced.constants}
     program = Program(traced.program, weights)
     for batch in (inputs, [value[:1] for value in inputs]):
-        for ours, theirs in zip(program(*batch), module.on(batch), strict=True):
+        try:
+            own_actions = program(*batch)
+        except CheckpointError as error:  # it would not be loaded either
+            raise ConfigError(f"{type(module.policy).__name__} cannot be saved: {error}") from None
+        for ours, theirs in zip(own_actions, module.on(batch), strict=True):
             if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
                 return f"{ours.dtype}{list(ours.shape)} and {theirs.dtype}{list(theirs.shape)}"
             close = torch.isclose(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections.abc import Mapping
@@ -10,32 +9,34 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import torch
+import xxhash
 
 from ..checkpoint import fs
 from ..checkpoint.housekeeping import move_away, sweep
-from .files import FACTS, LATEST, POLICY, SCHEMA, read_facts
+from ..sealed import seal
+from .files import FACTS, LATEST, POLICY, SCHEMA, SEAL, Content, encode, read_facts
 
 
-def write_policy(path: Path, facts: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+def write_policy(path: Path, facts: Mapping[str, Any], content: Content) -> None:
     """Write a saved policy that appears under ``path`` complete and durable, or not at all.
 
     Args:
         path: Where it shall be; a policy of this name is replaced.
         facts: Content of ``policy.json``; the schema and the files are added.
-        content: Content of ``policy.pt``: plain data and tensors.
+        content: The program and its tensors.
 
     Raises:
+        CheckpointError: If it is too large.
         OSError: As the disk gives it.
     """
+    data = encode(content)
+    files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
     work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
     fs.make_directories(path.parent)
     try:
         fs.make_directory(work)
-        with fs.NewFile(work / POLICY) as file:
-            torch.save(dict(content), file)  # type: ignore[arg-type]  # has what it needs
-        files = {POLICY: {"size": file.written, "xxh3_128": file.digest}}
-        fs.write_file(work / FACTS, _encode({"schema": SCHEMA, **facts, "files": files}))
+        fs.write_file(work / POLICY, data)
+        fs.write_file(work / FACTS, seal(SEAL, {"schema": SCHEMA, **facts, "files": files}))
         fs.flush_to_disk(work / POLICY, work / FACTS, work)
         former = move_away(path, ".trash") if os.path.lexists(path) else None
         fs.rename(work, path)
@@ -64,10 +65,4 @@ def change_facts(path: Path, **fields: Any) -> None:
     """Change fields of ``policy.json``: a reader sees the old file or the new one."""
     facts = {**read_facts(path), **fields}
     with fs.replace_file(path / FACTS) as file:
-        file.write(_encode(facts))
-
-
-def _encode(facts: Mapping[str, Any]) -> bytes:
-    """JSON with one field a line."""
-    lines = [f"  {json.dumps(key)}: {json.dumps(value)}" for key, value in facts.items()]
-    return ("{\n" + ",\n".join(lines) + "\n}\n").encode()
+        file.write(seal(SEAL, facts))

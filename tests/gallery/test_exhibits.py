@@ -139,7 +139,7 @@ def test_no_episodes_are_refused(make_run):
 def test_damaged_policies_are_left_out_and_named(make_run):
     run = make_run(policies={0: FALLS, 500: FALLS, 1000: BALANCES})
     (run.path / "policies/step_000000000000/policy.json").write_text("{")
-    (run.path / "policies/step_000000000500/policy.pt").write_bytes(b"")
+    (run.path / "policies/step_000000000500/policy.safetensors").write_bytes(b"")
     said = []
     assert [e.frames for e in exhibit(run, say=said.append)] == [1000]
     told = [line for line in said if line.startswith("left out: ")]

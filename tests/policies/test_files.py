@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import pickle
@@ -19,9 +20,16 @@ from hooktrainer import CheckpointError
 from hooktrainer.checkpoint.housekeeping import TRASH, UNFINISHED, sweep
 from hooktrainer.errors import DamagedCheckpointError
 from hooktrainer.modules import CategoricalPolicy, mlp
-from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy
+from hooktrainer.policies import SavedPolicy, files, find_policy, list_policies, load_policy
 from hooktrainer.policies.evaluation import Evaluation
-from hooktrainer.policies.files import read_content, read_facts
+from hooktrainer.policies.files import (
+    FACTS,
+    POLICY,
+    Content,
+    encode,
+    read_content,
+    read_facts,
+)
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts, write_policy
 from hooktrainer.progress import Progress
@@ -56,9 +64,12 @@ def test_what_is_known_of_a_policy(save):
 
 
 def test_the_file_is_plain_data_and_tensors(save):
-    content = torch.load(save(policy()) / "policy.pt", weights_only=True)
-    assert sorted(content) == ["program", "state", "weights"]
-    assert {step[1] for step in json.loads(content["program"])["steps"]} == {
+    path = save(policy())
+    content = read_content(path, read_facts(path))
+    assert all(t.dtype is torch.float32 for t in content.weights.values())
+    assert len(content.weights) == 4
+    assert content.state == {}
+    assert {step[1] for step in content.program["steps"]} == {
         "aten.t.default",
         "aten.addmm.default",
         "aten.tanh.default",
@@ -122,23 +133,22 @@ class Bomb:
 
 
 def replace_content(path: Path, data: bytes) -> None:
-    """Put other bytes into policy.pt, and their hash into policy.json."""
-    (path / "policy.pt").write_bytes(data)
+    """Put other bytes into the file of a policy, and their hash into policy.json."""
+    (path / POLICY).write_bytes(data)
     record = {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}
-    change_facts(path, files={"policy.pt": record})
+    change_facts(path, files={POLICY: record})
 
 
 @pytest.mark.parametrize("form", ["pickle", "torch"])
 def test_a_planted_pickle_does_not_run(form, save, tmp_path):
     path, planted = save(policy()), tmp_path / "planted"
-    bomb = {"program": "", "weights": {}, "state": Bomb(planted)}
     if form == "pickle":
-        data = pickle.dumps(bomb)
+        data = pickle.dumps(Bomb(planted))
     else:
-        torch.save(bomb, tmp_path / "bomb.pt")
+        torch.save(Bomb(planted), tmp_path / "bomb.pt")
         data = (tmp_path / "bomb.pt").read_bytes()
     replace_content(path, data)
-    with pytest.raises(CheckpointError, match="holds more than plain data and tensors"):
+    with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged: {POLICY}"):
         load_policy(path)
     assert not planted.exists()
 
@@ -146,50 +156,233 @@ def test_a_planted_pickle_does_not_run(form, save, tmp_path):
 @pytest.mark.parametrize(
     ("operator", "reason"),
     [
-        ("aten.add_.Tensor", "writes to its arguments"),
-        ("aten.rand.default", "draws random numbers"),
-        ("aten.from_file.default", "does more than calculate"),
-        ("aten.save.default", "does more than calculate"),
-        ("aten.nothing.default", "lacks"),
-        ("prims.add.default", "is not one of ATen"),
-        ("os.system", "lacks"),
+        ("aten.add_.Tensor", "which is not one of those"),
+        ("aten.rand.default", "which is not one of those"),
+        ("aten.from_file.default", "which is not one of those"),
+        ("aten.nothing.default", "which is not one of those"),
+        ("aten.add.Nothing", "lacks"),
+        ("aten.add.out", "writes to its arguments"),
+        ("aten.view.dtype", "which is not one of those"),
+        ("prims.add.default", "which is not one of those"),
+        ("os.system", "which is not one of those"),
     ],
 )
-def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, save, tmp_path):
+def test_an_operator_that_does_more_than_calculate_is_refused(operator, reason, save):
     path = save(policy())
-    content = torch.load(path / "policy.pt", weights_only=True)
-    program = json.loads(content["program"])
-    program["steps"][0][1] = operator
-    torch.save({**content, "program": json.dumps(program)}, tmp_path / "changed.pt")
-    replace_content(path, (tmp_path / "changed.pt").read_bytes())
+    content = read_content(path, read_facts(path))
+    content.program["steps"][0][1] = operator
+    replace_content(path, encode(content))
     with pytest.raises(CheckpointError, match=reason):
         load_policy(path)
 
 
-@pytest.mark.parametrize("file", ["policy.pt", "policy.json"])
-def test_damage_is_found(file, save):
+@pytest.mark.parametrize("file", [POLICY, FACTS])
+def test_every_changed_byte_and_every_missing_end_is_found(file, save):
+    """One bit of every byte in turn, and every end that may be missing."""
     path = save(policy())
-    data = bytearray((path / file).read_bytes())
-    data[len(data) // 2 if file == "policy.pt" else 0] ^= 0xFF
-    (path / file).write_bytes(bytes(data))
+    evaluated = Evaluation(5, (1.0, 2.0), (3, 4), 0.5)
+    change_facts(path, evaluation=evaluated.encode())
+    good = (path / file).read_bytes()
+    step = max(1, len(good) // 400)
+    changed = [
+        good[:n] + bytes([good[n] ^ 1 << n % 8]) + good[n + 1 :] for n in range(0, len(good), step)
+    ]
+    changed += [good[:n] for n in range(0, len(good), step)] + [
+        good + b"\n",
+        good + b"\0",
+        good * 2,
+    ]
+    for data in changed:
+        (path / file).write_bytes(data)
+        with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged: {file}"):
+            load_policy(path)
+    (path / file).unlink()
+    with pytest.raises(DamagedCheckpointError, match=rf"{file} is missing"):
+        load_policy(path)
+    (path / file).write_bytes(good)
+    assert load_policy(path).evaluation == evaluated
+
+
+def header_of(data: bytes) -> dict:
+    return json.loads(data[8 : 8 + int.from_bytes(data[:8], "little")])
+
+
+def with_header(data: bytes, header: object, length: int | None = None) -> bytes:
+    """The file with another header, of which its beginning may tell another length."""
+    body = data[8 + int.from_bytes(data[:8], "little") :]
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return (len(text) if length is None else length).to_bytes(8, "little") + text + body
+
+
+def lies(data: bytes) -> dict[str, bytes]:
+    """Files whose sizes do not fit, though each hash does."""
+    header = header_of(data)
+    name = next(n for n in header if n != "__metadata__" and len(header[n]["shape"]) == 2)
+
+    def told(**fields: object) -> bytes:
+        return with_header(data, header | {name: header[name] | fields})
+
+    begin, end = header[name]["data_offsets"]
+    rows, columns = header[name]["shape"]
+    return {
+        "a larger shape": told(shape=[rows, columns + 1]),
+        "a huge shape": told(shape=[1 << 40, 1 << 40]),
+        "a shape that overflows": told(shape=[1 << 32, 1 << 32, 1 << 32]),
+        "a negative shape": told(shape=[-rows, -columns]),
+        "another type": told(dtype="F64"),
+        "an unknown type": told(dtype="PICKLE"),
+        "an end beyond the file": told(data_offsets=[begin, end + (1 << 40)]),
+        "a negative beginning": told(data_offsets=[-4, end]),
+        "a reversed place": told(data_offsets=[end, begin]),
+        "an overlap": told(data_offsets=[0, end]),
+        "all of it larger": told(shape=[1 << 50], data_offsets=[begin, begin + (4 << 50)]),
+        "a header beyond the file": with_header(data, header, 1 << 62),
+        "no header": b"",
+        "half a header": data[:20],
+        "no program": with_header(data, {n: v for n, v in header.items() if n != "__metadata__"}),
+        "no JSON": with_header(data, b"{" * 100_000),
+        "no dict": with_header(data, []),
+        "a strange name": with_header(
+            data, {("../../x" if n == name else n): v for n, v in header.items()}
+        ),
+        "more data": data + bytes(8),
+    }
+
+
+@pytest.mark.parametrize("lie", list(range(19)))
+def test_sizes_are_compared_before_memory_is_taken(lie, save):
+    path = save(policy())
+    name, data = list(lies((path / POLICY).read_bytes()).items())[lie]
+    replace_content(path, data)
+    with pytest.raises(CheckpointError, match=rf"{path}") as caught:
+        load_policy(path)
+    assert "\n" not in str(caught.value), name
+
+
+def test_a_size_in_the_facts_is_the_files_own(save):
+    path = save(policy())
+    record = dict(read_facts(path)["files"][POLICY])
+    for size in (record["size"] - 1, record["size"] + 1, -1, 1 << 62, "9", None, 2.0, True):
+        change_facts(path, files={POLICY: record | {"size": size}})
+        with pytest.raises(DamagedCheckpointError, match=r"is damaged"):
+            load_policy(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("frames", -1),
+        ("frames", 1.5),
+        ("frames", True),
+        ("frames", 1 << 70),
+        ("seconds", float("nan")),
+        ("seconds", float("inf")),
+        ("seconds", "1"),
+        ("time", 1e300),
+        ("frame_skip", [1]),
+        ("evaluation", {"seed": 0, "returns": [], "lengths": []}),
+        ("evaluation", {"seed": -1, "returns": [1.0], "lengths": [1]}),
+        ("evaluation", {"seed": 0, "returns": ["1"], "lengths": [1]}),
+        ("evaluation", {"seed": 0, "returns": [1.0], "lengths": [1, 2]}),
+        ("evaluation", 3),
+        ("files", {}),
+        ("files", {"../../secret": {"size": 1, "xxh3_128": ""}}),
+        ("versions", {"torch": {"a": 1}}),
+        ("versions", 5),
+        ("git_commit", ["x"]),
+    ],
+)
+def test_facts_that_cannot_be_are_damage(field, value, save):
+    path = save(policy())
+    change_facts(path, **{field: value})
+    with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged: policy\.json"):
+        find_policy(path)
+    assert list_policies(path.parents[1]) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"dtype": "O"},
+        {"dtype": "S1000000000"},
+        {"shape": [1 << 35]},
+        {"shape": [-4]},
+        {"shape": [1] * 100},
+        {"shape": "4"},
+        {"start": [[0]] * 1000},
+        {"start": "x"},
+        {"path": [1]},
+        {"key": 7},
+    ],
+)
+def test_observations_that_cannot_be_are_damage(change, save):
+    path = save(policy())
+    interface = read_facts(path)["interface"]
+    interface["observations"][0] |= change
+    change_facts(path, interface=interface)
+    with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged"):
+        load_policy(path)
+
+
+def test_a_boolean_is_0_or_1(save):
+    path = save(policy())
+    content = read_content(path, read_facts(path))
+    byte = torch.tensor([2], dtype=torch.uint8).view(torch.bool)
+    replace_content(path, encode(dataclasses.replace(content, weights={"mask": byte})))
+    with pytest.raises(DamagedCheckpointError, match="mask is not boolean"):
+        load_policy(path)
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+@pytest.mark.parametrize("file", [POLICY, FACTS])
+def test_only_its_own_files_are_read(kind, file, save, tmp_path):
+    path = save(policy())
+    elsewhere = tmp_path / "elsewhere"
+    (path / file).rename(elsewhere)
+    if kind == "link":
+        (path / file).symlink_to(elsewhere)
+    elif kind == "pipe":
+        os.mkfifo(path / file)
+    else:
+        (path / file).mkdir()
     with pytest.raises(DamagedCheckpointError, match=rf"{path} is damaged: {file}"):
         load_policy(path)
-    (path / file).unlink()
-    with pytest.raises(DamagedCheckpointError, match=f"{file} is missing"):
+
+
+def test_links_to_policies_elsewhere_are_not_followed(save, tmp_path):
+    path = save(policy(), frames=100)
+    other = save(policy(), frames=7, run="other")
+    (path.parent / "step_000000000007").symlink_to(other)
+    latest = path.parent / "latest"
+    assert find_policy(latest).path == path
+    assert [saved.frames for saved in list_policies(tmp_path / "run")] == [100]
+    latest.unlink()
+    latest.symlink_to(other)
+    for leading in (latest, path.parent / "step_000000000007"):
+        with pytest.raises(DamagedCheckpointError, match="it is a link that leads to"):
+            find_policy(leading)
+    (tmp_path / "mine").symlink_to(other)  # what a user names is his
+    assert find_policy(tmp_path / "mine").frames == 7
+
+
+def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
+    path = save(policy())
+    monkeypatch.setattr(files, "MOST_FACTS", 100)
+    with pytest.raises(DamagedCheckpointError, match=r"larger than 100 bytes"):
         load_policy(path)
 
 
 def test_another_schema_is_refused(save):
     path = save(policy())
-    change_facts(path, schema=2)
-    with pytest.raises(CheckpointError, match="has schema 2, and this version of hooktrainer"):
+    change_facts(path, schema=3)
+    with pytest.raises(CheckpointError, match="has schema 3, and this version of hooktrainer"):
         load_policy(path)
 
 
 def save_three(directory: Path) -> None:
     """Write two policies, the second one twice: the first of these is replaced."""
     for frames, value in ((1, 1.0), (2, 5.0), (2, 2.0)):
-        content = {"program": "x" * 100, "weights": torch.full((50,), value)}
+        content = Content({}, {"all": torch.full((50,), value)}, {})
         write_policy(directory / f"step_{frames:012d}", {"frames": frames}, content)
 
 
@@ -197,7 +390,7 @@ def check(directory: Path) -> None:
     """What is there is complete, and what is left over is swept away."""
     for path in directory.glob("step_*"):
         facts = read_facts(path)
-        weights = read_content(path, facts)["weights"]
+        weights = read_content(path, facts).weights["all"]
         assert weights.shape == (50,)
         assert weights.unique().tolist() in {1: ([1.0],), 2: ([2.0], [5.0])}[facts["frames"]]
     sweep(directory, UNFINISHED, TRASH)
@@ -239,6 +432,8 @@ def test_a_full_disk_stops_no_training(tmp_path, caplog):
 
 
 def test_facts_are_written_one_a_line(tmp_path):
-    write_policy(tmp_path / "step_000000000001", {"frames": 1, "env": {"id": "a"}}, {})
+    content = Content({}, {}, {})
+    write_policy(tmp_path / "step_000000000001", {"frames": 1, "env": {"id": "a"}}, content)
     lines = (tmp_path / "step_000000000001/policy.json").read_text().splitlines()
-    assert lines[:4] == ["{", '  "schema": 1,', '  "frames": 1,', '  "env": {"id": "a"},']
+    assert lines[1:5] == ['"policy": {', '"schema": 2,', '"frames": 1,', '"env": {"id": "a"},']
+    assert json.loads("".join(lines))["policy"]["frames"] == 1

@@ -33,10 +33,11 @@ def test_numbers_may_follow_the_batch():
 
 
 def test_types_devices_and_lists_of_values():
+    to = {"device": {"device": "cuda:0"}, "dtype": {"dtype": "float64"}}
     made = program(
         ["n", "aten.full.default", [[{"batch": 1}, 1], 5], {"dtype": {"dtype": "float32"}}],
         ["y", "aten.cat.default", [["%x", "%n"], 1], {}],
-        ["z", "aten.to.device", ["%y", {"device": "cuda:0"}, {"dtype": "float64"}], {}],
+        ["z", "aten._to_copy.default", ["%y"], to],
     )
     out = made(X)[0]
     assert out.tolist() == [[1.0, -2.0, 5.0], [3.0, 4.0, 5.0]]
@@ -56,8 +57,8 @@ def test_an_operator_with_several_results():
     [
         ["y", "aten.neg.default", ["%nothing"], {}],
         ["x", "aten.neg.default", ["%x"], {}],
-        ["y", "aten.to.dtype", ["%x", {"dtype": "hub"}], {}],
-        ["y", "aten.to.dtype", ["%x", {"code": "1"}], {}],
+        ["y", "aten._to_copy.default", ["%x"], {"dtype": {"dtype": "hub"}}],
+        ["y", "aten._to_copy.default", ["%x"], {"dtype": {"code": "1"}}],
         ["y", "aten.neg.default"],
     ],
 )

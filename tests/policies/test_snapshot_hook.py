@@ -25,6 +25,7 @@ from hooktrainer import (
 from hooktrainer.checkpoint import Best, EveryFrames, Last
 from hooktrainer.modules import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluation import Evaluation
+from hooktrainer.policies.files import read_content, read_facts
 from hooktrainer.policies.writing import change_facts
 
 
@@ -82,8 +83,9 @@ def test_at_the_start_at_the_cadence_and_at_the_end(tmp_path):
     assert [frames for frames, _ in seen] == [0, 60, 120, 180, 200]
     assert all(policy is trainer.loss_module.policy for _, policy in seen)
     assert frames_of(tmp_path) == [0, 60, 120, 180, 200]
-    content = torch.load(tmp_path / "policies/step_000000000000/policy.pt", weights_only=True)
-    assert torch.equal(content["weights"]["policy.network.0.weight"], before)
+    path = tmp_path / "policies/step_000000000000"
+    weights = read_content(path, read_facts(path)).weights
+    assert torch.equal(weights["policy.network.0.weight"], before)
     seconds = [saved.seconds for saved in list_policies(tmp_path)]
     assert seconds == sorted(seconds)
 
@@ -204,7 +206,7 @@ def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
     assert seen.count(0) == 1
     for frames in frames_of(tmp_path / "whole"):
         contents = [
-            (tmp_path / run / f"policies/step_{frames:012d}/policy.pt").read_bytes()
+            (tmp_path / run / f"policies/step_{frames:012d}/policy.safetensors").read_bytes()
             for run in ("whole", "parts")
         ]
         assert contents[0] == contents[1]
