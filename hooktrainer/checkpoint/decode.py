@@ -12,6 +12,7 @@ import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from ..errors import CheckpointError
+from ..torchrl import trees
 
 Json: TypeAlias = Any
 
@@ -122,6 +123,10 @@ def _non_tensor(decoder: Decoder, data: Json, node: Json) -> NonTensorData:
     )
 
 
+def _segment_tree(decoder: Decoder, leaves: Json, node: Json) -> Any:
+    return trees.rebuild(node["kind"], decoder.node(leaves))
+
+
 _DECODERS: dict[str, Callable[[Decoder, Any, Json], Any]] = {
     "$int": lambda _, digits, node: int(digits, 16),
     "$float": lambda _, text, node: float(text),
@@ -146,4 +151,5 @@ _DECODERS: dict[str, Callable[[Decoder, Any, Json], Any]] = {
     "$TensorDict": _tensordict,
     "$LazyStackedTensorDict": _lazy_stack,
     "$NonTensorData": _non_tensor,
+    "$SegmentTree": _segment_tree,
 }

@@ -21,6 +21,7 @@ from tensordict import (
 from tensordict.nn import TensorDictParams
 
 from ..errors import CheckpointError
+from ..torchrl import trees
 
 Json: TypeAlias = Any
 
@@ -253,6 +254,10 @@ def _non_tensor(encoder: Encoder, value: Any, path: str) -> Json:
     }
 
 
+def _segment_tree(encoder: Encoder, value: Any, path: str) -> Json:
+    return {"$SegmentTree": encoder.node(trees.leaves(value), path), "kind": type(value).__name__}
+
+
 def _names(value: Any) -> list[str | None] | None:
     return list(value.names) if any(value.names) else None
 
@@ -290,10 +295,12 @@ _ENCODERS: dict[type, Callable[[Encoder, Any, str], Json]] = {
 
 
 def _encoder_of_subclass(value: Any) -> Callable[[Encoder, Any, str], Json] | None:
-    """Parameters, memory maps and NumPy scalars; no other subclass can be rebuilt exactly."""
+    """Parameters, memory maps, NumPy scalars and TorchRL's trees; nothing else can be rebuilt."""
     if isinstance(value, torch.Tensor):  # but not one that is a wrapper around others
         plain = type(value).__torch_dispatch__ is torch.Tensor.__torch_dispatch__
         return _tensor if plain else None
     if isinstance(value, np.generic):
         return _numpy_scalar
+    if trees.is_tree(value):
+        return _segment_tree
     return _ndarray if isinstance(value, np.memmap) else None
