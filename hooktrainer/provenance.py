@@ -14,6 +14,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
+from .ownership import sign_command
+
 _PACKAGES: Final = (
     "torch",
     "tensordict",
@@ -25,8 +27,9 @@ _PACKAGES: Final = (
 
 
 def this_process() -> dict[str, Any]:
-    """The process that trains: its command, its libraries, its commit."""
-    return {**_invocation(), **origin()}
+    """The process that trains: its command, signed by who runs it, its libraries, its commit."""
+    command = _invocation()
+    return {**command, "signature": sign_command(command), **origin()}
 
 
 def origin() -> dict[str, Any]:

@@ -335,7 +335,8 @@ def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
     """
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        with beside.open("w", encoding="utf-8") as file:
+        beside.unlink(missing_ok=True)  # of a process that died, or a link to somewhere
+        with beside.open("x", encoding="utf-8") as file:
             file.write(text)
             if durable:
                 file.flush()

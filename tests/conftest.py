@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import tempfile
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +24,9 @@ with warnings.catch_warnings():  # torchrl deprecates its own classes while it i
 # starts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# What programs keep of a user, such as the key that signs his runs, is not that of who tests.
+os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"hooktrainer-tests-{os.getuid()}")
 
 
 class MemoryLogger:

@@ -6,11 +6,12 @@ import os
 import shlex
 import sys
 
+from ..words import printable
 from . import output
-from .arguments import RunPath, ScriptArgs
+from .arguments import Flag, RunPath, ScriptArgs
 
 
-def resume(run: RunPath, args: ScriptArgs = (), /) -> int:
+def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> int:
     """Go on with a run from its latest checkpoint.
 
     Starts the script that began it, in the directory where it was begun, with the same arguments.
@@ -18,13 +19,18 @@ def resume(run: RunPath, args: ScriptArgs = (), /) -> int:
 
     hooktrainer resume runs/a -- --total-frames 200000
 
+    What is run is what the run's directory says. Of a run that was not begun by you on this
+    machine, it is named, and run with --trust alone.
+
     The exit code is the script's.
 
     Args:
         run: directory of the run
         args: after --, further arguments of the script; they come last
+        trust: run the command though the run was begun by somebody else, or elsewhere
     """
-    from ..errors import NotFoundError
+    from ..errors import ConfigError, NotFoundError
+    from ..ownership import is_own_command
     from ..run_dir import RunDir
     from .places import checkpoints_of
     from .scripts import command_of, refuse_run_options
@@ -34,13 +40,19 @@ def resume(run: RunPath, args: ScriptArgs = (), /) -> int:
     state = RunDir(run).read()
     place = ["--run-dir", str(run.absolute()), "--resume", "latest"]
     command = [*command_of(run, state), *place, *args]
+    if not trust and not is_own_command(state):
+        raise ConfigError(
+            f"{run} was not begun by you on this machine, and would run what its directory says: "
+            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Look at that, "
+            "then say --trust."
+        )
     output.say(shlex.join(command))
     try:
-        os.chdir(state["cwd"])
+        os.chdir(str(state.get("cwd")).replace("\0", ""))
     except OSError as error:
         raise NotFoundError(
-            f"{run} was begun in {state['cwd']}, which is not to be had ({error.strerror}): start "
-            "the command above where you like."
+            f"{run} was begun in {state.get('cwd')}, which is not to be had ({error.strerror}): "
+            "start the command above where you like."
         ) from None
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.

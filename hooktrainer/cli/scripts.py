@@ -45,7 +45,10 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
         ConfigError: If the run does not know.
         FileNotFoundError: If the script is gone.
     """
-    script, module = state.get("script"), state.get("module")
+    script, module, argv = state.get("script"), state.get("module"), state.get("argv", [])
+    words = [script, module, *(argv if isinstance(argv, list) else [0])]
+    if not all(word is None or (isinstance(word, str) and "\0" not in word) for word in words):
+        raise ConfigError(f"{run} does not say which script it was begun by: run.json is damaged.")
     if not script:
         began = f" ({state['command']})" if state.get("command") else ""
         raise ConfigError(
@@ -55,7 +58,7 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
     if not Path(script).is_file():
         raise FileNotFoundError(f"the script of {run} is gone: {script}.")
     start = ["-m", module] if module else [script]
-    return [sys.executable, *start, *without_run_options(state["argv"])]
+    return [sys.executable, *start, *without_run_options(argv)]
 
 
 def _option(word: str) -> str:

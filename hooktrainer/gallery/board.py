@@ -6,9 +6,11 @@ beside the trainer's, whose files are never touched, so this may be done while t
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import io
 import os
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -25,6 +27,7 @@ from .plot import plot
 
 TAG: Final = "gallery/episode"
 _NAME: Final = "events.out.tfevents.{:010d}.gallery"
+_NAMES: Final = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.gallery")
 _FPS: Final = 12.5  # a GIF is several times as large as a WebP
 _WRITER: Final = "hooktrainer.gallery "
 
@@ -44,16 +47,17 @@ def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
         How many were written.
     """
     directory = logs / "gallery"
+    if logs.is_symlink() or directory.is_symlink():  # what is written there is somebody else's
+        raise OSError(errno.ELOOP, "it is a link", str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     with _one_at_a_time(directory):
         return _write_missing(directory, exhibits)
 
 
 def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
-    number, path = max(
-        ((int(path.name.split(".")[3]), path) for path in directory.glob("*.gallery")),
-        default=(0, directory / _NAME.format(0)),
-    )
+    numbers = [int(m[1]) for path in directory.iterdir() if (m := _NAMES.fullmatch(path.name))]
+    number = max(numbers, default=0)
+    path = directory / _NAME.format(number)
     there = _read(path)
     if there is None or _is_of_another_past(there, exhibits):
         path.unlink()
@@ -66,7 +70,8 @@ def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
         _add(records, wall_time=exhibits[0].saved.time, file_version="brain.Event:2")
     for exhibit in missing:
         _add_picture(records, exhibit)
-    with path.open("ab") as file:
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o666), "ab") as file:
         file.write(records.getvalue())
     return len(missing)
 
@@ -91,10 +96,17 @@ def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]
 
 
 def _read(path: Path) -> set[tuple[int, str]] | None:
-    """Step and key of each picture in a file; ``None`` if its end is torn."""
-    if not path.exists():
+    """Step and key of each picture in a file; ``None`` if its end is torn, or it is none."""
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+
+    if not os.path.lexists(path):
         return set()
-    events, whole = read_events(path)
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        events, whole = read_events(path)
+    except DecodeError:
+        return None
     pictures = [event for event in events if event.summary.value]
     keys = {(e.step, e.source_metadata.writer.removeprefix(_WRITER)) for e in pictures}
     return keys if whole else None

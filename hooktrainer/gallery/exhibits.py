@@ -77,12 +77,15 @@ def make_exhibits(
         The exhibits, by frames. The picture is the first episode of the evaluation.
 
     Raises:
-        ConfigError: If the environment cannot be made or needs trust, or there are no episodes.
+        ConfigError: If the environment cannot be made or needs trust, there are no episodes, or
+            the pictures would be kept elsewhere.
     """
     if episodes < 1:
         raise ConfigError(f"episodes={episodes}: play at least one.")
     view = view or View()
     cache = Path(run) / "gallery"
+    if cache.is_symlink():
+        raise ConfigError(f"{cache} is a link; pictures are kept, and deleted, in the run itself.")
     draw_off_screen()
     policies, damaged = scan_policies(policy_directory(run))
     for reason in damaged.values():
@@ -134,7 +137,7 @@ def _sweep(cache: Path, exhibits: Sequence[Exhibit]) -> None:
     """Remove pictures of policies that are no longer there."""
     current = {f"{e.saved.path.name}_{e.key.split('_')[0]}" for e in exhibits}
     for path in cache.glob("step_*"):
-        if path.name.rpartition("_")[0] not in current:
+        if path.name.rpartition("_")[0] not in current and not path.is_dir():
             path.unlink(missing_ok=True)
 
 

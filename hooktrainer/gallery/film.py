@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,6 +17,7 @@ from .recording import Frame
 _HOLD_SECONDS: Final = 0.8  # how long the last picture stands before the film begins again
 _BAND: Final = 30  # height of a caption, in pixels
 _FONT: Final = 13
+_MOST_BYTES: Final = 1 << 30
 _INK, _DIM, _PAPER = (28, 33, 40), (93, 102, 115), (247, 248, 250)
 FORMATS: Final = (".webp", ".gif", ".mp4")
 """The file formats, by their suffix."""
@@ -128,12 +130,30 @@ def check_format(file: str | Path, quality: int = 60) -> None:
         _av()
 
 
+def check_film(data: bytes, size: tuple[int, ...]) -> None:
+    """Refuse what `decode` would not read, or not in bounds, before it is decoded.
+
+    Args:
+        data: What is said to be an animated WebP.
+        size: What is said to be its width and height.
+
+    Raises:
+        ValueError: If it is none, or of another size, or takes more than 1 GiB.
+    """
+    from PIL import Image
+
+    with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
+        shape = (*image.size, getattr(image, "n_frames", 1))
+    if shape[:2] != size or math.prod(shape) * 4 > _MOST_BYTES:
+        raise ValueError(f"a film of {shape}")
+
+
 def decode(data: bytes) -> Film:
     """Read an animated WebP again."""
     from PIL import Image, ImageSequence
 
     frames: list[Frame] = []
-    with Image.open(io.BytesIO(data)) as image:
+    with Image.open(io.BytesIO(data), formats=["WEBP"]) as image:
         durations = []
         for picture in ImageSequence.Iterator(image):
             frames.append(np.asarray(picture.convert("RGB")))

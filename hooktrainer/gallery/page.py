@@ -76,7 +76,7 @@ def _facts_line(run: RunSummary, env: str) -> str:
         f"{duration(run.seconds)} of training" if run.seconds else "",
         run.reason or run.status,
     ]
-    return " · ".join(escape(part) for part in parts if part)
+    return " · ".join(escape(str(part)) for part in parts if part)
 
 
 def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
@@ -253,7 +253,9 @@ def _configuration(run: RunSummary) -> str:
 
 
 def _origin(run: RunSummary, facts: Mapping[str, Any]) -> str:
-    versions = ", ".join(f"{n} {v}" for n, v in dict(facts.get("versions") or {}).items() if v)
+    known = facts.get("versions")
+    known = known if isinstance(known, Mapping) else {}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
     commit = str(facts.get("git_commit") or "")[:12]
     changed = ", with local changes" if facts.get("git_dirty") else ""
     parts = [

@@ -13,10 +13,13 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from .film import Film, encode
+from ..own_file import read_own
+from .film import Film, check_film, encode
 from .recording import Recording
 
 _MOST_POINTS: Final = 200
+_MOST_FACTS: Final = 1 << 20
+_MOST_FILM: Final = 1 << 28
 
 
 @dataclass(frozen=True)
@@ -96,11 +99,31 @@ class Picture:
     @classmethod
     def load(cls, place: Path) -> Picture | None:
         """Read what `save` wrote; ``None`` if it is not there, or damaged."""
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            facts = json.loads(place.with_name(f"{place.name}.json").read_bytes())
-            film = place.with_name(f"{place.name}.webp").read_bytes() if facts["film"] else None
-            return cls(**{name: _tuples(value) for name, value in facts.items()} | {"film": film})
+        with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+            facts = json.loads(read_own(place.with_name(f"{place.name}.json"), _MOST_FACTS))
+            film = None
+            if facts["film"]:
+                film = read_own(place.with_name(f"{place.name}.webp"), _MOST_FILM)
+                check_film(film, tuple(facts["size"]))
+            made = cls(**{name: _tuples(value) for name, value in facts.items()} | {"film": film})
+            return made if made.is_sound else None
         return None
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every value is of its kind: what lies in a run's directory may be anybody's."""
+        counts = (self.seed, self.episode, self.length, *self.size, *self.steps, *self.left_out)
+        numbers = (self.total, self.seconds, self.seconds_shown)
+        lines = (*self.observations, *self.actions)
+        return (
+            all(type(n) is int and 0 <= n < 1 << 53 for n in counts)
+            and all(type(x) in (int, float) for x in (*numbers, *(x for li in lines for x in li)))
+            and all(0 <= x < 1e11 for x in numbers[1:])
+            and all(len(line) == len(self.steps) for line in lines)
+            and len(self.size) == len(self.left_out) == 2
+            and (self.film is not None or bool(self.steps))
+            and (self.reason is None or isinstance(self.reason, str))
+        )
 
 
 def _lines(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
@@ -114,7 +137,9 @@ def _tuples(value: Any) -> Any:
 def _replace(path: Path, content: bytes) -> None:
     beside = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        beside.write_bytes(content)
+        beside.unlink(missing_ok=True)
+        with beside.open("xb") as file:
+            file.write(content)
         beside.replace(path)
     except BaseException:
         beside.unlink(missing_ok=True)

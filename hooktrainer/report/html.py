@@ -42,6 +42,9 @@ th{color:var(--dim);font-weight:500}.n{text-align:right}
 @media (max-width:40rem){th,td{padding-right:.6rem}.wide{display:none}.narrow{display:block}}
 """
 
+_POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""A page runs nothing and fetches nothing, whatever the names in it are."""
+
 
 def document(title: str, body: Iterable[str], style: str = "") -> str:
     """Make a page.
@@ -53,6 +56,7 @@ def document(title: str, body: Iterable[str], style: str = "") -> str:
     """
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'
         f"<title>{escape(title)}</title><style>{_style()}{style}</style></head>"
         f"<body>{''.join(body)}</body></html>\n"

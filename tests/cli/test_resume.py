@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer.cli.scripts import command_of, without_run_options
+from hooktrainer.ownership import sign_command
 from hooktrainer.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
@@ -49,6 +50,10 @@ def test_a_run_says_how_it_was_begun(tmp_path):
     [
         ({}, "does not say which script it was begun by"),
         ({"script": "/nowhere/train.py", "argv": [], "cwd": "/"}, "is gone: /nowhere/train.py"),
+        ({"script": ["/a"], "argv": []}, "run.json is damaged"),
+        ({"script": "/a", "argv": "x"}, "run.json is damaged"),
+        ({"script": "/a", "argv": [1]}, "run.json is damaged"),
+        ({"script": "/a\0b", "argv": []}, "run.json is damaged"),
     ],
 )
 def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
@@ -62,6 +67,7 @@ def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_pa
     script = tmp_path / "train.py"
     script.touch()
     recorded = {"script": str(script), "argv": ["--lr", "1"], "cwd": "/nowhere"}
+    recorded["signature"] = sign_command(recorded)
     (tmp_path / "run.json").write_text(json.dumps(recorded))
     done = call("resume", tmp_path)
     command, error, _ = done.err.split("\n")
@@ -70,21 +76,40 @@ def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_pa
     assert "was begun in /nowhere, which is not to be had (No such file" in error
 
 
-def test_the_script_runs_again_where_it_was_begun(tmp_path):
+@pytest.mark.parametrize("made_by", ["me", "somebody else", "somebody I trust"])
+def test_the_script_runs_again_where_it_was_begun(made_by, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("import os, sys; print(os.getcwd(), *sys.argv[1:]); sys.exit(7)")
     run, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
     elsewhere.mkdir()
     run.mkdir()
     recorded = {"script": str(script), "argv": ["--seed", "1"], "cwd": str(elsewhere)}
+    if made_by == "me":
+        recorded["signature"] = sign_command(recorded)
     (run / "run.json").write_text(json.dumps(recorded))
+    trust = ["--trust"] if made_by == "somebody I trust" else []
     done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer", "resume", "run", "--", "--lr", "2"],
+        [sys.executable, "-m", "hooktrainer", "resume", "run", *trust, "--", "--lr", "2"],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
+    if made_by == "somebody else":
+        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+        assert f"{script} --seed 1 --run-dir {run} --resume latest --lr 2" in done.stderr
+        assert f"in {elsewhere}. Look at that, then say --trust." in done.stderr
+        return
     expected = f"{elsewhere} --seed 1 --run-dir {run} --resume latest --lr 2\n"
     assert (done.returncode, done.stdout) == (7, expected)
+
+
+def test_a_run_of_somebody_else_is_named_and_not_obeyed(call, tmp_path):
+    script = tmp_path / "train.py"
+    script.touch()
+    recorded = {"script": str(script), "argv": ["\x1b[2J\n"], "cwd": "/", "host": "x", "pid": 1}
+    (tmp_path / "run.json").write_text(json.dumps(recorded))
+    done = call("resume", tmp_path)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert r"\x1b[2J" in done.err
