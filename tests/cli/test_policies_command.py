@@ -17,6 +17,7 @@ from hooktrainer.cli.main import main
 from hooktrainer.modules import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy
 from hooktrainer.policies.evaluate import evaluate_run
+from hooktrainer.policies.files import read_facts
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts
 from hooktrainer.progress import Progress
@@ -173,7 +174,7 @@ def test_play_twice_gives_the_same(call, run):
 
 def test_play_says_if_it_is_not_what_was_recorded(call, run):
     path = run / "policies/step_000000000100"
-    facts = json.loads((path / "policy.json").read_text())["evaluation"]
+    facts = read_facts(path)["evaluation"]
     change_facts(path, evaluation=facts | {"returns": [1.0, *facts["returns"][1:]]})
     done = call("play", path)
     assert done.code == 1

@@ -148,7 +148,8 @@ def test_the_page_needs_nothing_but_itself(call, six):
     assert done.code == 0
     text = page.read_text()
     assert not re.search(r'(src|href)="?https?:', text)
-    assert "http" not in text
+    assert "http:" not in text
+    assert "https:" not in text
     wide, narrow = (text.split(f'<div class="{name}">')[1:] for name in ("wide", "narrow"))
     assert (len(wide), len(narrow), text.count("<svg")) == (2, 2, 4)  # one of each is shown
     assert text.count('<polyline class="mean') == 2 * 2
