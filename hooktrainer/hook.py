@@ -69,12 +69,12 @@ class TrainerHookBase:
         """Whether there is a `trainer`."""
         return "trainer" in vars(self)
 
-    def register(self, trainer: Trainer, name: str) -> None:
+    def register(self, trainer: Trainer, name: str = "") -> None:
         """Put the hook at its points of ``trainer`` and name it for checkpoints.
 
         Args:
             trainer: The trainer; call its ``register_op`` and ``register_module``.
-            name: The hook's name, unique in the trainer. Give it a default.
+            name: The hook's name, unique in the trainer. Give it a default of its own.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no register(trainer, name). Write one that calls "

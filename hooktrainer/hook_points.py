@@ -27,6 +27,19 @@ from __future__ import annotations
 from typing import Literal
 
 Kind = Literal["transform", "log", "action"]
+HookPointName = Literal[
+    "batch_process",
+    "pre_steps_log",
+    "pre_optim_steps",
+    "process_optim_batch",
+    "post_loss",
+    "optimizer",
+    "post_optim",
+    "post_optim_log",
+    "post_steps",
+    "post_steps_log",
+]
+"""The names of the ten, for type checkers, which then find a misspelt one."""
 
 
 class HookPoint(str):

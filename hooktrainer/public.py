@@ -6,7 +6,7 @@ from .cadence import Every
 from .collectors import OverlappedCollector, VectorCollector
 from .errors import CheckpointError, ConfigError, HookError, NonFiniteError, StateMismatchError
 from .hook import TrainerHookBase
-from .hook_points import HOOK_POINTS, HookPoint
+from .hook_points import HOOK_POINTS, HookPoint, HookPointName
 from .hooks import (
     BatchSubSampler,
     ClearCudaCache,
@@ -65,6 +65,7 @@ __all__ = [
     "Every",
     "HookError",
     "HookPoint",
+    "HookPointName",
     "LRSchedulerHook",
     "Latest",
     "LoadedPolicy",

@@ -203,7 +203,7 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer
     trainer = make()
     before = len(list(trainer.registry.entries()))
     try:
-        hook.register(trainer)  # type: ignore[call-arg]
+        hook.register(trainer)
     except TypeError as error:
         raise HookError(f"{kind}.register(trainer) failed; give name a default: {error}") from error
     if len(list(trainer.registry.entries())) == before:

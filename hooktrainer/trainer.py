@@ -24,6 +24,7 @@ from .closing import call_all, close_methods
 from .control import Control
 from .device_clock import time_device
 from .errors import ConfigError, HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
+from .hook_points import HookPoint, HookPointName
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .loggers import as_loggers
@@ -279,7 +280,7 @@ class Trainer(TorchRLNames):
 
     def register_op(
         self,
-        dest: str,
+        dest: HookPointName | HookPoint,
         op: Callable[..., Any],
         *,
         priority: float = 0,

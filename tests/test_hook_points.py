@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import pickle
 import re
+from typing import get_args
 
 import hooktrainer.hook_points as module
 from hooktrainer import HOOK_POINTS
@@ -84,3 +85,7 @@ def test_the_drawing_in_the_docstring_calls_every_point_in_order():
     drawing = (module.__doc__ or "").split("::", 1)[1]
     calls = re.findall(r"\b(\w+)\(", drawing)
     assert [c for c in calls if c in HOOK_POINTS] == list(HOOK_POINTS)
+
+
+def test_type_checkers_know_the_names():
+    assert get_args(module.HookPointName) == HOOK_POINTS

@@ -22,7 +22,21 @@ from .options import Options
 
 _ALGORITHMS = {f.__name__: f for f in (a2c, cql, ddpg, dqn, iql, mbpo, ppo, reinforce, sac, td3)}
 
-__all__ = ["Options", "get", "names", *_ALGORITHMS]
+__all__ = [
+    "Options",
+    "a2c",
+    "cql",
+    "ddpg",
+    "dqn",
+    "get",
+    "iql",
+    "mbpo",
+    "names",
+    "ppo",
+    "reinforce",
+    "sac",
+    "td3",
+]
 
 
 def names() -> list[str]:

@@ -206,7 +206,7 @@ class Task:
                 **self._made | ({"env": made[0]} if several else {}),
             ).register(trainer)
         for hook in options.get("hooks", ()):
-            hook.register(trainer)  # type: ignore[call-arg]  # hooks have a default name
+            hook.register(trainer)
         if self._run is not None:
             self._run.attach(trainer)
         return trainer

@@ -12,7 +12,10 @@ from ..errors import ConfigError
 from ..words import did_you_mean
 
 DIRECTORY: Final = Path("recipes")
-"""Where recipes are looked for."""
+"""Where recipes are looked for first."""
+
+SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
+"""Where this package's own are: in an installed one, in a clone."""
 
 ALGORITHM_MODULE: Final = "hooktrainer.cli.algorithm"
 """What is run with ``-m`` to train with an algorithm."""
@@ -48,9 +51,14 @@ class Trainable:
 
 
 def recipes() -> list[Trainable]:
-    """The recipes in the directory where this is called."""
-    scripts = sorted(DIRECTORY.glob("*.py")) if DIRECTORY.is_dir() else []
-    return [Trainable(path.stem, path) for path in scripts if not path.stem.startswith("_")]
+    """The recipes in the directory where this is called, and those of this package."""
+    shipped = next((directory for directory in SHIPPED if directory.is_dir()), DIRECTORY)
+    found: dict[str, Path] = {}
+    for directory in (DIRECTORY, shipped):
+        for path in sorted(directory.glob("*.py")) if directory.is_dir() else ():
+            if not path.stem.startswith("_"):
+                found.setdefault(path.stem, path)
+    return [Trainable(name, path) for name, path in found.items()]
 
 
 def algorithms() -> list[Trainable]:
@@ -79,7 +87,7 @@ def find(name: str) -> Trainable:
     if name.lower() in known:
         return known[name.lower()]
     hint = did_you_mean(name, [*here, *known], most=3)
-    there = f"Recipes in {DIRECTORY}/: {', '.join(here)}. " if here else ""
+    there = f"Recipes: {', '.join(here)}. " if here else ""
     raise ConfigError(
         f"there is nothing to train called {name!r}.{hint} {there}Algorithms: {', '.join(known)}."
     )

@@ -17,7 +17,8 @@ Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
 def train(words: Words = (), /, *, json: Flag = False) -> int:
     """Train by the name of a recipe or an algorithm.
 
-    NAME is a recipe in recipes/, the path of a training script, or an algorithm. What follows it is
+    NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
+    algorithm. What follows it is
     its own; its options are listed by: hooktrainer train NAME --help. Without a NAME, lists what
     there is.
 
@@ -26,7 +27,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     The exit code is the script's.
 
     Args:
-        words: a recipe in recipes/, a script or an algorithm, and its arguments
+        words: a recipe, a script or an algorithm, and its arguments
         json: of the list: print JSON
     """
     from . import recipes

@@ -111,6 +111,8 @@ class UpdateWeights(TrainerHookBase):
 
     def register(self, trainer: Trainer, name: str = "update_weights") -> None:
         """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
-        point = "post_optim" if self.interval_unit == "optim_steps" else "post_steps"
         trainer.register_module(name, self)
-        trainer.register_op(point, self)
+        if self.interval_unit == "optim_steps":
+            trainer.register_op("post_optim", self)
+        else:
+            trainer.register_op("post_steps", self)

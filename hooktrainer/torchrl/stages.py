@@ -22,7 +22,7 @@ from tensordict import TensorDict, TensorDictBase
 
 from ..dispatch import Adapter
 from ..errors import ConfigError, HookReturnError
-from ..hook_points import HookPoint
+from ..hook_points import HookPoint, HookPointName
 from ..priorities import EARLY, LAST, LATE
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def place(
     call = functools.partial(op, **kwargs) if kwargs else op
     within = atan(priority) / pi  # keeps the order, within a half on both sides
 
-    def at(point: str, adapter: Callable[..., Any], rank: float) -> HookHandle:
+    def at(point: HookPointName, adapter: Callable[..., Any], rank: float) -> HookHandle:
         return trainer.register_op(point, adapter, priority=rank)
 
     if stage in ("setup", "shutdown"):

@@ -365,3 +365,7 @@ def test_ppo_learns_cartpole_in_seconds():
     trainer.train()
     assert trainer.metrics.reported["eval/return"] >= 300.0
     assert trainer.collected_frames < 60_000
+
+
+def test_the_public_names_are_the_algorithms():
+    assert {*algorithms.__all__} == {"Options", "get", "names", *algorithms.names()}

@@ -37,6 +37,7 @@ def started(monkeypatch):
 @pytest.fixture
 def place(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "SHIPPED", ())
     (tmp_path / "recipes").mkdir()
     (tmp_path / "recipes" / "walk.py").write_text('"""Walks.\n\nSlowly.\n"""\n')
     return tmp_path
@@ -52,6 +53,30 @@ def test_a_recipe_is_found_by_its_name_and_gets_every_word_behind_it(call, place
 def test_two_dashes_may_stand_before_the_arguments(call, place, started, words):
     call("train", *words)
     assert started[0][2:] == ["--lr", "1"]
+
+
+def test_the_recipes_of_the_package_are_found_from_anywhere(call, tmp_path, monkeypatch, started):
+    monkeypatch.chdir(tmp_path)
+    call("train", "ppo_cartpole", "--seed", "1")
+    assert started == [[sys.executable, str(ROOT / "recipes" / "ppo_cartpole.py"), "--seed", "1"]]
+    listed = {entry["name"] for entry in json.loads(call("train", "--json").out)}
+    assert {path.stem for path in (ROOT / "recipes").glob("*.py")} <= listed
+
+
+def test_an_installed_package_has_them_inside(tmp_path, monkeypatch):
+    installed, clone, none = recipes.SHIPPED[0], recipes.SHIPPED[1], tmp_path / "none"
+    assert installed == ROOT / "hooktrainer" / "_recipes"
+    assert '"recipes" = "hooktrainer/_recipes"' in (ROOT / "pyproject.toml").read_text()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(recipes, "SHIPPED", (none, clone))
+    assert recipes.find("ppo_cartpole").script == clone / "ppo_cartpole.py"
+
+
+def test_a_recipe_here_comes_before_one_of_the_package(call, place, started, monkeypatch):
+    (place / "recipes" / "ppo_cartpole.py").touch()
+    monkeypatch.setattr(recipes, "SHIPPED", (ROOT / "recipes",))
+    call("train", "ppo_cartpole")
+    assert started[0][1] == str(Path("recipes/ppo_cartpole.py"))
 
 
 def test_an_algorithm_is_found_by_its_name(call, place, started):
@@ -76,7 +101,7 @@ def test_a_script_is_found_by_its_path(call, place, started):
     [
         ("wlak", "Did you mean walk?"),
         ("ppo2", "Did you mean ppo"),
-        ("xyz", "Recipes in recipes/: walk. Algorithms: a2c"),
+        ("xyz", "Recipes: walk. Algorithms: a2c"),
         ("nope/walk.py", "there is no script nope/walk.py."),
     ],
 )

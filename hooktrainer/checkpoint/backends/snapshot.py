@@ -32,7 +32,7 @@ class TorchSnapshotBackend:
     own; and it would wait for every rank of a process group, so more than one is refused.
 
     Raises:
-        CheckpointError: If torchsnapshot is not installed.
+        CheckpointError: If torchsnapshot cannot be imported.
     """
 
     def __init__(self) -> None:
@@ -42,8 +42,8 @@ class TorchSnapshotBackend:
                 import torchsnapshot
         except ImportError as error:
             raise CheckpointError(
-                "CKPT_BACKEND=torchsnapshot needs the package torchsnapshot: "
-                "pip install 'hooktrainer[torchsnapshot]'"
+                f"CKPT_BACKEND=torchsnapshot needs the package torchsnapshot ({error}): "
+                "pip install torchsnapshot"
             ) from error
         self._library = torchsnapshot
 
