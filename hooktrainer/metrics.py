@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from .loggers.logger import as_name
+
 _UNREAD: tuple[torch.Tensor | None, float] = (None, 0.0)
 _CHUNK = 256  # values kept before they are added up; bounds the memory of a long window
 
@@ -82,6 +84,7 @@ class Metrics:
         self._series: dict[str, _Series] = {}
         self._losses: dict[str, _Series] = {}
         self._read: dict[str, tuple[torch.Tensor, float]] = {}
+        self._renamed: dict[str, str] = {}
 
     def log(self, values: Mapping[str, Any]) -> None:
         """Add one value to each of several metrics.
@@ -93,6 +96,7 @@ class Metrics:
 
         Raises:
             TypeError: If a value is not a scalar.
+            ValueError: If a name is no text.
         """
         for name, value in values.items():
             if name == "log_pbar":
@@ -100,7 +104,8 @@ class Metrics:
             self._add(name, value)
         if shown := values.get("log_pbar"):
             names = shown if isinstance(shown, (list, tuple)) else values
-            self.pbar_names.update((name, None) for name in names if name != "log_pbar")
+            renamed = self._renamed
+            self.pbar_names.update((renamed.get(n, n), None) for n in names if n != "log_pbar")
 
     def add(self, name: str, value: float) -> None:
         """Add one number to a metric; the short way for code that runs at every optimizer step."""
@@ -184,9 +189,7 @@ class Metrics:
         self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
 
     def _add(self, name: str, value: Any) -> None:
-        series = self._series.get(name)
-        if series is None:
-            series = self._series[name] = _Series()
+        series = self._series.get(name) or self._new(name)
         if isinstance(value, torch.Tensor):
             if value.numel() != 1:
                 raise TypeError(
@@ -209,12 +212,20 @@ class Metrics:
                 "a tensor with one element."
             )
 
+    def _new(self, name: str) -> _Series:
+        valid = self._renamed.get(name)
+        if valid is None:
+            valid = as_name(name)
+            if valid != name:
+                self._renamed[name] = valid
+        return self._series.setdefault(valid, _Series())
+
     def _new_loss(self, key: str) -> _Series:
         if not isinstance(key, str):
             raise TypeError(f"loss key {key!r} is not a string.")
         group, short = ("loss", key[5:]) if key.startswith("loss_") else ("train", key)
         name = "loss/loss" if key == "loss" else f"{group}/{short}"
-        return self._series.setdefault(name, _Series())
+        return self._new(name)
 
 
 class _Series:

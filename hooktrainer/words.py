@@ -126,3 +126,18 @@ def printable(text: object, keep: str = "") -> str:
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in str(text)
     )
+
+
+def encodable(text: str) -> str:
+    r"""Return ``text`` as every file and data base takes it: NUL and lone surrogates as escapes.
+
+    A lone surrogate stands for a byte of a file name that is no text.
+
+    Examples:
+        >>> encodable("caf\udce9")
+        'caf\\udce9'
+    """
+    return "".join(
+        c.encode("unicode_escape").decode() if c == "\0" or "\ud800" <= c <= "\udfff" else c
+        for c in text
+    )

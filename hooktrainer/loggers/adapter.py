@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,11 +14,11 @@ from .sink import Sink
 class LoggerSink(Sink):
     """Passes records on to an object with TorchRL's `Logger` methods.
 
-    It is called on the thread that logs, since its author may count on that. `log_scalar(name,
-    value, step=...)` is all it needs; `log_scalars` (or `log_metrics`), `log_hparams`, `log_video`,
-    `log_image`, `log_histogram`, `log_text` (or `log_str`), `flush`, `close`, `state_dict` and
-    `load_state_dict` are used where it has them. What happens to its output on a resume is its own
-    affair.
+    `log_scalar(name, value, step=...)` is all it needs; `log_scalars` (or `log_metrics`),
+    `log_hparams`, `log_video`, `log_image`, `log_histogram`, `log_text` (or `log_str`), `flush`,
+    `close`, `state_dict` and `load_state_dict` are used where it has them. What happens to its
+    output on a resume is its own affair. `as_logger` has it called on a thread of its own, always
+    the same one; a run that MLflow's fluent functions have begun for it is taken over to there.
 
     Args:
         logger: The object.
@@ -26,6 +28,7 @@ class LoggerSink(Sink):
         super().__init__()
         self.logger = logger
         self.name = type(logger).__name__
+        self._thread = threading.get_ident()
 
     def write_scalars(self, event: Scalars) -> None:
         """Call `log_scalars` or `log_metrics` once, or else `log_scalar` for each value."""
@@ -101,8 +104,21 @@ class LoggerSink(Sink):
         return str(getattr(self.logger, "log_dir", "") or "")
 
     def _method(self, name: str) -> Any:
+        if threading.get_ident() != self._thread:
+            self._thread = threading.get_ident()
+            _take_over_run(self.logger)
         method = getattr(self.logger, name, None)
         return method if callable(method) else None
 
     def __repr__(self) -> str:
         return repr(self.logger)
+
+
+def _take_over_run(logger: Any) -> None:
+    """Make the MLflow run of a logger, as TorchRL's holds one, that of this thread, too.
+
+    MLflow keeps the run that its functions write to for each thread apart, and would begin another.
+    """
+    mlflow, run = sys.modules.get("mlflow"), getattr(logger, "__dict__", {}).get("experiment")
+    if mlflow is not None and isinstance(run, mlflow.ActiveRun):
+        mlflow.start_run(run_id=run.info.run_id)

@@ -2,28 +2,36 @@
 
 Giving a record to the queue costs the training thread about a microsecond, whatever the sink
 does with it. The writer sleeps until something arrives, lets a little more gather, writes all of
-it and flushes, so a database sees batches. A full queue makes the caller wait: nothing is dropped.
+it and flushes, so a database sees batches. A full queue makes the caller wait, and every question
+waits for its turn in it; but nothing waits for long for a sink that does not get on.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as NoAnswerError
+from time import monotonic
 from typing import Any
 
 from .events import Event, Scalars, payload_bytes
-from .sink import GuardedSink, Sink
+from .sink import GuardedSink, Sink, log
 
 
 class BackgroundSink(Sink):
-    """Writes to `sink` on a thread of its own, which starts at the first write.
+    """Writes to `sink` on a thread of its own, which starts at the first use.
 
-    Everything that touches `sink` while that thread lives runs on it. What is still queued when the
-    object dies or the interpreter exits is written then. Pickling flushes; a copy, and a forked
-    child, start their own queue and thread.
+    Everything that touches `sink` runs on that thread. What is still queued when the object dies or
+    the interpreter exits is written then. Pickling flushes; a copy, and a forked child, start their
+    own queue and thread.
+
+    The caller never waits longer than `patience` for a sink that does not answer. It is told of
+    then, once, and waited for no more until it has caught up. Where the queue is full meanwhile,
+    records are left out of it; a checkpoint holds the position that `Sink.state_at` gives.
 
     Args:
         sink: The sink to write to. Its failures are reported once and end its use, see
@@ -31,6 +39,9 @@ class BackgroundSink(Sink):
         capacity: Records the queue holds before a caller has to wait.
         max_bytes: Bytes of pictures the queue holds before a caller has to wait.
         linger: Seconds the writer waits for more before it writes what there is.
+        patience: Seconds a caller waits for room in the queue, for an answer, and, when closing,
+            for the next record to be written.
+        closing: Seconds that closing takes at most, while the sink gets on.
     """
 
     def __init__(
@@ -40,11 +51,16 @@ class BackgroundSink(Sink):
         capacity: int = 10_000,
         max_bytes: int = 256 << 20,
         linger: float = 0.5,
+        patience: float = 10.0,
+        closing: float = 30.0,
     ) -> None:
         super().__init__()
         self.name = sink.name
         self.guarded = sink if isinstance(sink, GuardedSink) else GuardedSink(sink)
         self._limits = (capacity, max_bytes, linger)
+        self._patience = patience
+        self._closing = closing
+        self._step = 0
         self._writer: _Writer | None = None
 
     @property
@@ -54,8 +70,10 @@ class BackgroundSink(Sink):
 
     def write(self, event: Event) -> None:
         """Queue one record; waits only if the queue is full."""
-        writer = self._live() or self._start()
-        writer.put(event)
+        self._step = event.step
+        writer = self._live()
+        if not writer.put(event, patience=self._bound(self._patience)):
+            self._report_late(writer, "takes nothing more")
 
     def write_scalars(self, event: Scalars) -> None:
         """Queue the metric values of one step."""
@@ -63,56 +81,84 @@ class BackgroundSink(Sink):
 
     def flush(self) -> None:
         """Wait until everything queued so far is written and flushed."""
-        self._ask("flush")
+        self._ask("flush", late=lambda: None)
 
     def sync(self) -> None:
         """Have everything queued so far made durable; does not wait for the disk."""
-        if (writer := self._live()) is None:
-            self.guarded.sync()
-        else:
-            writer.put(_Request("sync", ()))
+        self._live().put(_Request("sync", ()))
 
     def close(self, status: str = "finished") -> None:
-        """Write what is queued, close the sink and end the thread."""
-        self._ask("close", status)
-        if (writer := self._live()) is not None:
-            writer.stop()
+        """Write what is queued, close the sink and end the thread.
+
+        Waits as long as records are being written, within bounds, and then gives the sink up.
+        """
+        writer = self._live()
         self._writer = None
+        closed = writer.close(status, self._patience, self._bound(self._closing))
+        if not closed and self.failure is None:
+            lost = writer.abandon()
+            self.guarded.disable(
+                TimeoutError(f"it was not closed in time; {lost} records were not written")
+            )
 
     def state_dict(self) -> dict[str, Any]:
         """Position of the sink once everything queued so far is written."""
-        return self._ask("state_dict")
+        step = self._step
+        state: dict[str, Any] = self._ask("state_dict", late=lambda: self.guarded.state_at(step))
+        return state
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position."""
-        self._ask("load_state_dict", state_dict)
+        self._ask("load_state_dict", state_dict, late=lambda: None)
+
+    def hurry(self, deadline: float) -> None:
+        """From now on wait for the sink no longer than until then."""
+        super().hurry(deadline)
+        self.guarded.hurry(deadline)
 
     def how_to_view(self) -> str:
         """Return a command or path that shows what was logged."""
         return self.guarded.how_to_view()
 
-    def _live(self) -> _Writer | None:
+    def _bound(self, seconds: float) -> float:
+        return max(0.0, min(seconds, self.deadline - monotonic()))
+
+    def _live(self) -> _Writer:
         if self._writer is not None and self._writer.pid != os.getpid():
             self._writer = None  # a forked child: the queue and its thread are the parent's
             self.guarded.after_fork()
+        if self._writer is None:
+            self._writer = _Writer(self.guarded, *self._limits)
+            # The finalizer must not refer to this object, or it would never be collected.
+            bounds = self._patience, self._closing
+            weakref.finalize(self, _Writer.finish, self._writer, *bounds)
         return self._writer
 
-    def _start(self) -> _Writer:
-        self._writer = _Writer(self.guarded, *self._limits)
-        # The finalizer must not refer to this object, or it would never be collected.
-        weakref.finalize(self, _Writer.finish, self._writer)
-        return self._writer
-
-    def _ask(self, method: str, *args: Any) -> Any:
-        if (writer := self._live()) is None:
-            return getattr(self.guarded, method)(*args)
-        request = _Request(method, args)
+    def _ask(self, method: str, *args: Any, late: Callable[[], Any]) -> Any:
+        """Have the writer call a method and wait for what it returns, else return `late()`."""
+        writer, request = self._live(), _Request(method, args)
         writer.put(request, hurry=True)
-        return request.answer.result()
+        try:
+            return request.answer.result(0 if writer.is_late else self._bound(self._patience))
+        except NoAnswerError:
+            self._report_late(writer, "does not answer")
+            return late()
+
+    def _report_late(self, writer: _Writer, what: str) -> None:
+        if not writer.is_late:
+            writer.is_late = True
+            log.warning(
+                "Logger %r %s: training goes on without waiting for it, and what is logged from "
+                "step %d on may be missing from it.",
+                self.name,
+                what,
+                self._step,
+            )
 
     def __getstate__(self) -> dict[str, Any]:
-        self.flush()
-        return {**self.__dict__, "_writer": None}
+        if self._writer is not None:
+            self.flush()
+        return {**self.__dict__, "_writer": None, "deadline": math.inf}
 
     def __repr__(self) -> str:
         return repr(self.guarded)
@@ -128,10 +174,15 @@ class _Request:
 
 
 class _Writer:
-    """The queue and the thread that empties it."""
+    """The queue and the thread that empties it.
+
+    Attributes:
+        is_late: Whether somebody has waited for it in vain; until it has caught up.
+    """
 
     def __init__(self, sink: GuardedSink, capacity: int, max_bytes: int, linger: float) -> None:
         self.pid = os.getpid()
+        self.is_late = False
         self._sink = sink
         self._capacity = capacity
         self._max_bytes = max_bytes
@@ -141,42 +192,90 @@ class _Writer:
         self._bytes = 0
         self._hurry = False
         self._stopping = False
+        self._taken = 0  # items of the batch under way
+        self._done = 0  # items so far
         self._thread = threading.Thread(
             target=self._run, name=f"hooktrainer-{sink.name}", daemon=True
         )
         self._thread.start()
 
-    def put(self, item: Event | _Request, *, hurry: bool = False) -> None:
+    def put(
+        self, item: Event | _Request, *, hurry: bool = False, patience: float = math.inf
+    ) -> bool:
+        """Queue an item; `False` if there was no room for it in time."""
+        is_request = isinstance(item, _Request)
         size = 0 if isinstance(item, (Scalars, _Request)) else payload_bytes(item)
+        until = math.inf
         with self._changed:
-            # Who is in a hurry waits for an answer anyway, or is the writer itself at its end.
-            while not hurry and (
-                len(self._queue) >= self._capacity
-                or (self._queue and self._bytes + size > self._max_bytes)
-            ):
+            while not is_request and self._is_full(size):
+                now = monotonic()
+                until = min(until, now + patience)
+                if self.is_late or now >= until:
+                    return False
                 self._hurry = True
                 self._changed.notify_all()
-                self._changed.wait()
+                self._changed.wait(None if until == math.inf else until - now)
             self._queue.append(item)
             self._bytes += size
             self._hurry = self._hurry or hurry
             if hurry or len(self._queue) == 1:  # else the writer is awake, or gathering
                 self._changed.notify_all()
+        return True
 
-    def stop(self) -> None:
+    def close(self, status: str, patience: float, seconds: float) -> bool:
+        """Close the sink and end the thread; `False` if the sink did not get on, or took too long.
+
+        Args:
+            status: How the run ended.
+            patience: Seconds for one record.
+            seconds: Seconds for all of it.
+        """
+        request, until = _Request("close", (status,)), monotonic() + seconds
+        self.put(request, hurry=True)
+        done, since = -1, monotonic()
+        while True:
+            now = monotonic()
+            if self._done != done:
+                done, since = self._done, now
+            try:
+                request.answer.result(max(0.0, min(since + patience, until) - now))
+            except NoAnswerError:
+                if self._done == done or monotonic() >= until:
+                    return False
+            else:
+                return self.stop(max(0.1, until - monotonic()))
+
+    def stop(self, seconds: float) -> bool:
         """End the thread once the queue is empty."""
         with self._changed:
             self._stopping = True
             self._changed.notify_all()
         # A collection of garbage can bring the finalizer, and so this call, to the thread itself.
         if threading.current_thread() is not self._thread:
-            self._thread.join()
+            self._thread.join(seconds)
+        return not self._thread.is_alive()
 
-    def finish(self) -> None:
+    def abandon(self) -> int:
+        """Give up what is queued; return how many records that are, those in hand included."""
+        with self._changed:
+            self._stopping, self.is_late = True, True
+            left = sum(not isinstance(item, _Request) for item in self._queue)
+            self._queue.clear()
+            return left + self._taken
+
+    def finish(self, patience: float, seconds: float) -> None:
         """Write what is left and close the sink; for a logger that nobody closed."""
-        if self._thread.is_alive() and self.pid == os.getpid():
-            self.put(_Request("close", ()), hurry=True)
-            self.stop()
+        if self._thread.is_alive() and self.pid == os.getpid() and not self._stopping:
+            if threading.current_thread() is self._thread:
+                self.put(_Request("close", ("finished",)))
+                self.stop(0)
+            else:
+                self.close("finished", patience, seconds)
+
+    def _is_full(self, size: int) -> bool:
+        return len(self._queue) >= self._capacity or bool(
+            self._queue and self._bytes + size > self._max_bytes
+        )
 
     def _run(self) -> None:
         while batch := self._next_batch():
@@ -190,13 +289,17 @@ class _Writer:
                     self._sink.disable(error)
                     if isinstance(item, _Request) and not item.answer.done():
                         item.answer.set_exception(error)
+                self._taken -= not isinstance(item, _Request)
+                self._done += 1
             self._sink.flush()
+            self.is_late = self._stopping and self.is_late
 
     def _next_batch(self) -> list[Event | _Request]:
         with self._changed:
             self._changed.wait_for(lambda: self._queue or self._stopping)
             self._changed.wait_for(lambda: self._hurry or self._stopping, timeout=self._linger)
             batch, self._queue = self._queue, []
+            self._taken = sum(not isinstance(item, _Request) for item in batch)
             self._bytes = 0
             self._hurry = False
             self._changed.notify_all()

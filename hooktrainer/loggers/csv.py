@@ -116,7 +116,8 @@ class CSVSink(Sink):
         self._rows.clear()
         self._step = state_dict["step"]
         self._started = True
-        if not self._file.rewind(state_dict["bytes"], state_dict["crc32"]):
+        size = state_dict["bytes"]
+        if size is None or not self._file.rewind(size, state_dict["crc32"]):
             rows = _rows(self.path) if self.path.exists() else []
             kept = [row for row in rows if int(row.split(",", 1)[0]) <= self._step]
             self._file.replace("".join([HEADER, *kept]).encode())
@@ -127,6 +128,10 @@ class CSVSink(Sink):
                 len(kept),
                 self._step,
             )
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The last step alone: the rows up to it are kept."""
+        return {"bytes": None, "crc32": 0, "step": step}
 
     def after_fork(self) -> None:
         """Drop the parent's rows; it writes them itself."""

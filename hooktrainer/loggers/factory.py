@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ConfigError, MissingPackageError
-from ..words import did_you_mean
+from ..words import did_you_mean, printable
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
@@ -77,7 +77,10 @@ def get_logger(
 
 
 def as_logger(logger: Any) -> Logger:
-    """Make a `Logger` of what a user has.
+    """Make a `Logger` of what a user has, which writes to it on a thread of its own.
+
+    To have it called on the thread that logs, and to wait for it there, wrap it yourself:
+    `Logger({"mine": LoggerSink(mine)})`.
 
     Args:
         logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
@@ -89,7 +92,7 @@ def as_logger(logger: Any) -> Logger:
     if isinstance(logger, Logger):
         return logger
     if isinstance(logger, Sink):
-        return Logger({logger.name: logger})
+        return Logger({logger.name: BackgroundSink(logger)})
     if not callable(getattr(logger, "log_scalar", None)):
         raise TypeError(
             "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
@@ -97,7 +100,7 @@ def as_logger(logger: Any) -> Logger:
         )
     sink = LoggerSink(logger)
     return Logger(
-        {sink.name: sink},
+        {sink.name: BackgroundSink(sink)},
         exp_name=str(getattr(logger, "exp_name", "")),
         log_dir=str(getattr(logger, "log_dir", "")),
     )
@@ -130,8 +133,8 @@ class _Place:
 
     def __init__(self, directory: Path, experiment: str, run: str) -> None:
         self.directory = directory
-        self.experiment = experiment
-        self.run = run
+        self.experiment = printable(experiment)
+        self.run = printable(run)
 
 
 def _csv(place: _Place) -> Sink:

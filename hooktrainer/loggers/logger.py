@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..words import encodable, printable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
@@ -28,7 +29,8 @@ class Logger:
 
     `step` counts environment frames. Where it is left out, the values of a metric are numbered
     0, 1, 2, … A closed logger continues at the next call. Loggers pickle; log to one from one
-    process only.
+    process only. Characters that no name can have (line breaks, NUL, half surrogates) become
+    escapes, which is said once for each name.
 
     Args:
         sinks: Where to write, by name. May be empty. Each is guarded, see `GuardedSink`.
@@ -44,6 +46,7 @@ class Logger:
             for name, sink in sinks.items()
         }
         self._counts: dict[str, int] = {}
+        self._names: dict[str, str] = {}
 
     def log_scalar(self, name: str, value: Any, step: int | None = None) -> None:
         """Log one number.
@@ -55,23 +58,23 @@ class Logger:
 
         Raises:
             TypeError: `value` is not one number.
-            ValueError: `name` is empty or has a line break.
+            ValueError: `name` is no text.
         """
         step = self._count(name) if step is None else _as_step(step)
-        self._write(Scalars({_as_name(name): _as_float(name, value)}, step))
+        self._write(Scalars({self._name(name): _as_float(name, value)}, step))
 
     def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log several numbers of one step: one record, one trip to each sink.
 
         Raises:
             TypeError: A value is not one number.
-            ValueError: A name is empty or has a line break.
+            ValueError: A name is no text.
         """
         if step is None:
             for name, value in metrics.items():
                 self.log_scalar(name, value)
         elif metrics:
-            values = {_as_name(name): _as_float(name, value) for name, value in metrics.items()}
+            values = {self._name(name): _as_float(name, value) for name, value in metrics.items()}
             self._write(Scalars(values, _as_step(step)))
 
     def log_metrics(
@@ -100,11 +103,11 @@ class Logger:
         Raises:
             TypeError: `cfg` is none of these.
         """
-        self._write(HParams(to_plain(cfg), 0))
+        self._write(HParams(_encodable(to_plain(cfg)), 0))
 
     def log_text(self, name: str, text: str, step: int | None = None) -> None:
         """Log a text, rendered as Markdown where the sink can."""
-        self._write(Text(_as_name(name), str(text), self._resolve(name, step)))
+        self._write(Text(self._name(name), encodable(str(text)), self._resolve(name, step)))
 
     def log_image(self, name: str, image: Any, step: int | None = None) -> None:
         """Log a picture: uint8 `[H, W]`, `[C, H, W]` or `[H, W, C]` with 1 or 3 channels.
@@ -113,7 +116,7 @@ class Logger:
             ValueError: Another shape or dtype.
         """
         pixels = media.as_image(name, image)
-        self._write(Image(_as_name(name), pixels, self._resolve(name, step)))
+        self._write(Image(self._name(name), pixels, self._resolve(name, step)))
 
     def log_video(
         self, name: str, video: Any, step: int | None = None, *, fps: float | None = None
@@ -134,7 +137,7 @@ class Logger:
         if fps is not None and not fps > 0:
             raise ValueError(f"fps of video {name!r} must be positive, not {fps!r}")
         frames = media.as_video(name, video)
-        self._write(Video(_as_name(name), frames, self._resolve(name, step), fps))
+        self._write(Video(self._name(name), frames, self._resolve(name, step), fps))
 
     def log_histogram(
         self, name: str, data: Any, step: int | None = None, *, bins: int | None = None
@@ -154,7 +157,7 @@ class Logger:
         values = values[np.isfinite(values)]
         step = self._resolve(name, step)
         if values.size:
-            self._write(Histogram(_as_name(name), values, step, bins or _DEFAULT_BINS))
+            self._write(Histogram(self._name(name), values, step, bins or _DEFAULT_BINS))
 
     def flush(self) -> None:
         """Wait until everything logged so far is written.
@@ -177,6 +180,11 @@ class Logger:
             raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
         for sink in self.sinks.values():
             sink.close(status)
+
+    def hurry(self, deadline: float) -> None:
+        """From now on wait for no sink longer than until then, by `time.monotonic`."""
+        for sink in self.sinks.values():
+            sink.hurry(deadline)
 
     def state_dict(self) -> dict[str, Any]:
         """Where every sink stands, once everything logged so far is written."""
@@ -218,6 +226,12 @@ class Logger:
         for sink in self.sinks.values():
             sink.write(event)
 
+    def _name(self, name: str) -> str:
+        known = self._names.get(name)
+        if known is None:
+            known = self._names[name] = as_name(name)
+        return known
+
     def _resolve(self, name: str, step: int | None) -> int:
         return self._count(name) if step is None else _as_step(step)
 
@@ -242,10 +256,26 @@ class Logger:
         return f"Logger({', '.join(map(repr, self.sinks.values()))})"
 
 
-def _as_name(name: str) -> str:
-    if not isinstance(name, str) or not name or "\n" in name or "\r" in name:
-        raise ValueError(f"the name of a metric is a text of one line, not {name!r}")
-    return name
+def as_name(name: str) -> str:
+    """The name of a metric as every file and server takes it; a changed one is warned of.
+
+    Raises:
+        ValueError: It is no text.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a metric is a text, not {name!r}")
+    valid = printable(name) or "unnamed"
+    if valid != name:
+        log.warning("The metric %a has a name that is not valid text: logged as %r.", name, valid)
+    return valid
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return encodable(value)
+    if isinstance(value, dict):
+        return {encodable(key): _encodable(item) for key, item in value.items()}
+    return [_encodable(item) for item in value] if isinstance(value, list) else value
 
 
 def _as_step(step: int) -> int:

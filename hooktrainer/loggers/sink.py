@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -25,11 +26,15 @@ class Sink(ABC):
 
     Subclasses implement `write_scalars` and whatever else the destination can hold. What it cannot
     hold is reported once and skipped. One thread at a time uses a sink.
+
+    Attributes:
+        deadline: When, by `time.monotonic`, nobody waits for the sink any more; see `hurry`.
     """
 
     name: str = "sink"
 
     def __init__(self) -> None:
+        self.deadline = math.inf
         self._refused: set[type] = set()
 
     def write(self, event: Event) -> None:
@@ -90,6 +95,18 @@ class Sink(ABC):
     @abstractmethod
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue at a saved position; what was written after it must not appear twice."""
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The position after all up to `step`, for a destination that does not answer.
+
+        Unlike all else it is called on any thread, while another may be held up in a write. Empty
+        where it cannot be known; the sink then goes on where it is.
+        """
+        return {}
+
+    def hurry(self, deadline: float) -> None:
+        """Be done, as far as that can be, when `time.monotonic` says so."""
+        self.deadline = deadline
 
     def after_fork(self) -> None:  # noqa: B027  (most sinks have nothing to do)
         """Forget, in a forked child, buffers and handles that belong to the parent."""
@@ -164,6 +181,15 @@ class GuardedSink(Sink):
         self.failure = None
         if state_dict:
             self._attempt(lambda: self.sink.load_state_dict(state_dict))
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The position after all up to `step`, without asking the destination."""
+        return self.sink.state_at(step)
+
+    def hurry(self, deadline: float) -> None:
+        """Have the sink be done by then."""
+        super().hurry(deadline)
+        self.sink.hurry(deadline)
 
     def after_fork(self) -> None:
         """Forget what belongs to the parent process."""

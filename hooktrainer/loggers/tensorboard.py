@@ -50,7 +50,7 @@ class TensorBoardSink(Sink):
         self._stream = f"{int(time.time()):010d}"
         self._segment = -1
         self._file: AppendFile | None = None
-        self._position = {"segment": -1, "bytes": 0, "crc32": 0}
+        self._position: dict[str, Any] = {"segment": -1, "bytes": 0, "crc32": 0}
         self._pending = io.BytesIO()
         self._started = False
         self._purge_from: int | None = None
@@ -158,7 +158,8 @@ class TensorBoardSink(Sink):
         found = self._segments()
         self._segment = max([segment, *found])
         cut = AppendFile(self._path(segment))
-        exact = segment < 0 or cut.rewind(self._position["bytes"], self._position["crc32"])
+        size = self._position["bytes"]
+        exact = segment < 0 or (size is not None and cut.rewind(size, self._position["crc32"]))
         for number, path in found.items():
             if number > segment or path.stat().st_size == 0:
                 _empty(path)
@@ -171,6 +172,11 @@ class TensorBoardSink(Sink):
                 self.directory,
                 self._step,
             )
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """Stream, segment and step: the events up to that are kept."""
+        position = {**self._position, "bytes": None, "step": step, "config": self._config}
+        return {"stream": self._stream, **position}
 
     def after_fork(self) -> None:
         """Drop the parent's events and leave its file to it."""

@@ -93,7 +93,9 @@ def test_many_records_are_flushed_together(sink):
 
 @pytest.mark.parametrize("picture", [False, True])
 def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture):
-    background = BackgroundSink(sink, capacity=1000 if picture else 5, max_bytes=4000, linger=0)
+    background = BackgroundSink(
+        sink, capacity=1000 if picture else 5, max_bytes=4000, linger=0, patience=60
+    )
     logger = Logger({"r": background})
     sink.gate.clear()
 
@@ -124,6 +126,101 @@ def test_state_is_that_of_everything_logged_before(sink):
     logger.load_state_dict(state)
     assert sink.values == list(range(7))
     logger.close()
+
+
+def hanging(sink: RecordingSink, **options: Any) -> Logger:
+    """A logger whose sink is held up in the write of a first record."""
+    options = {"linger": 0, "patience": 0.05, "closing": 0.1, **options}
+    logger = Logger({"r": BackgroundSink(sink, **options)})
+    sink.gate.clear()
+    logger.log_scalar("x", 0.0, 0)
+    return logger
+
+
+def test_a_sink_that_hangs_is_told_of_once_and_holds_nobody(sink, caplog):
+    healthy = RecordingSink()
+    logger = hanging(sink, capacity=3)
+    logger.sinks["good"] = BackgroundSink(healthy)
+    for step in range(1, 100):  # a full queue, a checkpoint, a flush; none of them comes to an end
+        logger.log_scalar("x", float(step), step)
+        logger.flush()
+    assert logger.state_dict()["sinks"] == {"r": {}, "good": {"count": 99}}
+    (record,) = caplog.records
+    assert "'recording'" in record.message
+    assert "training goes on" in record.message
+    assert "step 1 on" in record.message
+    logger.close()
+    assert "was not closed in time" in str(logger.failures["r"])
+    assert healthy.values == [float(step) for step in range(1, 100)]
+    sink.gate.set()
+
+
+def test_a_sink_that_comes_back_is_written_to_again(sink):
+    logger = hanging(sink, capacity=3)
+    for step in range(1, 6):
+        logger.log_scalar("x", float(step), step)
+    sink.gate.set()
+    background = logger.sinks["r"]
+    deadline = time.monotonic() + 10
+    while background._writer.is_late and time.monotonic() < deadline:
+        time.sleep(0.005)
+    logger.log_scalar("x", 9.0, 9)
+    logger.close()
+    assert logger.failures == {}
+    assert sink.values[-1] == 9.0
+    assert sink.values == sorted(sink.values)
+
+
+def test_a_sink_that_gets_on_slowly_is_closed_when_it_is_done(sink):
+    class Slow(RecordingSink):
+        def write_scalars(self, event: Scalars) -> None:
+            time.sleep(0.02)
+            super().write_scalars(event)
+
+    slow = Slow()
+    logger = Logger({"r": BackgroundSink(slow, patience=5, closing=60)})
+    for step in range(20):
+        logger.log_scalar("x", step, step)
+    logger.close()
+    assert slow.values == list(range(20))
+    assert slow.closed == ["finished"]
+
+
+def test_who_is_in_a_hurry_waits_no_longer_than_that(sink):
+    logger = hanging(sink, patience=600, closing=600)
+    logger.hurry(time.monotonic() + 0.05)
+    assert logger.state_dict()["sinks"] == {"r": {}}
+    logger.close()
+    assert set(logger.failures) == {"r"}
+    sink.gate.set()
+
+
+@pytest.mark.parametrize("how", ["close", "exit"])
+def test_a_process_whose_sink_hangs_ends(tmp_path, how):
+    program = (
+        "import sys, threading\n"
+        "from hooktrainer.loggers import BackgroundSink, Logger\n"
+        "from hooktrainer.loggers.csv import CSVSink\n"
+        "class Hanging(CSVSink):\n"
+        "    def write_scalars(self, event): threading.Event().wait()\n"
+        "sink = BackgroundSink(Hanging('none'), patience=0.1, closing=0.2)\n"
+        "logger = Logger({'csv': sink})\n"
+        "logger.log_scalar('x', 1.0, 5)\n"
+        "if sys.argv[1] == 'close': logger.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", program, how], check=True, cwd=Path.cwd(), timeout=60)
+
+
+def test_the_position_of_a_csv_file_that_does_not_answer_is_its_last_step(tmp_path):
+    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"))})
+    for step in range(5):
+        logger.log_scalar("x", float(step), step)
+    logger.close()
+    state = {"counts": {}, "sinks": {"csv": CSVSink(tmp_path / "metrics.csv").state_at(2)}}
+    logger.load_state_dict(state)
+    logger.log_scalar("x", 9.0, 9)
+    logger.close()
+    assert read_csv(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0), (9, 9.0)]}
 
 
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(3)])

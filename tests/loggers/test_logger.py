@@ -11,7 +11,15 @@ import torch
 from PIL import Image
 from tensordict import TensorDict
 
-from hooktrainer.loggers import Logger, as_logger, as_loggers, media, read_csv
+from hooktrainer.loggers import (
+    Logger,
+    as_logger,
+    as_loggers,
+    get_logger,
+    media,
+    read_csv,
+    read_scalars,
+)
 from hooktrainer.loggers.csv import CSVSink
 
 
@@ -59,7 +67,8 @@ class Full(Plain):
 )
 def test_whatever_is_one_number_is_logged(value):
     plain = Plain()
-    as_logger(plain).log_scalar("x", value, np.int64(3))
+    with as_logger(plain) as logger:
+        logger.log_scalar("x", value, np.int64(3))
     assert plain.seen == [("x", 2.0, 3)]
     assert [type(part) for part in plain.seen[0]] == [str, float, int]
 
@@ -77,10 +86,29 @@ def test_what_is_not_one_number_is_refused_by_name(value, message):
         Logger({}).log_scalar("x", value, 0)
 
 
-@pytest.mark.parametrize("name", ["", "two\nlines", 3])
-def test_bad_names_are_refused(name):
-    with pytest.raises(ValueError, match="name of a metric"):
-        Logger({}).log_scalar(name, 1.0, 0)
+def test_a_name_that_is_no_text_is_refused():
+    with pytest.raises(ValueError, match="name of a metric is a text, not 3"):
+        Logger({}).log_scalar(3, 1.0, 0)
+
+
+UNFIT = ["", "two\nlines", "nul\0", "half \udce9", "separator\u2028"]
+FIT = ["unnamed", "two\\nlines", "nul\\x00", "half \\udce9", "separator\\u2028"]
+
+
+def test_names_that_are_no_valid_text_are_said_once_and_lose_nothing(tmp_path, caplog):
+    logger = get_logger(["csv", "tensorboard"], tmp_path, "half \udce9")
+    for step in range(2):
+        logger.log_scalars({**dict.fromkeys(UNFIT, 1.0), "good": 2.0}, step)
+    logger.log_text("t", "half \udce9", 0)
+    logger.log_hparams({"path\udce9": ["half \udce9", {"nul": "\0"}]})
+    logger.close()
+    assert logger.failures == {}
+    assert len(caplog.records) == len(UNFIT)
+    assert all("is not valid text: logged as" in record.message for record in caplog.records)
+    (place,) = tmp_path.iterdir()
+    for found in (read_csv(place), read_scalars(place / "tensorboard")):
+        assert list(found) == [*FIT, "good"]
+        assert all(len(rows) == 2 for rows in found.values())
 
 
 def test_a_step_is_a_whole_number():
@@ -96,6 +124,7 @@ def test_without_steps_each_metric_is_counted_and_the_count_is_saved():
     resumed = as_logger(plain)
     resumed.load_state_dict(logger.state_dict())
     resumed.log_scalar("a", 4.0)
+    resumed.flush()
     assert plain.seen == [("a", 1.0, 0), ("a", 2.0, 1), ("b", 3.0, 0), ("a", 4.0, 2)]
 
 
@@ -104,6 +133,7 @@ def test_nested_metrics_are_flattened():
     logger = as_logger(plain)
     metrics = TensorDict({"loss": {"actor": torch.tensor(1.0)}, "grad": torch.tensor(2.0)}, [])
     assert logger.log_metrics(metrics, 5) == {"loss/actor": 1.0, "grad": 2.0}
+    logger.flush()
     assert sorted(plain.seen) == [("grad", 2.0, 5), ("loss/actor", 1.0, 5)]
 
 
@@ -160,6 +190,26 @@ def test_torchrls_own_logger_serves(tmp_path):
     assert (logger.exp_name, logger.log_dir) == ("exp", str(tmp_path))
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+def test_torchrls_mlflow_logger_writes_to_its_own_run_from_another_thread(tmp_path):
+    mlflow = pytest.importorskip("mlflow")
+    from torchrl.record.loggers.mlflow import MLFlowLogger
+
+    before = mlflow.get_tracking_uri()
+    try:
+        own = MLFlowLogger("exp", f"sqlite:///{tmp_path / 'mlflow.db'}")
+        logger = as_logger(own)
+        logger.log_scalars({"x": 1.0}, 3)
+        logger.close()
+        mlflow.end_run()
+        assert logger.failures == {}
+        (run,) = mlflow.MlflowClient().search_runs([own.id])
+        assert run.info.run_id == own.experiment.info.run_id
+        assert run.data.metrics == {"x": 1.0}
+    finally:
+        mlflow.set_tracking_uri(before)
+
+
 def test_torchrls_video_recorder_takes_ours(tmp_path):
     from torchrl.record import VideoRecorder
 
@@ -179,6 +229,7 @@ def test_anything_becomes_a_list_of_loggers():
     several = as_loggers([plain, logger])
     assert several[1] is logger
     several[0].log_scalar("x", 1.0, 1)
+    several[0].flush()
     assert plain.seen == [("x", 1.0, 1)]
     with pytest.raises(TypeError, match="log_scalar"):
         as_loggers([3])
