@@ -15,6 +15,7 @@ from typing import Any, Final
 from .alive import is_alive, is_locked
 from .errors import ConfigError, NotFoundError, TakenError
 from .loggers.hparams import to_plain, to_yaml
+from .loggers.spool import forget_spools
 from .provenance import this_process
 
 STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
@@ -179,6 +180,7 @@ class RunDir:
         """Delete what a start logged that committed nothing, before it is repeated."""
         self.metrics.unlink(missing_ok=True)
         shutil.rmtree(self.logs, ignore_errors=True)
+        forget_spools(self.path)
 
     def write_config(self, config: Any) -> None:
         """Write `config.yaml`.

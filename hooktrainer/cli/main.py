@@ -25,6 +25,7 @@ from .play import play
 from .render import render
 from .resume import resume
 from .runs import runs
+from .sync import sync
 from .tensorboard import tensorboard
 from .train import separate_arguments, train
 from .verify_resume import verify_resume
@@ -56,6 +57,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "runs": runs,
     "describe": describe,
     "tensorboard": tensorboard,
+    "sync": sync,
     "play": play,
     "gallery": gallery,
     "render": render,

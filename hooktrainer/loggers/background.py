@@ -41,7 +41,7 @@ class BackgroundSink(Sink):
         linger: Seconds the writer waits for more before it writes what there is.
         patience: Seconds a caller waits for room in the queue, for an answer, and, when closing,
             for the next record to be written.
-        closing: Seconds that closing takes at most, while the sink gets on.
+        closing: Seconds that closing takes at most, while the sink gets on, beside `Sink.closing`.
     """
 
     def __init__(
@@ -94,7 +94,9 @@ class BackgroundSink(Sink):
         """
         writer = self._live()
         self._writer = None
-        closed = writer.close(status, self._patience, self._bound(self._closing))
+        patience = max(self._patience, self.guarded.closing)
+        seconds = self._bound(self._closing + self.guarded.closing)
+        closed = writer.close(status, patience, seconds)
         if not closed and self.failure is None:
             lost = writer.abandon()
             self.guarded.disable(
@@ -130,7 +132,7 @@ class BackgroundSink(Sink):
         if self._writer is None:
             self._writer = _Writer(self.guarded, *self._limits)
             # The finalizer must not refer to this object, or it would never be collected.
-            bounds = self._patience, self._closing
+            bounds = self._patience + self.guarded.closing, self._closing + self.guarded.closing
             weakref.finalize(self, _Writer.finish, self._writer, *bounds)
         return self._writer
 

@@ -30,8 +30,9 @@ def get_logger(
 ) -> Logger | None:
     """Make a logger, or several at once.
 
-    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `mlflow.db` with
-    `mlflow_artifacts/`, `wandb/`. Each destination is written by a thread of its own.
+    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/`, and `spool/` with
+    what goes to an MLflow server. The runs of a folder share `mlflow.db` and `mlflow_artifacts/` in
+    that folder. Each destination is written by a thread of its own.
 
     Args:
         logger_type: `csv`, `tensorboard`, `mlflow` or `wandb`, or a sequence of these. None or
@@ -59,11 +60,16 @@ def get_logger(
     if not kinds:
         return None
     if isinstance(logger_name, RunDir):
-        place = _Place(logger_name.path, experiment_name, logger_name.path.name)
+        path = logger_name.path.absolute()
+        store = path.parents[path.parent.name == experiment_name]
+        place = _Place(logger_name.path, experiment_name, path.name, store)
     else:
         directory = Path(logger_name)
         place = _Place(
-            directory / experiment_name, directory.absolute().name or "runs", experiment_name
+            directory / experiment_name,
+            directory.absolute().name or "runs",
+            experiment_name,
+            directory,
         )
     kwargs = {"mlflow": dict(mlflow_kwargs or {}), "wandb": dict(wandb_kwargs or {})}
     for number, kind in enumerate(kinds):
@@ -129,12 +135,13 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
 
 
 class _Place:
-    """Where a run's logs go and what they are called."""
+    """Where a run's logs go, what they are called, and where runs have things in common."""
 
-    def __init__(self, directory: Path, experiment: str, run: str) -> None:
+    def __init__(self, directory: Path, experiment: str, run: str, store: Path) -> None:
         self.directory = directory
         self.experiment = printable(experiment)
         self.run = printable(run)
+        self.store = store
 
 
 def _csv(place: _Place) -> Sink:
@@ -152,7 +159,7 @@ def _tensorboard(place: _Place) -> Sink:
 def _mlflow(place: _Place, **kwargs: Any) -> Sink:
     from .mlflow import MLflowSink
 
-    names = {"experiment": place.experiment, "run_name": place.run}
+    names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
     return MLflowSink(place.directory, **{**names, **kwargs})
 
 

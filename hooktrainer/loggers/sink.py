@@ -28,10 +28,12 @@ class Sink(ABC):
     hold is reported once and skipped. One thread at a time uses a sink.
 
     Attributes:
+        closing: Seconds that its `close` may take by itself.
         deadline: When, by `time.monotonic`, nobody waits for the sink any more; see `hurry`.
     """
 
     name: str = "sink"
+    closing: float = 0.0
 
     def __init__(self) -> None:
         self.deadline = math.inf
@@ -136,6 +138,7 @@ class GuardedSink(Sink):
         super().__init__()
         self.sink = sink
         self.name = sink.name
+        self.closing = sink.closing
         self.failure: BaseException | None = None
         self._step = 0
 

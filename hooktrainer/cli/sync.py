@@ -1,0 +1,76 @@
+"""`hooktrainer sync`: sends what a run could not send while it ran."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import shown_as
+
+if TYPE_CHECKING:
+    from ..loggers.spool import Spool
+
+Place = Annotated[Path, Positional, shown_as("RUN")]
+Address = Annotated[str | None, shown_as("URI")]
+
+_PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
+"""Seconds between the attempts at a server that fails."""
+
+
+def sync(run: Place, /, *, to: Address = None) -> int:
+    """Send to its server what a run has logged and not sent, or all runs of a directory.
+
+    Everything arrives once and in order, however often this is interrupted and repeated.
+
+    Args:
+        run: directory of a run, or of several
+        to: address of another server, which is sent everything; by default MLFLOW_TRACKING_URI, if
+            the run went by that, or else where the run's was
+    """
+    from ..loggers.sending import bound_requests
+    from ..loggers.spool import Spool
+
+    if not run.is_dir():
+        raise FileNotFoundError(f"there is no run {run}.")
+    found = sorted(run.glob("**/spool/*/target.json"))
+    if not found:
+        raise FileNotFoundError(
+            f"{run} has nothing to send: no logger that goes to a server was used."
+        )
+    bound_requests()
+    codes = [_send(Spool(path.parent.absolute()), to) for path in found]
+    return max(codes)
+
+
+def _send(spool: Spool, to: str | None) -> int:
+    """Send one spool, and say what came of it."""
+    from ..loggers.sending import reason, sender_of
+
+    run = spool.directory.parents[1]
+    with spool.sending() as free:
+        if not free:
+            output.say(f"{run}: it is being trained, and sends by itself.")
+            return 1
+        sender, sent, pauses = sender_of(spool, to), 0, [*_PAUSES]
+        while True:
+            try:
+                number = sender.send_some()
+                if not number:
+                    sender.end()
+                    break
+            except Exception as error:
+                if not pauses:
+                    output.say(
+                        f"error: {run}: {sender.uri} cannot be written to ({reason(error)}); "
+                        f"{sent} records were sent. The same command sends the rest."
+                    )
+                    return 1
+                time.sleep(pauses.pop(0))
+            else:
+                sent, pauses = sent + number, [*_PAUSES]
+    print(f"{run}: {sent} records sent to {sender.uri}, which has all of it now.")
+    return 0
