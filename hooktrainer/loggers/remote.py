@@ -186,8 +186,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            cwd=spool,
-            env={**os.environ, "PYTHONPATH": path, ADDRESS: uri},
+            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", ADDRESS: uri},
             start_new_session=True,
         )
         thread = threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True)
