@@ -65,6 +65,16 @@ def test_a_handle_takes_its_op_out_and_no_other():
     first.remove()  # again: harmless
 
 
+def test_a_handle_takes_one_op_of_a_hook_out_and_leaves_its_others():
+    trainer = make_trainer(total_frames=10)
+    recorder = CallRecorder()
+    recorder.register(trainer)
+    trainer.register_op("post_steps", recorder._at_0, point="mine").remove()
+    trainer.train()
+    assert recorder.calls.count("post_steps") == 1
+    assert "mine" not in recorder.calls
+
+
 def test_the_same_op_twice_is_called_twice_and_removed_once():
     seen = []
     trainer = make_trainer(total_frames=10)

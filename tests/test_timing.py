@@ -228,10 +228,15 @@ def test_a_trainer_times_every_phase_and_every_hook(logger):
     def slow_hook() -> None:
         sum(range(1000))
 
+    def hook_of_a_batch() -> None:
+        sum(range(1000))
+
     trainer.register_op("post_optim", slow_hook)
+    trainer.register_op("post_steps", hook_of_a_batch)
     trainer.train()
     first = logger.rows[0][1]
-    for name in ("collect", "optimize", "step", "hook/slow_hook", "hook/optimizer", "fps"):
+    hooks = ("hook/slow_hook", "hook/optimizer", "hook/hook_of_a_batch")
+    for name in ("collect", "optimize", "step", "hooks", *hooks, "fps"):
         assert first[f"time/{name}"] > 0
 
 

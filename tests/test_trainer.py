@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, NonFiniteError, Trainer, TrainerHookBase
+from hooktrainer import ConfigError, HookPoint, NonFiniteError, Trainer, TrainerHookBase
 from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, make_trainer
 
 STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]
@@ -619,11 +619,30 @@ def test_a_run_that_cannot_start_closes_everything(logger):
 # -- sharing nothing -----------------------------------------------------------------------------
 
 
+def objects_of(thing, found=None) -> dict[int, object]:
+    """Every object that can change and is reached from ``thing``, by its identity."""
+    found = {} if found is None else found
+    ours = type(thing).__module__.startswith(("hooktrainer", __name__))
+    if id(thing) in found or not (ours or isinstance(thing, (list, dict, set, tuple))):
+        return found
+    if isinstance(thing, (HookPoint, type)):
+        return found
+    if not isinstance(thing, tuple):
+        found[id(thing)] = thing
+    inside = thing.values() if isinstance(thing, dict) else thing if not ours else ()
+    for each in (*inside, *getattr(thing, "__dict__", {}).values()):
+        objects_of(each, found)
+    return found
+
+
 def test_two_trainers_share_nothing():
     one = make_trainer()
     Recording().register(one)
     one.train()
     two = make_trainer()
+    of_one, of_two = objects_of(one), objects_of(two)
+    assert len(of_two) > 30
+    assert [of_one[key] for key in of_one.keys() & of_two.keys()] == []
     assert two.collected_frames == two.optim_count == 0
     assert "recording" not in two.describe()
     assert two.metrics.names() == []

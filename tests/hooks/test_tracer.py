@@ -4,8 +4,9 @@ import json
 from collections import Counter
 
 import pytest
+import torch
 
-from hooktrainer import ConfigError, Evaluate, Every, Tracer, VectorCollector, algorithms
+from hooktrainer import ConfigError, Tracer, algorithms
 from hooktrainer.recipe import Run, RunArgs
 from hooktrainer.testing import check_hook, make_trainer
 
@@ -107,15 +108,27 @@ def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):
 
 
 def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
-    loggers = make_logger(), make_logger()
+    loggers, weights = (make_logger(), make_logger()), []
     for logger in loggers:
-        collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=10)
-        trainer = make_trainer(collector=collector, logger=logger, seed=0)
-        Evaluate("CartPole-v1", None, every=Every(frames=20), episodes=1).register(trainer)
+        trainer = algorithms.ppo(
+            "CartPole-v1",
+            total_frames=256,
+            num_envs=2,
+            steps_per_batch=32,
+            mini_batch_size=16,
+            num_cells=(8,),
+            log_interval=64,
+            eval_interval=64,
+            eval_episodes=1,
+            logger=logger,
+            progress_bar=False,
+        )
         if logger is loggers[0]:
             Tracer(tmp_path / "trace.json", 2).register(trainer)
         trainer.train()
+        weights.append([p.detach().clone() for p in trainer.loss_module.parameters()])
     assert loggers[0].reproducible() == loggers[1].reproducible()
+    assert all(map(torch.equal, *weights))
 
 
 def test_a_run_resumes_with_and_without_a_tracer(tmp_path):

@@ -328,7 +328,9 @@ def test_a_full_disk_does_not_end_the_run(tmp_path, caplog):
     logger.close()
     path.rename(tmp_path / "kept.csv")
     path.symlink_to("/dev/full")
-    logger.log_scalar("x", 2.0, 2)
+    for step in (2, 3):  # in the middle of the run, and when it ends
+        logger.log_scalar("x", 2.0, step)
+        logger.flush()
     logger.close()
     assert "No space left on device" in caplog.text
     assert "metrics.csv" in caplog.text

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import os
-import random
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -15,13 +12,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hooktrainer.loggers import read_csv, read_scalars
 
-LAST_STEP = 3000
+LAST_STEP = 1000
 PROGRAM = """
-import json, os, sys, time
+import json, os, signal, sys
 from pathlib import Path
 from hooktrainer.loggers import get_logger
 
-directory, last = Path(sys.argv[1]), int(sys.argv[2])
+directory, last, dies_at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 logger = get_logger(["csv", "tensorboard"], directory, "run")
 checkpoint, first = directory / "checkpoint.json", 0
 if checkpoint.exists():
@@ -35,32 +32,26 @@ for step in range(first + 1, last + 1):
         state = {"step": step, "logger": logger.state_dict()}
         (directory / "new").write_text(json.dumps(state))
         os.replace(directory / "new", checkpoint)
-        time.sleep(0.002)
+    if step == dies_at:
+        logger.flush()  # what comes after the checkpoint is on the disk
+        logger.log_scalars({"a": 0.0}, step + 1)  # or is not
+        os.kill(os.getpid(), signal.SIGKILL)
 logger.close()
 """
 
 
-def start(directory: Path) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-c", PROGRAM, str(directory), str(LAST_STEP)]
-    return subprocess.Popen(command, cwd=Path.cwd(), env={**os.environ, "OMP_NUM_THREADS": "1"})
+def start(directory: Path, dies_at: int = 0) -> int:
+    """Run the program until it dies at a step, or to its end; return the exit code."""
+    command = [sys.executable, "-c", PROGRAM, str(directory), str(LAST_STEP), str(dies_at)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=Path.cwd(), env=environment, timeout=60).returncode
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_killed_twice(tmp_path):
-    rng = random.Random(0)
-    checkpoint = tmp_path / "checkpoint.json"
-    reached = 0
-    for _ in range(2):
-        child = start(tmp_path)
-        deadline = time.monotonic() + 60
-        target = reached + rng.randrange(100, 600)
-        while child.poll() is None and reached < target and time.monotonic() < deadline:
-            time.sleep(0.001 * rng.random())
-            if checkpoint.exists():
-                reached = json.loads(checkpoint.read_text())["step"]
-        child.kill()
-        assert child.wait() == -9, "the child ended before it was killed"
-    assert start(tmp_path).wait(60) == 0
+    for dies_at in (130, 777):
+        assert start(tmp_path, dies_at) == -9
+    assert start(tmp_path) == 0
 
     expected = {
         "a": [(step, step / 8) for step in range(1, LAST_STEP + 1)],
