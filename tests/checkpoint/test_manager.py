@@ -398,7 +398,7 @@ def test_the_best_survives_a_policy_that_does_not_name_it(tmp_path):
 def test_nothing_is_deleted_before_the_commit(tmp_path, monkeypatch):
     with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
-        monkeypatch.setattr(fs.os, "rename", disk_full)
+        monkeypatch.setattr(fs.os, "write", disk_full)  # nothing that a delete needs
         with pytest.raises(CheckpointError):
             manager.save({}, frames=2)
     assert frames_of(tmp_path) == [1]
@@ -420,6 +420,25 @@ def test_a_failed_delete_is_reported_and_tried_again(tmp_path, monkeypatch, capl
     assert names(tmp_path) == ["step_000000000003"]
 
 
+def test_a_delete_that_cannot_begin_is_reported_and_tried_again(tmp_path, monkeypatch, caplog):
+    rename = os.rename
+
+    def refuse(source, target):
+        if pathlib.Path(target).name.startswith(".trash-"):
+            raise OSError(errno.EACCES, "Permission denied", str(source))
+        rename(source, target)
+
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        monkeypatch.setattr(fs.os, "rename", refuse)
+        manager.save({}, frames=2)
+        assert "step_000000000001 could not be deleted, and is tried again" in caplog.text
+        assert frames_of(tmp_path) == [1, 2]
+        monkeypatch.undo()
+        manager.save({}, frames=3)
+    assert names(tmp_path) == ["step_000000000003"]
+
+
 def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
     caplog.set_level(logging.INFO)
     with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
@@ -435,11 +454,14 @@ def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
 def test_only_this_runs_checkpoints_are_deleted(tmp_path):
     (tmp_path / "a" / "notes").mkdir(parents=True)
     (tmp_path / "b" / ".tmp-step_000000000001-ab").mkdir(parents=True)
-    with CheckpointManager(tmp_path / "a", keep=Last(1)) as manager:
+    with CheckpointManager(tmp_path / "a", keep=Last(1), background=False) as manager:
         manager.save({}, frames=1)
+        for name in ("a/mine", "a/aside-step_000000000001-ab", "b/step_000000000001"):
+            shutil.copytree(tmp_path / "a" / "step_000000000001", tmp_path / name)
         manager.save({}, frames=2)
-    assert names(tmp_path / "a") == ["notes", "step_000000000002"]
-    assert names(tmp_path / "b") == [".tmp-step_000000000001-ab"]
+    left = ["aside-step_000000000001-ab", "mine", "notes", "step_000000000002"]
+    assert names(tmp_path / "a") == left
+    assert names(tmp_path / "b") == [".tmp-step_000000000001-ab", "step_000000000001"]
 
 
 @pytest.mark.parametrize("discard", [True, False])
