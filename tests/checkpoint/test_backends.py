@@ -10,6 +10,7 @@ import pickle
 
 import pytest
 import torch
+from fault_injection import Planted
 
 from hooktrainer.checkpoint import (
     CheckpointManager,
@@ -312,27 +313,20 @@ def test_torchsnapshot_leaves_nothing_open_when_it_fails(tmp_path):
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
-class Planted:
-    ran: list[int] = []  # noqa: RUF012
-
-    def __reduce__(self):
-        return (Planted.ran.append, (1,))
-
-
 @pytest.mark.parametrize("entry", ["object", "torch_save"])
 def test_torchsnapshot_runs_no_planted_pickle(entry, tmp_path):
     backend, tensors = backends.get_backend("torchsnapshot"), {"x": torch.rand(3)}
     backend.write(tmp_path, tensors, None)
     metadata = json.loads((tmp_path / ".snapshot_metadata").read_text())
     planted = next(node for node in metadata["manifest"].values() if node["type"] == "Tensor")
-    (tmp_path / "evil").write_bytes(pickle.dumps(Planted()))
+    (tmp_path / "evil").write_bytes(pickle.dumps(Planted(tmp_path / "ran")))
     planted.update(location="evil", serializer="torch_save", byte_range=None)
     if entry == "object":
         planted.update(type="object", obj_type="x")
     (tmp_path / ".snapshot_metadata").write_text(json.dumps(metadata))
     with pytest.raises(CheckpointError, match="never loaded"):
         backend.read(tmp_path, specs_of(tensors))
-    assert Planted.ran == []
+    assert not (tmp_path / "ran").exists()
 
 
 def test_torchsnapshot_refuses_a_process_group_it_would_wait_for(tmp_path, monkeypatch):

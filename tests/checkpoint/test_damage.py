@@ -8,10 +8,10 @@ import random
 
 import pytest
 import torch
-from fault_injection import FULL
+from fault_injection import FULL, Planted
 from tally import BACKENDS
 
-from hooktrainer.checkpoint import Checkpoint, CheckpointManager
+from hooktrainer.checkpoint import Checkpoint, CheckpointManager, fs
 from hooktrainer.checkpoint import manifest as manifests
 from hooktrainer.errors import CheckpointError, DamagedCheckpointError
 
@@ -95,21 +95,14 @@ def test_files_of_another_checkpoint(checkpoint):
         Checkpoint.open(checkpoint).load()
 
 
-class Planted:
-    ran: list[int] = []  # noqa: RUF012
-
-    def __reduce__(self):
-        return (Planted.ran.append, (1,))
-
-
 @pytest.mark.parametrize("forge_hashes", [False, True])
-def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tally):
-    backend = backend_of(checkpoint)
+def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tally, tmp_path):
+    backend, planted = backend_of(checkpoint), Planted(tmp_path / "planted")
     manifest = checkpoint / "manifest.json"
     kept = manifest.read_bytes()
     for path in files(checkpoint):
         data = path.read_bytes()
-        for content in (pickle.dumps(Planted(), 2), saved_by_torch(Planted())):
+        for content in (pickle.dumps(planted, 2), saved_by_torch(planted)):
             path.write_bytes(content)
             if forge_hashes and path != manifest:
                 forge(checkpoint)
@@ -120,7 +113,9 @@ def test_a_pickle_planted_in_any_file_does_not_run(checkpoint, forge_hashes, tal
                 Checkpoint.open(checkpoint).load()
             path.write_bytes(data)
             manifest.write_bytes(kept)
-    assert Planted.ran == []
+    assert not planted.place.exists()
+    pickle.loads(pickle.dumps(planted, 2))
+    assert planted.place.exists()  # it would have been
 
 
 def saved_by_torch(value):
@@ -134,8 +129,7 @@ def forge(checkpoint):
     manifest = Checkpoint.open(checkpoint).manifest
     records = {}
     for name in manifest.files:
-        data = (checkpoint / name).read_bytes()
-        digest = manifests.xxhash.xxh3_128_hexdigest(data)
-        records[name] = manifests.FileRecord(len(data), digest)
+        file = checkpoint / name
+        records[name] = manifests.FileRecord(file.stat().st_size, fs.hash_file(file))
     changed = manifests.dataclasses.replace(manifest, files=records)
     (checkpoint / "manifest.json").write_bytes(changed.encode())

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from fault_injection import Crash, VolatileDisk, scratch
+from fault_injection import Crash, Planted, VolatileDisk, scratch
 
 from hooktrainer.checkpoint import fs, load_file, save_file
 from hooktrainer.errors import CheckpointError
@@ -68,21 +68,14 @@ def test_a_save_that_returned_survives_a_power_loss_at_any_time():
             done = len(saved) == 3
 
 
-class Planted:
-    ran: list[int] = []  # noqa: RUF012
-
-    def __reduce__(self):
-        return (Planted.ran.append, (1,))
-
-
 @pytest.mark.parametrize(
     "write", [torch.save, lambda x, p: Path(p).write_bytes(pickle.dumps(x, 2))]
 )
 def test_a_planted_pickle_does_not_run(tmp_path, write):
-    write({"format": Planted()}, tmp_path / "evil")
+    write({"format": Planted(tmp_path / "planted")}, tmp_path / "evil")
     with pytest.raises(CheckpointError, match="never loaded"):
         load_file(tmp_path / "evil")
-    assert Planted.ran == []
+    assert not (tmp_path / "planted").exists()
 
 
 def test_damaged_and_foreign_files_are_refused(tmp_path):
