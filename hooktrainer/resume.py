@@ -1,4 +1,4 @@
-"""What ``--resume`` names, and whether the run it names is the one that is asked for."""
+"""What ``--resume`` and ``--fork`` name, and whether a run may go on with the options given."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import yaml
 
-from .checkpoint import Checkpoint, find
+from .checkpoint import find
 from .checkpoint.find import run_of
 from .errors import CheckpointError, ConfigError
-from .loggers.hparams import to_plain, to_yaml
+from .loggers.hparams import to_yaml
 from .run_dir import RunDir, find_runs
 from .run_options import FREE_ON_RESUME, RunArgs
 from .words import which
@@ -27,6 +27,14 @@ def resolve(args: RunArgs, experiment: str) -> Path | None:
         CheckpointError: If there is no such run or checkpoint.
         ConfigError: If the options contradict each other.
     """
+    if args.fork is not None:
+        if args.resume is not None:
+            raise ConfigError(
+                f"--fork {args.fork} begins a new run, and --resume {args.resume} goes on with "
+                "one: give one of them."
+            )
+        find(args.fork)  # before anything is made
+        return args.run_dir
     if args.resume is None:
         return args.run_dir
     if which(args.resume) is not None:
@@ -37,18 +45,14 @@ def resolve(args: RunArgs, experiment: str) -> Path | None:
             find(args.resume, place)
         return place
     checkpoint = find(args.resume)[0]
-    own = run_of(checkpoint)
-    if own is None and args.run_dir is None:
+    run = args.run_dir or run_of(checkpoint)
+    if run is None or not RunDir(run).holds_run:
         raise ConfigError(
-            f"{checkpoint} was moved out of its run: say with --run-dir where to go on from it, in "
-            "that run or a new one."
+            f"--resume {args.resume}: "
+            + ("it was moved out of its run" if run is None else f"{run} holds no run")
+            + f". Name its run with --run-dir, or begin a new one from it: --fork {checkpoint}"
         )
-    if own and args.run_dir and args.run_dir.resolve() != own.resolve():
-        raise ConfigError(
-            f"--resume {args.resume} is a checkpoint of {own}, but --run-dir is {args.run_dir}; "
-            "leave out --run-dir."
-        )
-    return args.run_dir or own
+    return run
 
 
 def _newest_run(experiment: str) -> Path:
@@ -60,34 +64,33 @@ def _newest_run(experiment: str) -> Path:
     return runs[-1].path
 
 
-def _saved_config(resume: str, place: Path) -> Mapping[str, Any]:
-    """The options of the run that is resumed; where it is no run yet, those in the checkpoint."""
-    if RunDir(place).holds_run:
-        return RunDir(place).read_config()
-    config = Checkpoint.open(find(resume)[0]).manifest.config
-    return dict(yaml.safe_load(to_yaml(to_plain(config))))
-
-
-def check_unchanged(args: RunArgs, config: Mapping[str, Any], place: Path) -> None:
+def check_unchanged(
+    args: RunArgs, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
+) -> bool:
     """Refuse options that differ from those of the run that is resumed, unless each may.
 
     Args:
-        args: The options, of which ``resume`` and ``allow_change`` are heeded.
+        args: The options, of which ``allow_change`` is heeded.
         config: All options of the run as it is to be, by name.
+        saved: Those that the checkpoint was made with; none, if it does not say.
         place: The run's directory.
 
+    Returns:
+        Whether options differ that ``allow_change`` names.
+
     Raises:
-        ConfigError: If they differ; it lists them all.
+        ConfigError: If others differ; it lists them all.
     """
-    assert args.resume is not None
-    saved = _saved_config(args.resume, place)
-    now = yaml.safe_load(to_yaml(config))
-    allowed = FREE_ON_RESUME | {name.replace("-", "_") for name in args.allow_change}
-    changed = {k for k in saved.keys() | now.keys() if saved.get(k) != now.get(k)} - allowed
-    if saved and changed:
-        lines = [f"  {k}: {saved.get(k)!r} before, {now.get(k)!r} now" for k in sorted(changed)]
-        flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(changed))
+    before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
+    names = (before.keys() | now.keys()) - FREE_ON_RESUME if before else set()
+    changed = {name for name in names if before.get(name) != now.get(name)}
+    refused = changed - {name.replace("-", "_") for name in args.allow_change}
+    if refused:
+        lines = [f"  {k}: {before.get(k)!r} before, {now.get(k)!r} now" for k in sorted(refused)]
+        flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(refused))
         raise ConfigError(
             f"{place} was run with other options:\n" + "\n".join(lines) + "\n"
-            f"Give the old values, or accept the new ones: {flags}"
+            f"Give the old values, or accept the new ones: {flags}. Or leave this run as it is, "
+            "and begin a new one from it with --fork in place of --resume."
         )
+    return bool(changed)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from .checkpoint import Best, CheckpointManager, Last, list_checkpoints
+from .checkpoint import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from .checkpoint.backends import backend_name, get_backend
 from .distributed import (
     DataParallel,
@@ -19,7 +19,7 @@ from .distributed import (
     rank_state,
     shard_parameters,
 )
-from .errors import ConfigError
+from .errors import CheckpointError, ConfigError
 from .hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from .hooks.profiler import Profiler
 from .hooks.run_recorder import RunRecorder
@@ -30,6 +30,7 @@ from .loggers.hparams import to_plain
 from .resume import check_unchanged, resolve
 from .run_dir import RunDir
 from .run_options import RunArgs
+from .state import branched, with_own_hyperparameters
 from .trainer import Trainer
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -72,8 +73,10 @@ class Run:
         self.device = self._layout.settle()
         self._checkpoints: Any = None
         self._state: Any = None
+        self._options_changed = False
+        self._parent: Checkpoint | None = None
         with _disk_explained():
-            self.dir = RunDir(self._ranks.first(lambda: self._open(experiment)))
+            self.dir = self._ranks.first(lambda: self._open(experiment))
         if self._ranks.world_size > 1:
             self._checkpoints = GatheredCheckpoints(
                 self._ranks, self._checkpoints, self.dir.checkpoints
@@ -89,8 +92,8 @@ class Run:
             "seed": args.seed,
         }
 
-    def _open(self, experiment: str) -> Path:
-        """Find and check what is resumed, or make what is new; return the run's directory."""
+    def _open(self, experiment: str) -> RunDir:
+        """Find and check what is resumed, or make what is new."""
         args = self.args
         get_backend(backend_name())  # an unknown one is refused before anything is made
         if args.snapshots:
@@ -99,24 +102,51 @@ class Run:
             if (batches := getattr(args, option)) < 0:
                 raise ConfigError(f"--{option} {batches}: give 0 or more.")
         place = resolve(args, experiment)
-        resume = args.resume is not None and place is not None and RunDir(place).holds_run
-        if args.resume is not None and place is not None:
-            check_unchanged(args, self._config, place)
+        resume = args.resume is not None
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
         best = Best(1, "eval/return")
         self._checkpoints = CheckpointManager(  # refuses a run that another process trains
-            run.checkpoints, keep=Last(args.keep_last) | best, config=self._config
+            run.checkpoints,
+            keep=Last(args.keep_last) | best,
+            config=self._config,
+            run_id=run.run_id,
         )
-        if args.resume is not None:
-            listing = list_checkpoints(run.checkpoints)
-            if args.resume == "latest" and not (listing.checkpoints or listing.damaged):
-                run.forget_logs()  # of a start that committed nothing: it is repeated
-            else:
-                checkpoint, self._state = self._checkpoints.load(args.resume)
-                print(f"resumed from {checkpoint.path}")
-        if self._state is None:  # else when it is known to fit
-            run.begin(experiment=experiment, seed=args.seed)
-        return run.path
+        try:
+            fork = args.fork if args.resume is None else self._resume(run, args.resume)
+            if fork is not None:
+                self._fork(run, experiment, Checkpoint.open(find(fork)[0]))
+            elif self._state is None:  # else when it is known to fit
+                run.begin(experiment=experiment, seed=args.seed)
+        except BaseException:
+            self._checkpoints.close()
+            raise
+        return run
+
+    def _resume(self, run: RunDir, spec: str) -> str | None:
+        """Load what is resumed; return what a start that committed nothing was to begin from."""
+        listing = list_checkpoints(run.checkpoints, run_id=run.run_id)
+        if spec == "latest" and not (listing.checkpoints or listing.damaged or listing.foreign):
+            check_unchanged(self.args, self._config, run.read_config(), run.path)
+            run.forget_logs()  # of that start, which is repeated
+            parent = run.forked_from
+            return None if parent is None else str(parent["path"])
+        checkpoint, self._state = self._checkpoints.load(spec)
+        saved = checkpoint.manifest.config
+        self._options_changed = check_unchanged(self.args, self._config, saved, run.path)
+        print(f"resumed from {checkpoint.path}")
+        return None
+
+    def _fork(self, run: RunDir, experiment: str, parent: Checkpoint) -> None:
+        """Begin a run that branches off another; what it begins from is said before it is read."""
+        known = run.forked_from  # by a start that is repeated
+        if known not in (None, parent.as_parent()):
+            raise CheckpointError(
+                f"{run.path} branched off run {known['run_id']} at {known['frames']:,} frames, and "
+                f"{parent.path} is no longer that checkpoint: begin another run with --fork."
+            )
+        run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
+        self._parent, self._state = self._checkpoints.fork(parent.path)
+        print(f"forked from {parent.path}: this is run {run.run_id} in {run.path}")
 
     def fully_shard(self, network: Network) -> Network:
         """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).
@@ -147,6 +177,11 @@ class Run:
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:
             DataParallel(self._ranks).register(trainer)
+        if leads and self._parent is not None:
+            reseed = self._parent.manifest.config.get("seed") != self.args.seed
+            self._state = branched(trainer, self._state, reseed=reseed)
+        elif leads and self._options_changed:
+            self._state = with_own_hyperparameters(trainer, self._state)
         resumed = rank_state(trainer, self._ranks, self._state)
         if resumed is not None:
             try:
@@ -154,13 +189,15 @@ class Run:
             except BaseException:
                 self._checkpoints.close()
                 raise
-            if leads:
-                self.dir.begin()
+            if leads and self._parent is None:
+                self.dir.begin(forked_from=self._checkpoints.forked_from)
             if leads and resumed.note is not None:
                 print(resumed.note)
         if isinstance(trainer.control, RankControl):
             trainer.control.agree("the start of the run")
-        if resumed is not None and leads and trainer.has_ended:
+        if self._parent is not None:
+            self._begin_branch(trainer, self._parent)
+        elif resumed is not None and leads and trainer.has_ended:
             if trainer.stop_reason is not None:
                 print(
                     f"nothing left to do, the run has ended: {trainer.stop_reason}. To go on, give "
@@ -168,6 +205,17 @@ class Run:
                 )
             else:
                 print("nothing left to do, the run is finished; a larger --total-frames goes on.")
+
+    def _begin_branch(self, trainer: Trainer, parent: Checkpoint) -> None:
+        """Save what the branch begins with; from then on it is a run like any other."""
+        if trainer.has_ended:
+            self._checkpoints.close()
+            why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
+            todo = "the option that ended it another value" if trainer.stop_reason else (
+                "a larger --total-frames"
+            )
+            raise ConfigError(f"--fork {parent.path}: nothing is left to do, {why}. Give {todo}.")
+        self._checkpoints.adopt(self._state)
 
     def _instrument(self, trainer: Trainer) -> None:
         """Record what ``--snapshots``, ``--trace`` and ``--profile`` ask for."""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from .alive import is_alive, is_locked
 from .errors import ConfigError, NotFoundError, TakenError
+from .identity import RUN_FILE, id_in, new_run_id
 from .loggers.hparams import to_plain, to_yaml
 from .loggers.spool import forget_spools
 from .provenance import this_process
@@ -28,7 +29,7 @@ class RunDir:
     ```
     <run>/
       config.yaml      the options of the run
-      run.json         how it stands: status, frames, metrics, versions, commit, command line
+      run.json         which run it is and how it stands: id, status, frames, metrics, command, …
       hooks.json       every hook by point, in run order: what `hooktrainer describe` shows
       metrics.csv      every metric, as rows step,name,value
       tensorboard/     event files
@@ -46,6 +47,7 @@ class RunDir:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
+        self._run_id: str | None = None
 
     @classmethod
     def create(
@@ -104,18 +106,52 @@ class RunDir:
         if path is None:
             if resume:
                 raise ValueError("resume=True needs the path of the run to continue")
-            return cls(new_directory(Path(root) / experiment, seed))
+            run = cls(new_directory(Path(root) / experiment, seed))
+            run._run_id = new_run_id()
+            return run
         run = cls(path)
         if resume:
             run._check_resumable()
+            run._run_id = run.run_id or new_run_id()  # it may have died before it had any
         else:
+            run._run_id = new_run_id()
             run._check_free()
             run.path.mkdir(parents=True, exist_ok=True)
             run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
             run.forget_logs()
         return run
 
-    def begin(self, *, experiment: str = "run", seed: int | None = None) -> None:
+    @property
+    def run_id(self) -> str | None:
+        """The run's id; where `run.json` cannot be read, that in its checkpoints.
+
+        ``None`` if there is no run, or one that an older version of hooktrainer began.
+        """
+        if self._run_id is not None:
+            return self._run_id
+        try:
+            if state := self.read():
+                return id_in(state)
+        except ConfigError:  # torn, if the power failed while it was written
+            pass
+        if not self.checkpoints.is_dir():
+            return None
+        from .checkpoint import list_checkpoints  # it imports torch
+
+        return list_checkpoints(self.checkpoints).run_id
+
+    @property
+    def forked_from(self) -> dict[str, Any] | None:
+        """Where it branched off: ``run_id``, ``path`` and ``frames``; ``None`` if it did not."""
+        return self._read_if_possible().get("forked_from")
+
+    def begin(
+        self,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        forked_from: Mapping[str, Any] | None = None,
+    ) -> None:
         """Write into `run.json` that the run is running from now on, in this process.
 
         Call it when no other process can be training here, as when the run's checkpoints are
@@ -125,7 +161,9 @@ class RunDir:
         Args:
             experiment: What is run.
             seed: The run's seed.
+            forked_from: Where it branched off: ``run_id``, ``path`` and ``frames`` of a checkpoint.
         """
+        run_id = self.run_id or new_run_id()
         for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
             leftover.unlink(missing_ok=True)
         if known := self._read_if_possible():
@@ -134,7 +172,10 @@ class RunDir:
             fields = {"experiment": experiment, "seed": seed, "started": _now()}
             fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
             self.run_file.unlink(missing_ok=True)
-        self.update(status="running", reason=None, **fields, **this_process())
+        if forked_from is not None:
+            fields["forked_from"] = dict(forked_from)
+        self.update(run_id=run_id, status="running", reason=None, **fields, **this_process())
+        self._run_id = run_id
 
     @property
     def checkpoints(self) -> Path:
@@ -159,7 +200,7 @@ class RunDir:
     @property
     def run_file(self) -> Path:
         """How the run stands."""
-        return self.path / "run.json"
+        return self.path / RUN_FILE
 
     @property
     def hooks_file(self) -> Path:
@@ -295,6 +336,11 @@ class RunDir:
         if not self.holds_run:
             there = "holds no run" if self.path.is_dir() else "does not exist"
             raise NotFoundError(f"cannot resume: {self.path} {there}")
+        if self._read_if_possible() and self.run_id is None:
+            raise ConfigError(
+                f"cannot resume: {self.path} was begun by an older version of hooktrainer, whose "
+                "runs have no id. Go on with it in that version."
+            )
 
     def __fspath__(self) -> str:
         return str(self.path)
@@ -316,7 +362,7 @@ def find_runs(root: str | os.PathLike[str] = "runs", experiment: str | None = No
     found: list[tuple[str, str, RunDir]] = []
     for place, directories, files in os.walk(root):
         run = RunDir(place)
-        if "run.json" not in files:
+        if RUN_FILE not in files:
             continue
         own = (run.checkpoints.name, run.logs.name, "policies")
         directories[:] = [name for name in directories if name not in own]

@@ -19,6 +19,8 @@ class RunArgs:
     """directory of the run; by default runs/<recipe>/<timestamp>_seed<seed>"""
     resume: str | None = None
     """go on from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
+    fork: str | None = None
+    """begin a new run from a checkpoint: PATH, RUN (its latest), RUN@best or RUN@FRAMES"""
     allow_change: tyro.conf.UseAppendAction[tuple[str, ...]] = ()
     """an option that may differ from the run that is resumed; may be repeated"""
     strict: bool = True
@@ -56,7 +58,7 @@ class RunArgs:
 # Where a run is kept, with what means it runs and what is kept of it; not what it computes.
 _MEANS: Final = frozenset(
     {
-        *("run_dir", "resume", "allow_change", "strict", "logger", "progress_bar", "keep_last"),
+        *("run_dir", "resume", "fork", "allow_change", "strict", "logger", "progress_bar", "keep_last"),
         *("placement", "engine", "collectors", "workers", "stages"),
         *("snapshots", "trace", "profile"),
     }

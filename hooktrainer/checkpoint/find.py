@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
 from ..errors import CheckpointError
+from ..identity import recorded_id
 from ..words import listed, which
 from .manifest import FILE as MANIFEST
 from .retention import Best
@@ -24,9 +25,15 @@ class Listing:
     """In the order they were committed."""
     damaged: dict[Path, str]
     """Directories whose manifest cannot be trusted, and why."""
+    foreign: list[Checkpoint] = field(default_factory=list)
+    """Those of other runs, which somebody put there."""
+    run_id: str | None = None
+    """Whose directory it is; ``None`` if nothing in it says so."""
 
 
-def list_checkpoints(directory: Path, known: Mapping[Path, Checkpoint] | None = None) -> Listing:
+def list_checkpoints(
+    directory: Path, known: Mapping[Path, Checkpoint] | None = None, run_id: str | None = None
+) -> Listing:
     """List the checkpoints in a directory; only their manifests are read.
 
     A directory that is deleted meanwhile is left out.
@@ -34,6 +41,8 @@ def list_checkpoints(directory: Path, known: Mapping[Path, Checkpoint] | None = 
     Args:
         directory: Where they are.
         known: Checkpoints by path, whose manifests need not be read again.
+        run_id: Whose directory it is; by default the run whose ``run.json`` lies beside it or, if
+            that cannot be read, whose checkpoint was committed last.
     """
     known = known or {}
     checkpoints, damaged = [], {}
@@ -46,7 +55,18 @@ def list_checkpoints(directory: Path, known: Mapping[Path, Checkpoint] | None = 
             if path.is_dir():
                 damaged[path] = str(error)
     checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
-    return Listing(checkpoints, damaged)
+    run_id = run_id or _owner(directory, checkpoints)
+    return Listing(
+        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id],
+        damaged,
+        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id],
+        run_id,
+    )
+
+
+def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
+    beside = recorded_id(directory.parent) if directory.name == SUBDIRECTORY else None
+    return beside or (checkpoints[-1].manifest.run_id if checkpoints else None)
 
 
 def checkpoint_directory(run: Path) -> Path:
@@ -66,7 +86,12 @@ def run_of(checkpoint: Path) -> Path | None:
     return None
 
 
-def find(spec: str | Path, directory: Path | None = None, best: Best | None = None) -> list[Path]:
+def find(
+    spec: str | Path,
+    directory: Path | None = None,
+    best: Best | None = None,
+    run_id: str | None = None,
+) -> list[Path]:
     """Return the checkpoints that a user's word may mean, the first choice first.
 
     There is more than one for ``latest`` and ``best`` only: the next stands in for one that turns
@@ -77,6 +102,8 @@ def find(spec: str | Path, directory: Path | None = None, best: Best | None = No
             latest), or ``RUN@latest``, ``RUN@best``, ``RUN@FRAMES``.
         directory: The run, or its directory of checkpoints, that a word without a path is about.
         best: What is best; by default, what the latest checkpoint says.
+        run_id: The run that ``directory`` is of, as for `list_checkpoints`. Other runs' checkpoints
+            in it are meant by their paths alone.
 
     Raises:
         CheckpointError: If there is none; lists what there is.
@@ -102,11 +129,11 @@ def find(spec: str | Path, directory: Path | None = None, best: Best | None = No
         raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
     if not where.is_dir():
         raise CheckpointError(f"There is no run {where}.")
-    return _find_in(checkpoint_directory(where), word, best)
+    listing = list_checkpoints(checkpoint_directory(where), run_id=run_id)
+    return _find_in(listing, checkpoint_directory(where), word, best)
 
 
-def _find_in(directory: Path, word: str, best: Best | None) -> list[Path]:
-    listing = list_checkpoints(directory)
+def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) -> list[Path]:
     committed = listing.checkpoints[::-1]
     if word == "latest":
         found = [*listing.damaged, *(checkpoint.path for checkpoint in committed)]

@@ -13,8 +13,9 @@ from typing import Any, Literal
 import torch
 
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
+from ..identity import new_run_id
 from ..provenance import origin
-from ..words import listed
+from ..words import listed, which
 from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
@@ -57,6 +58,11 @@ class CheckpointManager:
         on_failure: What a failed write does: ``"stop"`` raises, from `save` itself or, if it
             happened in the background, from the next call; ``"continue"`` logs it.
         config: The configuration of the run, plain data, recorded in every manifest.
+        run_id: The run that the checkpoints belong to; by default the one that the ``run.json``
+            beside the directory names, or else the checkpoints in it, or else a new one.
+
+    Attributes:
+        forked_from: Where the run branched off, as in `Manifest`; ``None`` if it did not.
 
     Raises:
         CheckpointError: If another manager writes to the directory, or there is no such back end.
@@ -78,6 +84,7 @@ class CheckpointManager:
         background: bool = True,
         on_failure: Literal["stop", "continue"] = "stop",
         config: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
     ) -> None:
         if on_failure not in ("stop", "continue"):
             raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
@@ -85,6 +92,7 @@ class CheckpointManager:
         self.keep = Last(5) if keep is None else as_retention(keep)
         self.best = best or best_of(self.keep)
         self.config = dict(config or {})
+        self._run_id = run_id
         self._backend_name = backend_name(backend)
         self._backend = get_backend(self._backend_name)
         self._background = background
@@ -104,6 +112,14 @@ class CheckpointManager:
             self._lock.release()
             raise
         self._sequence = committed[-1].manifest.sequence + 1 if committed else 0
+        self.forked_from = committed[-1].manifest.forked_from if committed else None
+
+    @property
+    def run_id(self) -> str:
+        """The run that the checkpoints belong to; settled when it is first asked for."""
+        if self._run_id is None:
+            self._run_id = list_checkpoints(self.directory, self._listed).run_id or new_run_id()
+        return self._run_id
 
     # --- saving --------------------------------------------------------------------------------
 
@@ -134,6 +150,8 @@ class CheckpointManager:
             sequence=self._sequence,
             time=time.time(),
             backend=self._backend_name,
+            run_id=self.run_id,
+            forked_from=self.forked_from,
             metrics={name: float(value) for name, value in (metrics or {}).items()},
             config=self.config,
             best={"metric": self.best.metric, "mode": self.best.mode} if self.best else None,
@@ -195,8 +213,8 @@ class CheckpointManager:
     # --- keeping -------------------------------------------------------------------------------
 
     def checkpoints(self) -> list[Checkpoint]:
-        """Return the committed checkpoints, in the order they were committed."""
-        found = list_checkpoints(self.directory, self._listed).checkpoints
+        """Return the committed checkpoints of this run, in the order they were committed."""
+        found = list_checkpoints(self.directory, self._listed, self._run_id).checkpoints
         self._listed = {checkpoint.path: checkpoint for checkpoint in found}
         return found
 
@@ -225,7 +243,8 @@ class CheckpointManager:
             CheckpointError: If there is no such checkpoint, or a later one cannot be moved away.
         """
         self.wait()
-        target = Checkpoint.open(find(spec, self.directory, self.best)[0])
+        target = Checkpoint.open(find(spec, self.directory, self.best, self._run_id)[0])
+        self._check_own(target)
         target.verify()
         for checkpoint in self._later_than(target):
             if not discard:
@@ -240,7 +259,7 @@ class CheckpointManager:
 
         A trainer calls it when it begins to train, since its loggers are taken back then: killed
         from now on, the run must go on from what was loaded. Later ones, of a course that is given
-        up, are set aside as by `rollback`; a checkpoint from elsewhere is saved here as well.
+        up, are set aside as by `rollback`; a checkpoint that lies elsewhere is saved here as well.
 
         Raises:
             CheckpointError: If a later one cannot be moved, or the state cannot be written.
@@ -249,14 +268,7 @@ class CheckpointManager:
         if loaded is None:
             return
         if not any(loaded.path.samefile(checkpoint.path) for checkpoint in self.checkpoints()):
-            known = loaded.manifest
-            self.save(
-                loaded.load(),
-                frames=known.frames,
-                optim_steps=known.optim_steps,
-                metrics=known.metrics,
-            )
-            self.wait()
+            self._save_again(loaded, loaded.load())
             return
         for checkpoint in self._later_than(loaded):
             moved = self._set_aside(checkpoint)
@@ -265,6 +277,13 @@ class CheckpointManager:
                 checkpoint.path,
                 moved.name,
             )
+
+    def _save_again(self, source: Checkpoint, tree: Any) -> None:
+        known = source.manifest
+        self.save(
+            tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics
+        )
+        self.wait()
 
     def _later_than(self, target: Checkpoint) -> list[Checkpoint]:
         """The checkpoints committed after another one, the last first: a crash leaves no gap."""
@@ -292,15 +311,22 @@ class CheckpointManager:
             spec: Which; see `find`.
 
         Raises:
-            CheckpointError: If there is none, or none is intact.
+            CheckpointError: If there is none, or none is intact; if it is one of another run, or a
+                word shall choose one and there are other runs' in the directory.
         """
         self.wait()
-        choices = find(spec, self.directory, self.best)
+        if which(str(spec)) is not None:
+            listing = list_checkpoints(self.directory, self._listed, self._run_id)
+            for checkpoint in listing.foreign:
+                self._check_own(checkpoint)
+        choices = find(spec, self.directory, self.best, self._run_id)
         failures: dict[Path, str] = {}
+
         for path in choices:
             try:
                 with _no_garbage_collection():
                     checkpoint = Checkpoint.open(path)
+                    self._check_own(checkpoint)
                     tree = checkpoint.load()
                 break
             except DamagedCheckpointError as error:
@@ -314,16 +340,61 @@ class CheckpointManager:
                 f"{listed(failures.values(), most=3)}"
             )
         for damaged, reason in failures.items():
-            if self._is_own(damaged):
+            if self._lies_here(damaged):
                 quarantine(damaged, reason)
         if failures:
             _log.warning("%s is taken instead.", path)
-        if self._is_own(path):
+        if self._lies_here(path):
             self._previous = Reusable(checkpoint)
         self._loaded = checkpoint
         return checkpoint, tree
 
-    def _is_own(self, path: Path) -> bool:
+    def fork(self, spec: str | Path) -> tuple[Checkpoint, Any]:
+        """Return a checkpoint of any run, and the state tree in it, for this new run to begin with.
+
+        Where the run branched off is recorded in its manifests.
+
+        Args:
+            spec: Which: the path of a checkpoint or of a run, or ``RUN@best``, ``RUN@FRAMES``.
+
+        Raises:
+            CheckpointError: If there is none, or it is damaged; if this run has checkpoints.
+        """
+        self.wait()
+        if self.checkpoints():
+            raise CheckpointError(
+                f"{self.directory} has checkpoints already: a run that branches off is a new one, "
+                "in a directory of its own."
+            )
+        checkpoint = Checkpoint.open(find(spec)[0])
+        with _no_garbage_collection():
+            tree = checkpoint.load()
+        self.forked_from, self._loaded = checkpoint.as_parent(), checkpoint
+        return checkpoint, tree
+
+    def adopt(self, tree: Any) -> None:
+        """Save what `fork` returned, as the run takes it up, as its first checkpoint.
+
+        Without it, `go_on` saves the state as it was.
+
+        Raises:
+            CheckpointError: If the state cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            self._save_again(loaded, tree)
+
+    def _check_own(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of another run."""
+        if (other := checkpoint.manifest.run_id) != self.run_id:
+            here = self._lies_here(checkpoint.path)
+            raise CheckpointError(
+                f"{checkpoint.path} belongs to run {other}, not to this run, {self.run_id} in "
+                f"{self.directory.parent}: --fork {checkpoint.path} begins a new run from it"
+                + ("; to go on with this one, move it away." if here else ".")
+            )
+
+    def _lies_here(self, path: Path) -> bool:
         """Whether a checkpoint lies in this directory, whatever symbolic links led there."""
         return path.parent.resolve() == self.directory.resolve()
 

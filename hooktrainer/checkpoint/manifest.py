@@ -14,7 +14,7 @@ from . import fs
 from .tree import flatten, unflatten
 
 FILE = "manifest.json"
-SCHEMA = 1
+SCHEMA = 2
 # What keeps a process from reading a file that may be intact: rights, limits, a file server.
 _NOT_THE_FILE = {
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
@@ -46,6 +46,10 @@ class Manifest:
     """When it was captured, in seconds since 1970."""
     backend: str
     """The back end that stored the tensors."""
+    run_id: str
+    """The run it belongs to."""
+    forked_from: Mapping[str, Any] | None = None
+    """Where that run branched off: ``run_id``, ``path`` and ``frames`` of another's checkpoint."""
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     best: Mapping[str, str] | None = None

@@ -45,6 +45,14 @@ class Checkpoint:
         except DamagedCheckpointError as error:
             raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 
+    def as_parent(self) -> dict[str, Any]:
+        """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
+        return {
+            "run_id": self.manifest.run_id,
+            "path": str(self.path.absolute()),
+            "frames": self.manifest.frames,
+        }
+
     def verify(self) -> None:
         """Read every file and compare it with the manifest.
 

@@ -68,6 +68,16 @@ class GatheredCheckpoints:
         if self._manager is not None:
             self._manager.go_on()
 
+    def adopt(self, tree: dict[str, Any]) -> None:
+        """Save what a run begins with that branches off; see `CheckpointManager.adopt`."""
+        if self._manager is not None:
+            self._manager.adopt(tree)
+
+    @property
+    def forked_from(self) -> Mapping[str, Any] | None:
+        """Where the run branched off, as rank 0 knows."""
+        return None if self._manager is None else self._manager.forked_from
+
     def check(self) -> None:
         """Raise what a write in the background failed with."""
         if self._manager is not None:

@@ -160,6 +160,7 @@ def as_checkpoints(policies: Sequence[SavedPolicy]) -> list[Checkpoint]:
                 sequence=sequence,
                 time=saved.time,
                 backend="policy",
+                run_id="",
                 metrics={} if saved.evaluation is None else {METRIC: saved.mean},
                 files={POLICY: FileRecord(saved.nbytes, str(saved.path))},
             ),

@@ -33,6 +33,7 @@ def run(*frames, metric=(), hours=(), files=()):
             sequence=i,
             time=3600.0 * (hours[i] if hours else i),
             backend="native",
+            run_id="a",
             metrics={"eval/return": metric[i]} if metric and metric[i] is not None else {},
             files=files[i] if files else {},
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -216,26 +217,26 @@ def test_a_run_json_lost_with_the_power_does_not_keep_a_run_from_resuming(run):
 
 
 @pytest.mark.parametrize("content", ["{", "- 1", "!!python/object/apply:os.getcwd []", "\x00"])
-def test_a_config_that_cannot_be_read_is_named(run, content):
+def test_a_config_that_cannot_be_read_is_named_where_no_checkpoint_says_more(run, content):
     (run / "config.yaml").write_text(content)
+    assert train(run, "latest", total_frames=80).collected_frames == 80
+    (run / "config.yaml").write_text(content)
+    shutil.rmtree(run / "checkpoints")
     with pytest.raises(ConfigError, match=r"config\.yaml (is not valid YAML|holds no mapping)"):
         train(run, "latest")
 
 
-def test_a_checkpoint_that_was_moved_out_goes_on_in_its_run_or_a_new_one(run, tmp_path):
+def test_a_checkpoint_that_was_moved_out_goes_on_in_its_run_alone(run, tmp_path):
     moved = tmp_path / "mine"
     (run / "checkpoints" / "step_000000000040").rename(moved)
-    with pytest.raises(ConfigError, match="say with --run-dir"):
+    with pytest.raises(ConfigError, match=r"Name its run with --run-dir, or .* --fork .*/mine$"):
         train(None, str(moved))
-    with pytest.raises(ConfigError, match=r"lr: 0\.1 before, 0\.5 now"):
-        train(tmp_path / "new", str(moved), lr=0.5)
+    with pytest.raises(ConfigError, match=r"new holds no run.*--fork"):
+        train(tmp_path / "new", str(moved))
     assert not (tmp_path / "new").exists()
     whole = weights(train(tmp_path / "whole", total_frames=80))
-    for place in (tmp_path / "new", run):
-        resumed = train(place, str(moved), total_frames=80)
-        assert weights(resumed) == whole
-        assert frames(place)[-1] == 80
-    assert RunDir(tmp_path / "new").read()["frames"] == 80
+    assert weights(train(run, str(moved), total_frames=80)) == whole
+    assert frames(run)[-1] == 80
 
 
 def test_a_changed_option_is_refused_with_both_values_until_it_is_allowed(run):
@@ -270,10 +271,14 @@ def test_frames_without_a_checkpoint_list_those_there_are(run):
         train(run, "30")
 
 
-def test_another_run_dir_than_that_of_the_checkpoint_is_refused(run, tmp_path):
-    with pytest.raises(ConfigError, match="leave out --run-dir"):
-        train(tmp_path / "other", f"{run}@40")
-    assert not (tmp_path / "other").exists()
+def test_options_are_compared_with_the_checkpoints_whatever_became_of_config_yaml(run):
+    (run / "config.yaml").unlink()
+    with pytest.raises(ConfigError, match=r"(?s)lr: 0\.1 before, 0\.5 now.*seed: 0 before, 1"):
+        train(run, "latest", lr=0.5, seed=1)
+    (run / "config.yaml").write_text("lr: 0.5\nseed: 1\n")
+    with pytest.raises(ConfigError, match=r"lr: 0\.1 before, 0\.5 now"):
+        train(run, "latest", lr=0.5, seed=1)
+    assert train(run, "latest", total_frames=80).collected_frames == 80
 
 
 def test_a_damaged_latest_is_set_aside_and_the_one_before_taken(run, tmp_path, capsys, caplog):

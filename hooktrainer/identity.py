@@ -1,0 +1,33 @@
+"""The identity of a run: one id, made when it begins, that everything it leaves carries."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+RUN_FILE: Final = "run.json"
+"""Name of the file, in the directory of a run, that says how it stands."""
+
+
+def new_run_id() -> str:
+    """An id that no other run has: 16 hexadecimal digits, drawn from the operating system."""
+    return secrets.token_hex(8)
+
+
+def id_in(state: Mapping[str, Any]) -> str | None:
+    """The id in the content of a `run.json`; ``None`` if there is none, as of an older version."""
+    found = state.get("run_id")
+    return found if isinstance(found, str) and found else None
+
+
+def recorded_id(run: Path) -> str | None:
+    """The id that the `run.json` of a directory holds; ``None`` if there is none to be read."""
+    with suppress(OSError, ValueError):
+        state = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+        if isinstance(state, dict):
+            return id_in(state)
+    return None

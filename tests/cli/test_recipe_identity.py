@@ -1,0 +1,204 @@
+"""A run has an identity: what belongs to another is refused, or begun from on purpose."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from test_recipe_resume import frames, read_rows, train, weights
+
+from hooktrainer.checkpoint import Checkpoint, find, list_checkpoints
+from hooktrainer.errors import CheckpointError, ConfigError
+from hooktrainer.loggers import read_csv
+from hooktrainer.run_dir import RunDir
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    train(tmp_path / "run")
+    return tmp_path / "run"
+
+
+def ids(path: Path) -> set[str]:
+    """All ids that are in the directory of a run."""
+    listing = list_checkpoints(path / "checkpoints")
+    found = {c.manifest.run_id for c in [*listing.checkpoints, *listing.foreign]}
+    return {*found, RunDir(path).read()["run_id"]}
+
+
+def test_a_run_keeps_one_id_and_no_other_run_has_it(run, tmp_path):
+    (own,) = ids(run)
+    train(run, "latest", total_frames=80)
+    assert ids(run) == {own}
+    train(tmp_path / "other")
+    assert not ids(tmp_path / "other") & {own}
+
+
+def test_it_survives_a_run_json_lost_with_the_power(run):
+    before = ids(run)
+    for content in (b"", b'{"run_id": "', None):
+        (run / "run.json").write_bytes(content) if content is not None else (
+            run / "run.json"
+        ).unlink()
+        train(run, "latest", total_frames=80)
+        assert ids(run) == before
+
+
+@pytest.mark.parametrize("options", [{}, {"seed": 1}, {"lr": 0.5}])
+@pytest.mark.parametrize("way", ["by path", "copied over its own", "copied beside its own"])
+def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
+    other = tmp_path / "other"
+    train(other, total_frames=80, **options)
+    spec, (theirs, ours) = "latest", (ids(other), ids(run))
+    source = other / "checkpoints" / "step_000000000080"
+    target = run / "checkpoints" / source.name
+    if way == "by path":
+        spec = str(source)
+    elif way == "copied beside its own":
+        shutil.copytree(source, target)
+    else:
+        shutil.rmtree(run / "checkpoints")
+        shutil.copytree(other / "checkpoints", run / "checkpoints")
+    before = (run / "run.json").read_bytes()
+    with pytest.raises(CheckpointError, match="belongs to run") as caught:
+        train(run, spec, total_frames=120, **options)
+    assert "\n" not in str(caught.value)
+    assert all(run_id in str(caught.value) for run_id in theirs | ours)
+    assert "--fork" in str(caught.value)
+    assert (run / "run.json").read_bytes() == before
+    if way == "copied beside its own":  # it is neither counted nor deleted as its own would be
+        shutil.rmtree(target)
+        train(run, "latest", total_frames=120, keep_last=1)
+        assert ids(run) == ours
+
+
+def test_other_runs_checkpoints_are_not_thinned_out(run, tmp_path):
+    train(tmp_path / "other")
+    others = tmp_path / "other" / "checkpoints"
+    again = train  # the run goes on while somebody copies them there
+
+    def copy(batch):
+        for path in others.glob("step_*"):
+            shutil.copytree(path, run / "checkpoints" / f"{path.name}-7", dirs_exist_ok=True)
+
+    again(run, "latest", total_frames=120, keep_last=1, before_each_batch=copy)
+    listing = list_checkpoints(run / "checkpoints")
+    assert [c.manifest.frames for c in listing.foreign] == [20, 40, 60]
+    assert listing.checkpoints[-1].manifest.frames == 120
+    assert len(listing.checkpoints) == 2  # the last and the best
+
+
+def test_a_directory_of_an_older_version_is_refused_in_one_line(run):
+    state = json.loads((run / "run.json").read_text())
+    del state["run_id"]
+    (run / "run.json").write_text(json.dumps(state))
+    with pytest.raises(ConfigError, match="older version of hooktrainer") as caught:
+        train(run, "latest")
+    assert "\n" not in str(caught.value)
+
+
+# --- branches ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("spec", ["{run}", "{run}@60", "{run}/checkpoints/step_000000000060"])
+def test_a_branch_with_the_same_options_is_the_run_that_went_on(run, tmp_path, spec, capsys):
+    branch = tmp_path / "branch"
+    spec = spec.format(run=run)
+    files = {p: p.stat().st_mtime_ns for p in run.rglob("*")}
+    forked = train(branch, fork=spec, total_frames=120)
+    assert weights(forked) == weights(train(tmp_path / "whole", total_frames=120))
+    assert {p: p.stat().st_mtime_ns for p in run.rglob("*")} == files
+    assert frames(branch) == [60, 80, 100, 120]
+    assert "forked from" in capsys.readouterr().out
+    (own,) = ids(branch)
+    parent = {
+        "run_id": RunDir(run).run_id,
+        "path": str(run / "checkpoints" / "step_000000000060"),
+        "frames": 60,
+    }
+    assert own != parent["run_id"]
+    assert RunDir(branch).read()["forked_from"] == parent
+    listing = list_checkpoints(branch / "checkpoints")
+    assert all(c.manifest.forked_from == parent for c in listing.checkpoints)
+    whole = read_csv(tmp_path / "whole")["loss/loss"]
+    assert read_csv(branch)["loss/loss"] == [row for row in whole if row[0] > 60]
+
+
+def test_a_branch_is_resumed_as_any_run_is_and_knows_where_it_came_from(run, tmp_path):
+    branch = tmp_path / "branch"
+    train(branch, fork=str(run), total_frames=100)
+    parent, own = RunDir(branch).forked_from, ids(branch)
+    shutil.rmtree(run)
+    (branch / "run.json").unlink()  # lost
+    train(branch, "latest", total_frames=140)
+    assert (RunDir(branch).forked_from, ids(branch)) == (parent, own)
+    assert [step for step, _ in read_csv(branch)["loss/loss"]] == [80, 100, 120, 140]
+
+
+def test_the_options_of_a_branch_are_its_own_and_count(run, tmp_path):
+    branch = tmp_path / "branch"
+    forked = train(branch, fork=str(run), total_frames=80, lr=0.5, save_interval=10)
+    assert forked.optimizer.param_groups[0]["lr"] == 0.5
+    assert RunDir(branch).read_config()["lr"] == 0.5
+    same = train(tmp_path / "same", fork=str(run), total_frames=80)
+    assert weights(forked) != weights(same)
+
+
+def test_another_seed_draws_other_numbers(run, tmp_path):
+    def numbers(name: str, seed: int) -> list[float]:
+        drawn: list[float] = []
+        train(
+            tmp_path / name,
+            fork=str(run),
+            total_frames=80,
+            seed=seed,
+            before_each_batch=lambda batch: drawn.append(float(torch.rand(()))),
+        )
+        return drawn
+
+    assert numbers("a", 0) == numbers("b", 0) != numbers("c", 1)
+    assert numbers("d", 1) != numbers("e", 2)
+
+
+def test_killed_before_its_first_batch_a_branch_begins_there_again(run, tmp_path):
+    branch = tmp_path / "branch"
+    whole = train(tmp_path / "whole", fork=str(run), total_frames=120)
+
+    def die(batch):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(branch, fork=str(run), total_frames=120, before_each_batch=die)
+    own = ids(branch)
+    for lost in (False, True):  # even if it came to save nothing at all
+        if lost:
+            for path in (branch / "checkpoints").glob("step_*"):
+                shutil.rmtree(path)
+        with pytest.raises(KeyboardInterrupt):
+            train(branch, "latest", total_frames=120, before_each_batch=die)
+        assert ids(branch) == own
+    assert weights(train(branch, "latest", total_frames=120)) == weights(whole)
+    assert read_rows(branch) == read_rows(tmp_path / "whole")
+
+
+def test_what_a_branch_cannot_be(run, tmp_path):
+    new = tmp_path / "new"
+    with pytest.raises(ConfigError, match="--fork .* begins a new run, and --resume latest"):
+        train(new, "latest", fork=str(run))
+    with pytest.raises(CheckpointError, match="There is no run"):
+        train(new, fork=str(tmp_path / "nowhere"))
+    assert not new.exists()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        train(run, fork=f"{run}@40")
+    with pytest.raises(ConfigError, match=r"nothing is left to do.*--total-frames"):
+        train(new, fork=str(run))
+
+
+def test_a_damaged_parent_is_named(run, tmp_path):
+    checkpoint = Checkpoint.open(find(run)[0])
+    (checkpoint.path / "state.json").write_text("")
+    with pytest.raises(CheckpointError, match=r"step_000000000060 is damaged"):
+        train(tmp_path / "new", fork=str(run), total_frames=80)
