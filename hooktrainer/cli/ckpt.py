@@ -21,6 +21,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     """List the checkpoints of a run.
 
     Damaged ones are listed with what is wrong with their manifest; `ckpt verify` reads all files.
+    Those of other runs, which do not belong there, are listed with the id of their run.
     What was set aside (a damaged one at a resume, a later one at a rollback) is listed last: it can
     be given by its path.
 
@@ -43,6 +44,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         {"state": "damaged", "path": path, "reason": reason}
         for path, reason in listing.damaged.items()
     ]
+    entries += [_entry(checkpoint) | {"state": "foreign"} for checkpoint in listing.foreign]
     entries += [{"state": "set aside", "path": path} for path in _set_aside(directory)]
     if json:
         output.print_json(entries)
@@ -75,6 +77,7 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
     commit = f"{manifest.git_commit}{' and changes' if manifest.git_dirty else ''}"
     facts: dict[str, Any] = {
         "path": opened.path,
+        "run": manifest.run_id,
         "saved": output.when(manifest.time),
         "frames": f"{manifest.frames:,}",
         "optimizer steps": f"{manifest.optim_steps:,}",
@@ -83,6 +86,8 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
         "versions": ", ".join(f"{name} {v}" for name, v in manifest.versions.items() if v),
         "commit": commit if manifest.git_commit else "none",
     }
+    if (parent := manifest.forked_from) is not None:
+        facts["forked from"] = f"{parent['path']}, run {parent['run_id']}"
     output.print_table(("checkpoint", opened.path.name), facts.items())
     if manifest.metrics:
         metrics = sorted(manifest.metrics.items())
@@ -101,8 +106,8 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
 def verify(run: RunPath, /, *, json: Flag = False) -> int:
     """Read every file of every checkpoint of a run, and compare it with what was written.
 
-    Names each damaged file; the exit code is 1 then. `--resume latest` takes the newest intact
-    checkpoint by itself.
+    Names each damaged file, and each checkpoint that is another run's; the exit code is 1 then.
+    `--resume latest` takes the newest intact checkpoint by itself, but none beside another run's.
 
     Args:
         run: directory of the run, or of a checkpoint that was moved out of it
@@ -114,29 +119,42 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
     from .places import checkpoints_of
 
     if (run / FILE).is_file():
-        listing = Listing([Checkpoint.open(run)], {})
+        listing = Listing([Checkpoint.open(run)], {})  # whosever it is
     else:
         listing = list_checkpoints(checkpoints_of(run))
     found: list[tuple[Path, str | None]] = list(listing.damaged.items())
-    for checkpoint in listing.checkpoints:
+    for checkpoint in [*listing.checkpoints, *listing.foreign]:
         try:
             found.append((checkpoint.path, _damage(checkpoint)))
         except FileNotFoundError:  # deleted meanwhile, by the run it belongs to
             continue
     found.sort(key=lambda result: result[0])
     damaged = sum(damage is not None for _, damage in found)
+    foreign = {checkpoint.path: checkpoint.manifest.run_id for checkpoint in listing.foreign}
+    code = 1 if damaged or foreign else 0
     if json:
         output.print_json(
-            [{"path": path, "intact": damage is None, "damage": damage} for path, damage in found]
+            [
+                {
+                    "path": path,
+                    "intact": damage is None,
+                    "damage": damage,
+                    "foreign": foreign.get(path),
+                }
+                for path, damage in found
+            ]
         )
-        return 1 if damaged else 0
-    rows = [
-        (path.name, output.bad(damage) if damage else output.good("intact"))
-        for path, damage in found
-    ]
+        return code
+    rows = []
+    for path, damage in found:
+        verdict = output.bad(damage) if damage else output.good("intact")
+        if not damage and path in foreign:
+            verdict = output.bad(f"intact, but of another run, {foreign[path]}")
+        rows.append((path.name, verdict))
     output.print_table(("checkpoint", "verdict"), rows)
-    print(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged")
-    return 1 if damaged else 0
+    others = f", {len(foreign)} of another run" if foreign else ""
+    print(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
+    return code
 
 
 def diff(
@@ -189,6 +207,7 @@ def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
     return {
         "state": "committed",
         "path": checkpoint.path,
+        "run_id": manifest.run_id,
         "frames": manifest.frames,
         "optim_steps": manifest.optim_steps,
         "time": manifest.time,
@@ -209,8 +228,11 @@ def _print_list(entries: list[dict[str, Any]], metric: str | None) -> None:
     for entry in entries:
         name = entry["path"].name
         if entry["state"] != "committed":
-            damaged = entry["state"] == "damaged"
-            note = output.bad(f"damaged: {entry['reason']}") if damaged else "set aside"
+            note: object = "set aside"
+            if entry["state"] == "damaged":
+                note = output.bad(f"damaged: {entry['reason']}")
+            elif entry["state"] == "foreign":
+                note = output.bad(f"of another run, {entry['run_id']}")
             rows.append((name, "", "", "", "", "", *([""] if metric else []), note))
             continue
         value = entry["metrics"].get(metric)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import fnmatch
 import time
 from collections.abc import Sequence
@@ -46,7 +47,8 @@ def runs(
     """List runs, and compare them: a table, curves in the terminal, a page with charts.
 
     A run whose process is gone though it never said that it ended is listed as died. Runs that
-    differ only by their seed are a group; curves and page show each group's mean and spread.
+    differ only by their seed are a group; curves and page show each group's mean and spread. Of
+    several with the same seed and options, the one that finished last counts.
 
     Example: hooktrainer runs out --where lr=0.001 --sort best --curves
 
@@ -64,11 +66,13 @@ def runs(
         json: print JSON: a list with one object per run
     """
     from ..report import comparison_page, group_runs
+    from ..report.page import repeat_note
 
     if html is not None:
         output.refuse_directory(html, "runs.html")
     metrics = list(metric) or ["eval/return"]
     found = _summaries(places, metrics[0], minimize)
+    _check_metrics(metric, found)
     if not metric and found and all(run.last is None for run in found):
         metrics = ["train/return"]  # nothing was evaluated
         found = _summaries(places, metrics[0], minimize)
@@ -80,14 +84,20 @@ def runs(
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
         print(f"no such run below {', '.join(map(str, places))}{hidden}.")
+    if not json:
+        _tell_copies(chosen)
     if not chosen:
         return 0
+    groups = group_runs(chosen)
+    if (curves and not json) or html is not None:
+        for pair in (pair for group in groups for pair in group.repeats):
+            output.say(repeat_note(*pair))
     if curves and not json:
         for name in metrics:
-            _print_curves(group_runs(chosen), name)
+            _print_curves(groups, name)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(comparison_page(group_runs(chosen), metrics), encoding="utf-8")
+        html.write_text(comparison_page(groups, metrics), encoding="utf-8")
         output.say(f"wrote {html}")
     return 0
 
@@ -102,6 +112,32 @@ def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunS
             raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
         found.update({run.path.resolve(): run for run in find_runs(place)})
     return [summarize(run, metric, minimize=minimize) for run in found.values()]
+
+
+def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
+    """Refuse a metric that no run has logged, if there are others."""
+    from ..errors import ConfigError
+    from ..report.curves import read_curves
+    from ..run_dir import RunDir
+
+    known = {name for run in runs for name in run.metrics}
+    for name in names:
+        if name in known or any(run.metric == name and run.last is not None for run in runs):
+            continue
+        known |= {other for run in runs for other in read_curves(RunDir(run.path))}
+        if known and name not in known:
+            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
+            raise ConfigError(f"--metric {name}: no run has logged it; the nearest is {near[0]}.")
+
+
+def _tell_copies(runs: Sequence[RunSummary]) -> None:
+    places: dict[str, list[str]] = {}
+    for run in runs:
+        if run.id is not None:
+            places.setdefault(run.id, []).append(str(run.path))
+    for run_id, paths in places.items():
+        if len(paths) > 1:
+            output.say(f"{' and '.join(paths)} are copies of one run, {run_id}.")
 
 
 def _chosen(
@@ -165,10 +201,11 @@ def _sorted(runs: Sequence[RunSummary], column: str, reverse: bool) -> list[RunS
 
 
 def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
-    from ..report.curves import configuration, differing
+    from ..report.curves import configuration, differing, lineage
 
     configs = [configuration(run) for run in runs]
     options = differing(runs)
+    branches = any(run.forked_from is not None for run in runs)
     now = time.time()
     rows = [
         (
@@ -181,11 +218,13 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
             "" if run.last is None else output.number(run.last),
             "" if run.best is None else output.number(run.best),
             "" if run.updated is None else output.duration(now - run.updated),
+            *([lineage(run, runs)] if branches else []),
             *("" if config.get(name) is None else config[name] for name in options),
         )
         for run, config in zip(runs, configs, strict=True)
     ]
     heads = ["run", "experiment", "seed", "status", "frames", "time", metric, "best", "age"]
+    heads += ["forked from"] if branches else []
     output.print_table(
         heads + options,
         rows,

@@ -188,6 +188,7 @@ class PolicySnapshot(TrainerHookBase):
             self.env_kwargs,
             frame_skip=self.frame_skip,
             categorical_actions=self.categorical_actions,
+            run_id=self.run_dir.run_id,
         )
         self._newest = self._recorder.take_up(trainer.collected_frames)
         environment = self._recorder.environment

@@ -41,6 +41,7 @@ class PolicyRecorder:
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often each action is repeated.
         categorical_actions: Whether the policy's discrete actions are indices.
+        run_id: The run whose policy it is; policies of other runs in the directory are left alone.
 
     Raises:
         ConfigError: If the policy or the environment cannot be recorded; says why.
@@ -55,8 +56,10 @@ class PolicyRecorder:
         *,
         frame_skip: int = 1,
         categorical_actions: bool = True,
+        run_id: str | None = None,
     ) -> None:
         self.directory = directory
+        self.run_id = run_id
         self._policy = getattr(policy, "_orig_mod", policy)  # as it was before torch.compile
         self._described: Described = describe_environment(
             env, env_kwargs, categorical_actions=categorical_actions
@@ -90,6 +93,7 @@ class PolicyRecorder:
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
         content = Content(traced.program, current_weights(self._policy, traced), state)
         facts = {
+            "run_id": self.run_id,
             "frames": progress.frames,
             "optim_steps": progress.optim_steps,
             "seconds": round(progress.seconds, 3),
@@ -120,7 +124,7 @@ class PolicyRecorder:
 
         Where the best ones are to be kept, so are those that were not evaluated yet.
         """
-        checkpoints = as_checkpoints(scan_policies(self.directory)[0])
+        checkpoints = as_checkpoints(self._own())
         best = best_of(keep)
         for checkpoint in surplus(checkpoints, keep, best):
             if best is None or best.metric in checkpoint.manifest.metrics:
@@ -132,13 +136,16 @@ class PolicyRecorder:
         Those of later frames are deleted: they are from a part of the run that is done again. If
         there is none, the result is -1.
         """
-        policies = scan_policies(self.directory)[0]
+        policies = self._own()
         left = [saved for saved in policies if saved.frames <= frames]
         if left:
             point_latest_at(left[-1].path)
         for saved in policies[len(left) :]:
             delete(saved.path)
         return left[-1].frames if left else -1
+
+    def _own(self) -> list[SavedPolicy]:
+        return [p for p in scan_policies(self.directory)[0] if p.run_id == self.run_id]
 
     def _trace(self) -> Traced:
         examples = (self._policy, self._described.keys, self._described.examples)

@@ -39,7 +39,8 @@ class SavedPolicy:
         evaluation: The episodes it was played for; ``None`` if it was not yet.
         nbytes: Size of its file, in bytes.
         versions: Versions of Python and the libraries that saved it.
-        git_commit: Commit of the script's repository.
+        git_commit: Commit of the user's project.
+        run_id: The run that saved it; ``None`` if it was saved outside of one.
     """
 
     path: Path
@@ -54,6 +55,7 @@ class SavedPolicy:
     nbytes: int = 0
     versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
     git_commit: str | None = None
+    run_id: str | None = None
 
     @property
     def env_id(self) -> str | None:
@@ -103,6 +105,7 @@ class SavedPolicy:
                     for name, version in dict(facts.get("versions") or {}).items()
                 },
                 git_commit=None if facts.get("git_commit") is None else _text(facts["git_commit"]),
+                run_id=None if facts.get("run_id") is None else _text(facts["run_id"]),
             )
         except _WRONG as error:
             reason = printable(repr(error))[:200]

@@ -6,7 +6,7 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 from __future__ import annotations
 
 from ..alive import is_alive
-from .curves import Band, Curve, Group, band, group_runs, read_curves
+from .curves import Band, Curve, Group, band, group_runs, lineage, read_curves
 from .page import comparison_page
 from .summary import RunSummary, summarize
 from .tail import MetricsTail
@@ -20,6 +20,7 @@ __all__ = [
     "band",
     "comparison_page",
     "group_runs",
+    "lineage",
     "is_alive",
     "read_curves",
     "summarize",

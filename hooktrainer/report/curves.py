@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,11 +72,14 @@ class Group:
 
     Attributes:
         label: What tells the group from the others.
-        runs: Its runs.
+        runs: Its runs, each of another seed.
+        repeats: Further runs, each with the one in ``runs`` that has its seed, or is a copy of it.
+            They are no further evidence, and are not counted.
     """
 
     label: str
     runs: Sequence[RunSummary]
+    repeats: Sequence[tuple[RunSummary, RunSummary]] = ()
 
     def finals(self) -> list[float]:
         """The last value of the metric, of every run that has one."""
@@ -124,6 +128,9 @@ def band(curves: Sequence[Curve]) -> Band:
 def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
     """Put runs together that differ only by their seed.
 
+    Of several with the same seed and options, the one that finished last counts. Runs that branched
+    off another are together if they did so at the same place.
+
     Returns:
         The groups, in order of their first run; each is labelled by its experiment and by the
         options that not all groups of the experiment share.
@@ -131,7 +138,12 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
     members: dict[tuple[Any, ...], list[RunSummary]] = {}
     for run in runs:
         config = configuration(run)
-        key = (run.experiment, *sorted((name, repr(value)) for name, value in config.items()))
+        branch = _branch(run)
+        key = (
+            run.experiment,
+            branch,
+            *sorted((name, repr(value)) for name, value in config.items()),
+        )
         members.setdefault(key, []).append(run)
     varying = {experiment: differing(its) for experiment, its in _by_experiment(runs).items()}
     groups = []
@@ -139,8 +151,48 @@ def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
         experiment, options = group[0].experiment, configuration(group[0])
         told = [f"{n}={_short(options[n])}" for n in varying[experiment] if n in options]
         label = " ".join([experiment, *told]).strip()
-        groups.append(Group(label or str(group[0].path), group))
+        if group[0].forked_from is not None:
+            label += f" from {lineage(group[0], runs)}"
+        counted = _one_a_seed(group)
+        repeats = [(run, counted[_evidence(run)]) for run in group if run not in counted.values()]
+        chosen = [run for run in group if run in counted.values()]
+        groups.append(Group(label or str(group[0].path), chosen, repeats))
     return groups
+
+
+def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
+    """Where a run branched off, as ``RUN@FRAMES``; empty if it did not.
+
+    Args:
+        run: The run.
+        runs: Runs among which its parent is looked for, which may have been moved since.
+    """
+    if run.forked_from is None:
+        return ""
+    parent = run.forked_from.get("run_id")
+    recorded = Path(str(run.forked_from.get("path", "?"))).parent.parent
+    place = next((other.path for other in runs if other.id == parent), recorded)
+    return f"{place}@{run.forked_from.get('frames', '?')}"
+
+
+def _branch(run: RunSummary) -> tuple[Any, ...]:
+    parent = run.forked_from or {}
+    return parent.get("run_id"), parent.get("frames")
+
+
+def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
+    """Of the runs of a group, the one that counts for each piece of evidence."""
+    ordered = sorted(
+        group, key=lambda run: (run.status in ("finished", "stopped"), run.updated or 0.0)
+    )
+    return {_evidence(run): run for run in ordered}
+
+
+def _evidence(run: RunSummary) -> Any:
+    """What two runs of a group share if one only repeats the other."""
+    if run.seed is not None and run.options:
+        return "seed", run.seed
+    return run.id or run.path
 
 
 def configuration(run: RunSummary) -> dict[str, Any]:

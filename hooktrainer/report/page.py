@@ -16,6 +16,7 @@ from ..run_dir import RunDir
 from .chart import COLORS, chart_for_any_screen
 from .curves import Band, Curve, Group, band, configuration, differing, read_curves
 from .html import document, table
+from .summary import RunSummary
 
 
 def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
@@ -37,6 +38,7 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
         f"<p>{count} in {len(groups)} group{'s' * (len(groups) != 1)}. Lines are means over the "
         "runs of a group, as far as all of them went; shaded is one standard deviation; thin lines "
         "are single runs.</p>",
+        *(f"<p>{escape(repeat_note(*pair))}</p>" for group in groups for pair in group.repeats),
         *filter(None, figures),
         "<h2>Groups</h2>",
         _groups_table(groups, metrics[0]),
@@ -44,6 +46,12 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
         _runs_table(groups, metrics[0]),
     ]
     return document(_title(groups), body)
+
+
+def repeat_note(run: RunSummary, counted: RunSummary) -> str:
+    """Say that a run is not counted, since another has its seed and options."""
+    what = "is a copy of" if run.id and run.id == counted.id else "has the seed and options of"
+    return f"{run.path} {what} {counted.path}, which is counted in its place."
 
 
 def spread(values: Sequence[float]) -> str:

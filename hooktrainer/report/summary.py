@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..alive import is_alive
+from ..identity import id_in
 from ..run_dir import RunDir
 from .curves import Curve, read_curves
 
@@ -20,6 +21,9 @@ class RunSummary:
 
     Attributes:
         path: Its directory.
+        id: The run's id; ``None`` if an older version of hooktrainer began it.
+        forked_from: Where it branched off another run: ``run_id``, ``path`` and ``frames`` of a
+            checkpoint; ``None`` if it did not.
         experiment: What is run; empty if it does not say.
         seed: Its seed.
         status: As in `run.json`, or ``died`` if it says ``running`` and its process is gone, or
@@ -40,6 +44,8 @@ class RunSummary:
     """
 
     path: Path
+    id: str | None
+    forked_from: Mapping[str, Any] | None
     experiment: str
     seed: int | None
     status: str
@@ -89,6 +95,8 @@ def _summary(
     total = state.get("total_frames", options.get("total_frames"))
     return RunSummary(
         path=run.path,
+        id=id_in(state),
+        forked_from=state.get("forked_from"),
         experiment=str(state.get("experiment") or ""),
         seed=state.get("seed", options.get("seed")),
         status=status,

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 from cli_runs import damage
 
 from hooktrainer.checkpoint import CheckpointManager
+from hooktrainer.run_dir import RunDir
 
 
 def test_list_shows_every_checkpoint_and_which_is_latest_and_best(call, make_run):
@@ -158,3 +160,34 @@ def test_a_damaged_checkpoint_is_not_compared(call, make_run):
     assert done.code == 1
     assert done.err.startswith("error: ")
     assert "is damaged" in done.err
+
+
+def test_another_runs_checkpoint_is_told_from_the_runs_own(call, make_run):
+    run, other = make_run(), make_run("other", (1.0,) * 7)
+    source = other / "checkpoints" / "step_000000000700"
+    shutil.copytree(source, run / "checkpoints" / source.name)
+    theirs = RunDir(other).run_id
+
+    entries = json.loads(call("ckpt", "list", run, "--json").out)
+    assert [(e["state"], e["frames"]) for e in entries] == [
+        *(("committed", frames) for frames in (100, 200, 300)),
+        ("foreign", 700),
+    ]
+    assert entries[-1]["run_id"] == theirs
+    assert f"of another run, {theirs}" in call("ckpt", "list", run).out
+    assert json.loads(call("ckpt", "show", f"{run}@latest", "--json").out)["frames"] == 300
+
+    done = call("ckpt", "verify", run)
+    assert done.code == 1
+    assert f"intact, but of another run, {theirs}" in done.out
+    assert "none of 4 checkpoints damaged, 1 of another run" in done.out
+    verdicts = json.loads(call("ckpt", "verify", run, "--json").out)
+    assert [verdict["foreign"] for verdict in verdicts] == [None, None, None, theirs]
+
+    assert call("ckpt", "prune", run, "--keep-latest", 1, "--yes").code == 0
+    listing = json.loads(call("ckpt", "list", run, "--json").out)
+    assert [(e["state"], e["frames"]) for e in listing] == [
+        ("committed", 200),  # the best
+        ("committed", 300),
+        ("foreign", 700),
+    ]

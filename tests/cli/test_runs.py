@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from finished_runs import orphan, write_run
@@ -130,7 +132,6 @@ def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
     run = write_run(tmp_path / "a", ())
     run.metrics.write_text("step,name,value\n100,train/return,4.0\n")
     assert listed(call, tmp_path)[0]["metric"] == "train/return"
-    assert listed(call, tmp_path, "--metric", "eval/return")[0]["last"] is None
 
 
 def test_curves_are_drawn_in_the_terminal(call, six):
@@ -190,3 +191,59 @@ def test_a_narrow_terminal_shows_fewer_columns(call, monkeypatch, six, width, le
         assert name not in head
         assert name in done.err
     assert bool(done.err) == bool(left_out)
+
+
+@pytest.mark.parametrize("more", [[], ["--json"], ["--curves"]])
+def test_a_metric_that_no_run_has_logged_is_refused_with_the_nearest(call, six, more):
+    done = call("runs", six, "--metric", "eval/retrun", *more)
+    assert (done.code, done.out) == (2, "")
+    assert done.err == "error: --metric eval/retrun: no run has logged it; the nearest is eval/return.\n"
+
+
+def test_runs_that_have_logged_nothing_yet_may_be_listed_by_any_metric(call, tmp_path):
+    RunDir.create(tmp_path / "a")
+    assert listed(call, tmp_path, "--metric", "eval/length")[0]["last"] is None
+
+
+def test_where_a_run_branched_off_is_shown(call, tmp_path):
+    parent = write_run(tmp_path / "parent")
+    origin = {"run_id": parent.run_id, "path": "/gone/checkpoints/step_000000000200"}
+    child = write_run(tmp_path / "child")
+    child.update(forked_from={**origin, "frames": 200})
+    entries = {Path(entry["path"]).name: entry for entry in listed(call, tmp_path)}
+    assert entries["parent"]["id"] == parent.run_id != entries["child"]["id"]
+    assert entries["parent"]["forked_from"] is None
+    assert entries["child"]["forked_from"] == {**origin, "frames": 200}
+    assert "forked" not in call("runs", tmp_path / "parent").out
+    assert "forked from" in call("runs", tmp_path).out
+    out = call("runs", tmp_path, "--curves").out  # a group of its own
+    assert f"toy from {tmp_path / 'parent'}@200: 20\n" in out
+    parent.path.rename(tmp_path / "gone")
+    shutil.rmtree(tmp_path / "gone")
+    assert "toy from /gone@200" in call("runs", tmp_path, "--curves").out
+
+
+def test_copies_of_a_run_are_told(call, tmp_path):
+    write_run(tmp_path / "a", options={"lr": 0.1})
+    shutil.move(tmp_path / "a", tmp_path / "moved")
+    assert "copies" not in call("runs", tmp_path).err
+    shutil.copytree(tmp_path / "moved", tmp_path / "copy")
+    run_id = RunDir(tmp_path / "copy").run_id
+    done = call("runs", tmp_path, "--curves")
+    assert f"are copies of one run, {run_id}." in done.err
+    assert "is a copy of" in done.err
+    assert "2 runs" not in done.out
+
+
+def test_a_repeated_seed_is_counted_once_and_that_is_told(call, six):
+    again = write_run(six / "again", (7.0, 9.0), seed=1, options={"lr": 0.1})
+    state = json.loads(again.run_file.read_text())
+    again.run_file.write_text(json.dumps(state | {"updated": "2999-01-01T00:00:00+00:00"}))
+    write_run(six / "failed", (1.0,), seed=1, options={"lr": 0.1}, status="failed")
+    page = six / "page.html"
+    done = call("runs", six, "--where", "lr=0.1", "--curves", "--html", page)
+    assert "toy: 30 ± 27, 3 runs" in done.out  # 20, 9, 60 instead of 20, 40, 60
+    for name in ("lr0.1_1", "failed"):
+        note = f"{six / name} has the seed and options of {again.path}, which is counted in its place."
+        assert note in done.err
+        assert note in page.read_text()

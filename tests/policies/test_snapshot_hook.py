@@ -101,6 +101,25 @@ def test_the_last_policy_is_the_trained_one(tmp_path):
     assert loaded(observation.numpy()).tolist() == logits.argmax(-1).tolist()
 
 
+def test_policies_carry_the_id_of_their_run_and_those_of_another_are_left_alone(tmp_path):
+    for name in ("other", "run"):
+        RunDir.create(tmp_path / name)
+    first = make_trainer()
+    snapshot(first, tmp_path / "other", every=Every(frames=100))
+    first.train()
+    other, own = (RunDir(tmp_path / name).run_id for name in ("other", "run"))
+    saved = list_policies(tmp_path / "other")
+    assert [(p.frames, p.run_id) for p in saved] == [(0, other), (100, other), (200, other)]
+    (tmp_path / "run" / "policies").mkdir()
+    saved[1].path.rename(tmp_path / "run" / "policies" / "step_000000000130")
+
+    second = make_trainer()
+    snapshot(second, tmp_path / "run", snapshots=2)
+    second.train()
+    found = {(p.frames, p.run_id) for p in list_policies(tmp_path / "run")}
+    assert found == {(0, own), (100, other), (200, own)}
+
+
 def test_a_function_alone_needs_no_run():
     trainer, seen = make_trainer(), []
     PolicySnapshot(
