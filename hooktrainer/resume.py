@@ -66,7 +66,7 @@ def _newest_run(experiment: str) -> Path:
 
 def check_unchanged(
     args: RunArgs, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
-) -> bool:
+) -> None:
     """Refuse options that differ from those of the run that is resumed, unless each may.
 
     Args:
@@ -75,17 +75,13 @@ def check_unchanged(
         saved: Those that the checkpoint was made with; none, if it does not say.
         place: The run's directory.
 
-    Returns:
-        Whether options differ that ``allow_change`` names.
-
     Raises:
-        ConfigError: If others differ; it lists them all.
+        ConfigError: If they differ; it lists them all.
     """
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
     names = (before.keys() | now.keys()) - FREE_ON_RESUME if before else set()
-    changed = {name for name in names if before.get(name) != now.get(name)}
-    refused = changed - {name.replace("-", "_") for name in args.allow_change}
-    if refused:
+    names -= {name.replace("-", "_") for name in args.allow_change}
+    if refused := {name for name in names if before.get(name) != now.get(name)}:
         lines = [f"  {k}: {before.get(k)!r} before, {now.get(k)!r} now" for k in sorted(refused)]
         flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(refused))
         raise ConfigError(
@@ -93,4 +89,3 @@ def check_unchanged(
             f"Give the old values, or accept the new ones: {flags}. Or leave this run as it is, "
             "and begin a new one from it with --fork in place of --resume."
         )
-    return bool(changed)

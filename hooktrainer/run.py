@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, TypeVar
 
 from torch import nn
@@ -30,7 +29,7 @@ from .loggers.hparams import to_plain
 from .resume import check_unchanged, resolve
 from .run_dir import RunDir
 from .run_options import RunArgs
-from .state import branched, with_own_hyperparameters
+from .state import branched
 from .trainer import Trainer
 
 Network = TypeVar("Network", bound=nn.Module)
@@ -73,7 +72,6 @@ class Run:
         self.device = self._layout.settle()
         self._checkpoints: Any = None
         self._state: Any = None
-        self._options_changed = False
         self._parent: Checkpoint | None = None
         with _disk_explained():
             self.dir = self._ranks.first(lambda: self._open(experiment))
@@ -131,8 +129,7 @@ class Run:
             parent = run.forked_from
             return None if parent is None else str(parent["path"])
         checkpoint, self._state = self._checkpoints.load(spec)
-        saved = checkpoint.manifest.config
-        self._options_changed = check_unchanged(self.args, self._config, saved, run.path)
+        check_unchanged(self.args, self._config, checkpoint.manifest.config, run.path)
         print(f"resumed from {checkpoint.path}")
         return None
 
@@ -180,8 +177,6 @@ class Run:
         if leads and self._parent is not None:
             reseed = self._parent.manifest.config.get("seed") != self.args.seed
             self._state = branched(trainer, self._state, reseed=reseed)
-        elif leads and self._options_changed:
-            self._state = with_own_hyperparameters(trainer, self._state)
         resumed = rank_state(trainer, self._ranks, self._state)
         if resumed is not None:
             try:
@@ -211,8 +206,10 @@ class Run:
         if trainer.has_ended:
             self._checkpoints.close()
             why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
-            todo = "the option that ended it another value" if trainer.stop_reason else (
-                "a larger --total-frames"
+            todo = (
+                "the option that ended it another value"
+                if trainer.stop_reason
+                else ("a larger --total-frames")
             )
             raise ConfigError(f"--fork {parent.path}: nothing is left to do, {why}. Give {todo}.")
         self._checkpoints.adopt(self._state)

@@ -58,7 +58,16 @@ class RunArgs:
 # Where a run is kept, with what means it runs and what is kept of it; not what it computes.
 _MEANS: Final = frozenset(
     {
-        *("run_dir", "resume", "fork", "allow_change", "strict", "logger", "progress_bar", "keep_last"),
+        *(
+            "run_dir",
+            "resume",
+            "fork",
+            "allow_change",
+            "strict",
+            "logger",
+            "progress_bar",
+            "keep_last",
+        ),
         *("placement", "engine", "collectors", "workers", "stages"),
         *("snapshots", "trace", "profile"),
     }

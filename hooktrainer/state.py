@@ -14,7 +14,6 @@ from torch import nn
 from .cadence import Every
 from .checkpoint.rng import rng_state, set_rng_state
 from .errors import StateMismatchError, add_note
-from .hooks.lr_scheduler import LRSchedulerHook
 from .hooks.optimizer import OptimizerHook
 from .provenance import library_versions
 from .registry import has_state
@@ -76,7 +75,7 @@ def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str,
 def branched(trainer: Trainer, state: dict[str, Any], *, reseed: bool) -> dict[str, Any]:
     """The state that a run begins with which branches off another.
 
-    It has logs and hyperparameters of its own.
+    It has logs of its own.
 
     Args:
         trainer: The new run's.
@@ -85,39 +84,12 @@ def branched(trainer: Trainer, state: dict[str, Any], *, reseed: bool) -> dict[s
     """
     own = {n: part.state_dict() for n, part in components(trainer).items() if _is_logger(n)}
     others = {n: part for n, part in state["components"].items() if not _is_logger(n)}
-    state = with_own_hyperparameters(trainer, {**state, "components": others | own})
+    state = {**state, "components": others | own}
     if reseed:
         state["rng"] = None
         if "ranks" in state:
             state["ranks"] = [{**share, "rng": None} for share in state["ranks"]]
     return state
-
-
-def with_own_hyperparameters(trainer: Trainer, state: dict[str, Any]) -> dict[str, Any]:
-    """``state`` with the hyperparameters of a trainer's optimizers in place of those saved.
-
-    What a scheduler made of a learning rate stays, in proportion to the rate it began with.
-    """
-    parts = dict(state["components"])
-    for name, hook in trainer.registry.modules.items():
-        saved = parts.get(f"hook/{name}")
-        if isinstance(hook, OptimizerHook) and saved is not None:
-            own = hook.optimizer.param_groups
-            if len(own) == len(saved["param_groups"]):
-                groups = zip(saved["param_groups"], own, strict=True)
-                parts[f"hook/{name}"] = {**saved, "param_groups": [_own(*g) for g in groups]}
-        elif isinstance(hook, LRSchedulerHook) and saved is not None:
-            base = getattr(hook.scheduler, "base_lrs", None)
-            scheduler = saved["scheduler"] | ({} if base is None else {"base_lrs": base})
-            parts[f"hook/{name}"] = {**saved, "scheduler": scheduler}
-    return {**state, "components": parts}
-
-
-def _own(saved: dict[str, Any], live: dict[str, Any]) -> dict[str, Any]:
-    group = {**saved, **{k: v for k, v in live.items() if k in saved and k != "params"}}
-    if saved.get("initial_lr") and "initial_lr" in live:
-        group["lr"] = saved["lr"] * live["initial_lr"] / saved["initial_lr"]
-    return group
 
 
 class Resume:

@@ -19,6 +19,9 @@ class Options(TypedDict, total=False):
             ``None``, and nothing is written.
         resume: Go on from a checkpoint of ``run_dir``: ``"latest"``, ``"best"`` or its frames.
             Default: ``None``, a new run.
+        fork: Begin a new run, in ``run_dir``, from a checkpoint of another: its path, ``"RUN"``,
+            ``"RUN@best"`` or ``"RUN@FRAMES"``. Arguments may differ from that run's. Default:
+            ``None``.
         allow_change: Names of arguments that may differ from the run that is resumed.
         logger: ``"csv"``, ``"tensorboard"``, ``"mlflow"`` or ``"wandb"``, or several of these,
             which need a ``run_dir``; or a logger of your own. Default: csv and tensorboard where
@@ -47,6 +50,7 @@ class Options(TypedDict, total=False):
     env_kwargs: Mapping[str, Any]
     run_dir: str | Path | None
     resume: str | None
+    fork: str | None
     allow_change: Sequence[str]
     logger: Any
     log_interval: int

@@ -218,7 +218,7 @@ class Task:
             ((logger,) if isinstance(logger, str) else tuple(logger)) if _is_names(logger) else ()
         )
         if run_dir is None:
-            for name in ("resume", "logger", "snapshots"):
+            for name in ("resume", "fork", "logger", "snapshots"):
                 if options.get(name) and (name != "logger" or names):
                     raise ConfigError(
                         f"{self.algorithm}({name}={options.get(name)!r}) needs a run_dir."
@@ -234,6 +234,7 @@ class Task:
             seed=self.seed,
             run_dir=Path(run_dir),
             resume=options.get("resume"),
+            fork=options.get("fork"),
             allow_change=tuple(options.get("allow_change", ())),
             logger=names,
             **self._intervals,

@@ -110,6 +110,7 @@ def find(
     """
     word, where = which(str(spec)), directory
     if word is None:
+        run_id = None  # it is about another directory
         run, at, last = str(spec).rpartition("@")
         path = Path(spec)
         if path.name in ("", ".."):

@@ -280,9 +280,7 @@ class CheckpointManager:
 
     def _save_again(self, source: Checkpoint, tree: Any) -> None:
         known = source.manifest
-        self.save(
-            tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics
-        )
+        self.save(tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics)
         self.wait()
 
     def _later_than(self, target: Checkpoint) -> list[Checkpoint]:

@@ -53,6 +53,7 @@ _ON_COMMAND_LINE: Mapping[str, Any] = {
     "env_kwargs": _Json,
     "run_dir": Path,
     "resume": str,
+    "fork": str,
     "stop_at": float,
 }
 """What arguments that can be anything in Python are on the command line."""

@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from ..run_dir import RunDir
 from ..words import plural
 from .output import say
+from .scripts import without_fork
 
 _POLL_SECONDS = 0.005
 
@@ -52,7 +53,9 @@ class Script:
     """
 
     def __init__(self, command: Sequence[str], run: Path, log: Path) -> None:
-        resume = ["--resume", "latest"] if RunDir(run).holds_run else []
+        resume: list[str] = []
+        if RunDir(run).holds_run:
+            command, resume = without_fork(command), ["--resume", "latest"]
         self._run, self._log = run, log
         self._before = _signature(run)
         with log.open("ab") as output:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
 import fnmatch
 import time
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
-from ..words import plural, printable
+from ..words import did_you_mean, listed, plural, printable
 from . import output
 from .arguments import Flag, Patterns, shown_as
 
@@ -126,8 +125,8 @@ def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
             continue
         known |= {other for run in runs for other in read_curves(RunDir(run.path))}
         if known and name not in known:
-            near = difflib.get_close_matches(name, sorted(known), n=1, cutoff=0.0)
-            raise ConfigError(f"--metric {name}: no run has logged it; the nearest is {near[0]}.")
+            near = did_you_mean(name, sorted(known)) or f" There are {listed(sorted(known))}."
+            raise ConfigError(f"--metric {name}: no run has logged it.{near}")
 
 
 def _tell_copies(runs: Sequence[RunSummary]) -> None:

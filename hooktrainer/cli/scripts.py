@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import ConfigError
 
-_RUN_OPTIONS = ("--run-dir", "--resume")
+_PLACE = ("--run-dir", "--resume")
+_FORK = ("--fork",)
 
 
 def refuse_run_options(args: Iterable[str]) -> None:
@@ -19,15 +20,24 @@ def refuse_run_options(args: Iterable[str]) -> None:
         ConfigError: If ``--run-dir`` or ``--resume`` is there.
     """
     for arg in args:
-        if _option(arg) in _RUN_OPTIONS:
+        if _option(arg) in _PLACE:
             raise ConfigError(f"leave out {_option(arg)} after --: this command gives it itself.")
 
 
 def without_run_options(args: Iterable[str]) -> list[str]:
-    """Return arguments without ``--run-dir`` and ``--resume`` and what follows them."""
+    """Return arguments without ``--run-dir``, ``--resume`` and ``--fork``, and their values."""
+    return _without(args, _PLACE + _FORK)
+
+
+def without_fork(args: Iterable[str]) -> list[str]:
+    """Return arguments as they resume a run that they begin, maybe as a branch of another."""
+    return _without(args, _FORK)
+
+
+def _without(args: Iterable[str], options: Sequence[str]) -> list[str]:
     kept, words = [], iter(args)
     for word in words:
-        if _option(word) not in _RUN_OPTIONS:
+        if _option(word) not in options:
             kept.append(word)
         elif "=" not in word:
             next(words, None)
@@ -35,7 +45,7 @@ def without_run_options(args: Iterable[str]) -> list[str]:
 
 
 def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
-    """Return the command that began a run, less its ``--run-dir`` and ``--resume``.
+    """Return the command that began a run, less what says where, ``--resume`` and ``--fork``.
 
     Args:
         run: Directory of the run.

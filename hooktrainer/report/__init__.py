@@ -20,8 +20,8 @@ __all__ = [
     "band",
     "comparison_page",
     "group_runs",
-    "lineage",
     "is_alive",
+    "lineage",
     "read_curves",
     "summarize",
 ]

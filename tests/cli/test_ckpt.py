@@ -184,7 +184,7 @@ def test_another_runs_checkpoint_is_told_from_the_runs_own(call, make_run):
     verdicts = json.loads(call("ckpt", "verify", run, "--json").out)
     assert [verdict["foreign"] for verdict in verdicts] == [None, None, None, theirs]
 
-    assert call("ckpt", "prune", run, "--keep-latest", 1, "--yes").code == 0
+    assert call("ckpt", "prune", run, "--keep-last", 1, "--yes").code == 0
     listing = json.loads(call("ckpt", "list", run, "--json").out)
     assert [(e["state"], e["frames"]) for e in listing] == [
         ("committed", 200),  # the best

@@ -48,15 +48,17 @@ def test_it_survives_a_run_json_lost_with_the_power(run):
 
 
 @pytest.mark.parametrize("options", [{}, {"seed": 1}, {"lr": 0.5}])
-@pytest.mark.parametrize("way", ["by path", "copied over its own", "copied beside its own"])
+@pytest.mark.parametrize(
+    "way", ["by path", "by run", "copied over its own", "copied beside its own"]
+)
 def test_a_checkpoint_of_another_run_is_refused(run, tmp_path, way, options):
     other = tmp_path / "other"
     train(other, total_frames=80, **options)
     spec, (theirs, ours) = "latest", (ids(other), ids(run))
     source = other / "checkpoints" / "step_000000000080"
     target = run / "checkpoints" / source.name
-    if way == "by path":
-        spec = str(source)
+    if way.startswith("by"):
+        spec = str(source) if way == "by path" else f"{other}@80"
     elif way == "copied beside its own":
         shutil.copytree(source, target)
     else:
@@ -186,7 +188,7 @@ def test_killed_before_its_first_batch_a_branch_begins_there_again(run, tmp_path
 
 def test_what_a_branch_cannot_be(run, tmp_path):
     new = tmp_path / "new"
-    with pytest.raises(ConfigError, match="--fork .* begins a new run, and --resume latest"):
+    with pytest.raises(ConfigError, match=r"--fork .* begins a new run, and --resume latest"):
         train(new, "latest", fork=str(run))
     with pytest.raises(CheckpointError, match="There is no run"):
         train(new, fork=str(tmp_path / "nowhere"))

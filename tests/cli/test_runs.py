@@ -197,7 +197,9 @@ def test_a_narrow_terminal_shows_fewer_columns(call, monkeypatch, six, width, le
 def test_a_metric_that_no_run_has_logged_is_refused_with_the_nearest(call, six, more):
     done = call("runs", six, "--metric", "eval/retrun", *more)
     assert (done.code, done.out) == (2, "")
-    assert done.err == "error: --metric eval/retrun: no run has logged it; the nearest is eval/return.\n"
+    assert (
+        done.err == "error: --metric eval/retrun: no run has logged it. Did you mean eval/return?\n"
+    )
 
 
 def test_runs_that_have_logged_nothing_yet_may_be_listed_by_any_metric(call, tmp_path):
@@ -244,6 +246,8 @@ def test_a_repeated_seed_is_counted_once_and_that_is_told(call, six):
     done = call("runs", six, "--where", "lr=0.1", "--curves", "--html", page)
     assert "toy: 30 ± 27, 3 runs" in done.out  # 20, 9, 60 instead of 20, 40, 60
     for name in ("lr0.1_1", "failed"):
-        note = f"{six / name} has the seed and options of {again.path}, which is counted in its place."
+        note = (
+            f"{six / name} has the seed and options of {again.path}, which is counted in its place."
+        )
         assert note in done.err
         assert note in page.read_text()

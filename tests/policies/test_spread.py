@@ -16,7 +16,9 @@ def checkpoints(frames: list[int]) -> list[Checkpoint]:
     return [
         Checkpoint(
             Path(str(number)),
-            Manifest(frames=number, optim_steps=0, sequence=i, time=0.0, backend="policy", run_id=""),
+            Manifest(
+                frames=number, optim_steps=0, sequence=i, time=0.0, backend="policy", run_id=""
+            ),
         )
         for i, number in enumerate(frames)
     ]
