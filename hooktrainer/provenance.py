@@ -1,4 +1,4 @@
-"""Where a result comes from: the command, the versions of libraries, the commit."""
+"""Where a result comes from: the command, the versions of libraries, the user's project."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ import shlex
 import socket
 import subprocess
 import sys
-from collections.abc import Mapping
+import sysconfig
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -25,9 +27,12 @@ _PACKAGES: Final = (
     "hooktrainer",
 )
 
+_TYPED: Final = "HOOKTRAINER_COMMAND"
+"""Environment variable: the number of a process, and the command it was started by."""
+
 
 def this_process() -> dict[str, Any]:
-    """The process that trains: its command, signed by who runs it, its libraries, its commit."""
+    """The process that trains: its command, signed by who runs it, its libraries, its project."""
     command = _invocation()
     return {**command, "signature": sign_command(command), **origin()}
 
@@ -54,18 +59,58 @@ def library_versions() -> Mapping[str, str | None]:
 
 
 def git_state() -> dict[str, Any]:
-    """Commit of the repository that holds the script, and whether tracked files differ from it.
+    """Commit of the user's project, and whether tracked files differ from it.
 
-    Both are `None` where there is no git, no repository or no commit.
+    That is the repository that holds the script or, where the user has none (``hooktrainer train``,
+    ``python -m``, a notebook), the current directory. Both are `None` where there is no git, no
+    repository or no commit.
     """
-    script = Path(sys.argv[0] or ".").absolute().parent
-    where = script if script.is_dir() else Path.cwd()
+    where = _project()
     commit = _git("rev-parse", "HEAD", where=where)
     changes = _git("status", "--porcelain", "--untracked-files=no", where=where)
     return {
         "git_commit": commit,
         "git_dirty": None if commit is None or changes is None else bool(changes),
     }
+
+
+def replace_process(command: Sequence[str]) -> None:
+    """Let a program take this process's place; it is told what the user typed."""
+    typed = {_TYPED: f"{os.getpid()} {typed_command()}"}
+    os.execve(command[0], command, {**os.environ, **typed})
+
+
+def typed_command() -> str:
+    """The command line of this process, as the user typed it."""
+    pid, _, command = os.environ.get(_TYPED, "").partition(" ")
+    if pid == str(os.getpid()):  # not a parent's
+        return command
+    words = sys.orig_argv
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun typed the rest
+        with suppress(OSError, ValueError):
+            parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode()
+            words = parent.rstrip("\0").split("\0") or words
+    for number, word in enumerate(words[1:], start=1):
+        if not word.startswith("-"):
+            if _is_installed(Path(word)):  # a command, which its first line gave to Python
+                words = [Path(word).name, *words[number + 1 :]]
+            break
+    return shlex.join(words)
+
+
+def _project() -> Path:
+    script = Path(sys.argv[0] or ".").absolute()
+    main = sys.modules.get("__main__")
+    as_module = getattr(main, "__spec__", None) is not None
+    own = Path(__file__).absolute().parent
+    if as_module or not script.is_file() or _is_installed(script) or own in script.parents:
+        return Path.cwd()
+    return script.parent
+
+
+def _is_installed(script: Path) -> bool:
+    """Whether this is a command that some package brought."""
+    return script.absolute().parent == Path(sysconfig.get_path("scripts")).absolute()
 
 
 def _invocation() -> dict[str, Any]:
@@ -79,7 +124,7 @@ def _invocation() -> dict[str, Any]:
     return {
         "pid": os.getpid(),
         "host": socket.gethostname(),
-        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "command": typed_command(),
         "script": str(script) if script.is_file() else None,
         "module": None if spec is None else spec.name,
         "argv": sys.argv[1:],

@@ -166,15 +166,17 @@ class RunDir:
         run_id = self.run_id or new_run_id()
         for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
             leftover.unlink(missing_ok=True)
+        process = this_process()
         if known := self._read_if_possible():
-            fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), _now()]}
+            again = {"time": _now(), "command": process.pop("command")}
+            fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), again]}
         else:
             fields = {"experiment": experiment, "seed": seed, "started": _now()}
             fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
             self.run_file.unlink(missing_ok=True)
         if forked_from is not None:
             fields["forked_from"] = dict(forked_from)
-        self.update(run_id=run_id, status="running", reason=None, **fields, **this_process())
+        self.update(run_id=run_id, status="running", reason=None, **fields, **process)
         self._run_id = run_id
 
     @property

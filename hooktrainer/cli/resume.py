@@ -31,6 +31,7 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
     """
     from ..errors import ConfigError, NotFoundError
     from ..ownership import is_own_command
+    from ..provenance import replace_process
     from ..run_dir import RunDir
     from .places import checkpoints_of
     from .scripts import command_of, refuse_run_options
@@ -56,4 +57,4 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         ) from None
     sys.stdout.flush()
     # The script takes the place of this process: signals, terminal and exit code are its own.
-    os.execv(command[0], command)
+    replace_process(command)

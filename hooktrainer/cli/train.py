@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from typing import Annotated
 
@@ -30,6 +29,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         words: a recipe, a script or an algorithm, and its arguments
         json: of the list: print JSON
     """
+    from ..provenance import replace_process
     from . import recipes
 
     if words:
@@ -37,7 +37,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         command = [*recipes.find(name).command, *(args[1:] if args[:1] == ["--"] else args)]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
-        os.execv(command[0], command)
+        replace_process(command)
     found = [("recipe", one) for one in recipes.recipes()]
     found += [("algorithm", one) for one in recipes.algorithms()]
     if json:

@@ -26,11 +26,11 @@ def started(monkeypatch):
     """The command that `train` would turn into."""
     commands = []
 
-    def execute(path: str, command: list[str]) -> None:
+    def execute(path: str, command: list[str], environment: dict[str, str]) -> None:
         commands.append(command)
         raise SystemExit(0)
 
-    monkeypatch.setattr(os, "execv", execute)
+    monkeypatch.setattr(os, "execve", execute)
     return commands
 
 
