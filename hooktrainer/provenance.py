@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from .ownership import sign_command
 
@@ -74,10 +74,10 @@ def git_state() -> dict[str, Any]:
     }
 
 
-def replace_process(command: Sequence[str]) -> None:
+def replace_process(command: Sequence[str]) -> NoReturn:
     """Let a program take this process's place; it is told what the user typed."""
     typed = {_TYPED: f"{os.getpid()} {typed_command()}"}
-    os.execve(command[0], command, {**os.environ, **typed})
+    os.execve(command[0], list(command), {**os.environ, **typed})
 
 
 def typed_command() -> str:
