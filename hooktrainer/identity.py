@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,6 +12,8 @@ from typing import Any, Final
 
 RUN_FILE: Final = "run.json"
 """Name of the file, in the directory of a run, that says how it stands."""
+
+_ID: Final = re.compile(r"[0-9a-f]{16}")
 
 
 def new_run_id() -> str:
@@ -21,7 +24,18 @@ def new_run_id() -> str:
 def id_in(state: Mapping[str, Any]) -> str | None:
     """The id in the content of a `run.json`; ``None`` if there is none, as of an older version."""
     found = state.get("run_id")
-    return found if isinstance(found, str) and found else None
+    return found if isinstance(found, str) and _ID.fullmatch(found) else None
+
+
+def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
+    found = state.get("forked_from")
+    if not isinstance(found, dict) or (run_id := id_in(found)) is None:
+        return None
+    path, frames = found.get("path"), found.get("frames")
+    if not isinstance(path, str) or type(frames) is not int:
+        return None
+    return {"run_id": run_id, "path": path, "frames": frames}
 
 
 def recorded_id(run: Path) -> str | None:

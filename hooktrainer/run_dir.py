@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from .alive import is_alive, is_locked
 from .errors import ConfigError, NotFoundError, TakenError
-from .identity import RUN_FILE, id_in, new_run_id
+from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .loggers.hparams import to_plain, to_yaml
 from .loggers.spool import forget_spools
 from .provenance import this_process
@@ -143,7 +143,7 @@ class RunDir:
     @property
     def forked_from(self) -> dict[str, Any] | None:
         """Where it branched off: ``run_id``, ``path`` and ``frames``; ``None`` if it did not."""
-        return self._read_if_possible().get("forked_from")
+        return parent_in(self._read_if_possible())
 
     def begin(
         self,

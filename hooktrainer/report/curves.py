@@ -169,10 +169,9 @@ def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
     """
     if run.forked_from is None:
         return ""
-    parent = run.forked_from.get("run_id")
-    recorded = Path(str(run.forked_from.get("path", "?"))).parent.parent
-    place = next((other.path for other in runs if other.id == parent), recorded)
-    return f"{place}@{run.forked_from.get('frames', '?')}"
+    recorded = Path(run.forked_from["path"]).parent.parent
+    parent = (other.path for other in runs if other.id == run.forked_from["run_id"])
+    return f"{next(parent, recorded)}@{run.forked_from['frames']}"
 
 
 def _branch(run: RunSummary) -> tuple[Any, ...]:

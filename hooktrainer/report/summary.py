@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ..alive import is_alive
-from ..identity import id_in
+from ..identity import id_in, parent_in
 from ..run_dir import RunDir
 from .curves import Curve, read_curves
 
@@ -96,7 +96,7 @@ def _summary(
     return RunSummary(
         path=run.path,
         id=id_in(state),
-        forked_from=state.get("forked_from"),
+        forked_from=parent_in(state),
         experiment=str(state.get("experiment") or ""),
         seed=state.get("seed", options.get("seed")),
         status=status,
