@@ -10,6 +10,7 @@ from typing import Any
 import xxhash
 
 from .errors import DamagedCheckpointError
+from .untrusted import MalformedError, parse_json
 
 
 def seal(name: str, content: Mapping[str, Any]) -> bytes:
@@ -47,8 +48,8 @@ def unseal(name: str, data: bytes) -> dict[str, Any]:
     if sealed is None or _hash(sealed[2]) != sealed[1]:
         raise DamagedCheckpointError("does not match its own hash")
     try:
-        content = json.loads(sealed[2])
-    except (ValueError, RecursionError) as error:
+        content = parse_json(sealed[2])
+    except MalformedError as error:
         raise DamagedCheckpointError(f"is not JSON: {error!s:.100}") from None
     if not isinstance(content, dict):
         raise DamagedCheckpointError("holds no JSON object")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +14,9 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from ..errors import CheckpointError
 from ..torchrl import trees
+from ..untrusted import MalformedError, one_line
+from ..untrusted.array_file import check_shape, plain_dtype
+from ..untrusted.torch_pickle import DTYPES, set_attributes
 
 Json: TypeAlias = Any
 
@@ -22,6 +26,7 @@ class Decoder:
 
     def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
         self._tensors = tensors
+        self._copied: set[str] = set()
 
     def node(self, node: Json) -> Any:
         """Return the value of a JSON node."""
@@ -34,8 +39,9 @@ class Decoder:
             return {key: self.node(item) for key, item in node.items()}
         if tag not in _DECODERS:
             raise CheckpointError(
-                f"The state holds a value of type {tag[1:]!r}, unknown to this version of "
-                "hooktrainer. It was written by a newer one: update hooktrainer to load it."
+                f"The state holds a value of type {one_line(tag[1:], 80)!r}, unknown to this "
+                "version of hooktrainer. It was written by a newer one: update hooktrainer to load "
+                "it."
             )
         return _DECODERS[tag](self, node[tag], node)
 
@@ -48,7 +54,21 @@ class Decoder:
         try:
             return self._tensors[name]
         except KeyError:
-            raise CheckpointError(f"The state has no tensor {name!r}: it is incomplete.") from None
+            raise CheckpointError(
+                f"The state has no tensor {one_line(name, 80)!r}: it is incomplete."
+            ) from None
+
+    def buffer(self, name: str) -> torch.Tensor:
+        """Return the bytes set aside under ``name``, to be copied: once, since that takes memory.
+
+        Raises:
+            MalformedError: If it is asked for again, or holds anything but bytes.
+        """
+        tensor = self.tensor(name)
+        if name in self._copied or tensor.dtype is not torch.uint8:
+            raise MalformedError(f"{one_line(name, 80)!r} is not the bytes of one value")
+        self._copied.add(name)
+        return tensor
 
 
 def _here(device: str | None) -> torch.device | None:
@@ -64,7 +84,7 @@ def _here(device: str | None) -> torch.device | None:
 
 
 def _bytes(decoder: Decoder, name: str, node: Json) -> bytes:
-    return decoder.tensor(name).numpy().tobytes()
+    return decoder.buffer(name).numpy().tobytes()
 
 
 def _dict(decoder: Decoder, pairs: Json, node: Json) -> dict[Any, Any]:
@@ -73,19 +93,26 @@ def _dict(decoder: Decoder, pairs: Json, node: Json) -> dict[Any, Any]:
 
 def _ordered_dict(decoder: Decoder, pairs: Json, node: Json) -> OrderedDict[Any, Any]:
     result = OrderedDict(_dict(decoder, pairs, node))
-    vars(result).update(decoder.node(node["attributes"]))
+    set_attributes(result, decoder.node(node["attributes"]))
     return result
 
 
 def _ndarray(decoder: Decoder, name: str, node: Json) -> np.ndarray[Any, Any]:
-    return np.ndarray(node["shape"], node["dtype"], buffer=decoder.tensor(name).numpy())
+    dtype, shape = plain_dtype(node["dtype"]), node["shape"]
+    check_shape(shape, dtype.itemsize)
+    data = decoder.tensor(name).numpy()
+    if data.dtype != np.uint8 or math.prod(shape) * dtype.itemsize != data.size:
+        raise MalformedError(f"{dtype}{shape} is not of the {data.nbytes} bytes of its array")
+    return np.ndarray(shape, dtype, buffer=data)
 
 
 def _numpy_scalar(decoder: Decoder, data: str, node: Json) -> Any:
-    content = bytes.fromhex(data)
-    if np.dtype(node["dtype"]).kind == "S":  # from an array it would come without its last zeros
+    content, dtype = bytes.fromhex(data), plain_dtype(node["dtype"])
+    if len(content) < dtype.itemsize:  # an empty text has more
+        raise MalformedError(f"{len(content)} bytes are no {dtype}")
+    if dtype.kind == "S":  # from an array it would come without its last zeros
         return np.bytes_(content)
-    return np.ndarray((), node["dtype"], buffer=content)[()]
+    return np.ndarray((), dtype, buffer=content)[()]
 
 
 def _tensor(decoder: Decoder, name: str, node: Json) -> torch.Tensor:
@@ -94,10 +121,11 @@ def _tensor(decoder: Decoder, name: str, node: Json) -> torch.Tensor:
 
 
 def _dtype(decoder: Decoder, name: str, node: Json) -> torch.dtype:
-    dtype = getattr(torch, name, None)
-    if not isinstance(dtype, torch.dtype):
-        raise CheckpointError(f"This version of torch ({torch.__version__}) has no dtype {name!r}.")
-    return dtype
+    if name not in DTYPES:
+        raise CheckpointError(
+            f"This version of torch ({torch.__version__}) has no dtype {one_line(name, 80)!r}."
+        )
+    return DTYPES[name]
 
 
 def _tensordict(decoder: Decoder, pairs: Json, node: Json) -> TensorDict:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
+from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -248,11 +249,16 @@ def remove_tree(path: Path) -> None:
 
 def hash_file(path: Path) -> str:
     """Return the xxh3-128 hash of a file's content, in hexadecimal."""
-    digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(min(_BLOCK, path.stat().st_size) or 1))
     with open(path, "rb", buffering=0) as file:
-        while count := file.readinto(buffer):
-            digest.update(buffer[:count])
+        return hash_open_file(file)
+
+
+def hash_open_file(file: FileIO) -> str:
+    """Return the xxh3-128 hash of what an open file holds from here on, in hexadecimal."""
+    digest = xxhash.xxh3_128()
+    buffer = memoryview(bytearray(min(_BLOCK, os.fstat(file.fileno()).st_size) or 1))
+    while count := file.readinto(buffer):
+        digest.update(buffer[:count])
     return digest.hexdigest()
 
 

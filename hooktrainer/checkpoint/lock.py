@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from ..errors import CheckpointError
+from ..untrusted import one_line, parse_json, read_file
 
 _log = logging.getLogger(__name__)
 
@@ -34,7 +35,10 @@ class RunLock:
 
     def __init__(self, directory: Path) -> None:
         self._fd: int | None = os.open(
-            directory / FILE, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666
+            # Not through a link: what is locked is written to.
+            directory / FILE,
+            os.O_CREAT | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW,
+            0o666,
         )
         try:
             fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -72,8 +76,8 @@ class RunLock:
 def holder(directory: Path) -> str:
     """Who holds the lock of a directory, in words: ``process 17 on a.host``."""
     try:
-        content = json.loads((directory / FILE).read_text(encoding="utf-8"))
-        return f"process {content['pid']} on {content['host']}"
+        content = parse_json(read_file(directory / FILE, directory, 4096))
+        return one_line(f"process {content['pid']} on {content['host']}", 80)
     except (OSError, ValueError, KeyError, TypeError):  # it is just being written
         return "unknown"
 

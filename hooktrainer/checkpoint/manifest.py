@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..sealed import seal, unseal
+from ..untrusted import (
+    MalformedError,
+    check_fields,
+    check_name,
+    one_line,
+    open_file,
+    read_file,
+    refusing,
+)
 from . import fs
 from .tree import flatten, unflatten
 
@@ -81,21 +91,31 @@ class Manifest:
         """Return the manifest that `encode` wrote.
 
         Raises:
-            DamagedCheckpointError: If any of its bytes changed.
+            DamagedCheckpointError: If any of its bytes changed, or it is not what `encode` writes.
             CheckpointError: If its schema is not known.
         """
-        try:
-            fields = unflatten(unseal("manifest", data), {})
-        except DamagedCheckpointError as error:
-            raise DamagedCheckpointError(f"{FILE} {error}") from None
-        schema = fields.pop("schema")
+        with refusing(FILE, DamagedCheckpointError):
+            try:
+                node = unseal("manifest", data)
+            except DamagedCheckpointError as error:
+                raise DamagedCheckpointError(f"{FILE} {error}") from None
+            fields = unflatten(node, {})
+            schema = fields.pop("schema")
         if schema != SCHEMA:
             raise CheckpointError(
-                f"The checkpoint has schema {schema}, and this version of hooktrainer reads "
-                f"{SCHEMA}: load it with the version that wrote it ({fields.get('versions')})."
+                f"The checkpoint has schema {one_line(schema, 80)}, and this version of "
+                f"hooktrainer reads {SCHEMA}: load it with the version that wrote it "
+                f"({one_line(fields.get('versions'))})."
             )
-        files = {name: FileRecord(**record) for name, record in fields.pop("files").items()}
-        return cls(**fields, files=files)
+        with refusing(FILE, DamagedCheckpointError):
+            files = {check_name(name): _record(record) for name, record in fields["files"].items()}
+            check_fields(fields := {**fields, "files": files}, cls)
+            return cls(**fields)
+
+
+def _record(fields: Any) -> FileRecord:
+    check_fields(fields, FileRecord)
+    return FileRecord(**fields)
 
 
 def read_manifest(checkpoint: Path) -> Manifest:
@@ -106,9 +126,11 @@ def read_manifest(checkpoint: Path) -> Manifest:
         CheckpointError: If it is this process that cannot read it.
     """
     try:
-        data = (checkpoint / FILE).read_bytes()
+        data = read_file(checkpoint / FILE, checkpoint)
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{FILE} is missing") from None
+    except MalformedError as error:
+        raise DamagedCheckpointError(str(error)) from None
     except OSError as error:
         raise DamagedCheckpointError(_unreadable(FILE, error)) from None
     return Manifest.decode(data)
@@ -123,15 +145,17 @@ def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
         CheckpointError: If it is this process that cannot read one.
     """
     for name, record in manifest.files.items():
-        path = checkpoint / name
         try:
-            size = path.stat().st_size
-            if size != record.size:
-                yield f"{name} has {size} bytes instead of {record.size}"
-            elif fs.hash_file(path) != record.xxh3_128:
-                yield f"{name} does not match its hash"
+            with open_file(checkpoint / name, checkpoint) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != record.size:
+                    yield f"{name} has {size} bytes instead of {record.size}"
+                elif fs.hash_open_file(file) != record.xxh3_128:
+                    yield f"{name} does not match its hash"
         except FileNotFoundError:
             yield f"{name} is missing"
+        except MalformedError as error:
+            yield f"{name}: {error}"
         except OSError as error:
             yield _unreadable(name, error)
 

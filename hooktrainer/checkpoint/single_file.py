@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import torch
 import xxhash
 
 from ..errors import CheckpointError
+from ..untrusted import MalformedError, parse_json, refusing
+from ..untrusted.torch_file import read_torch
 from . import fs
 from .tree import flatten, unflatten
 
@@ -66,8 +67,8 @@ def read_plain(path: str | Path) -> Any:
         CheckpointError: If it is damaged, or holds a pickle of anything else, which is not run.
     """
     try:
-        return torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, pickle.UnpicklingError, EOFError, ValueError, KeyError) as error:
+        return read_torch(Path(path))
+    except MalformedError as error:
         raise CheckpointError(
             f"{path} cannot be read as a state file: it is damaged, or holds more than plain data "
             f"and tensors, which is never loaded ({error})."
@@ -82,10 +83,13 @@ def decode(content: Any, path: str | Path) -> Any:
     """
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a state file of the format {FORMAT!r}.")
-    text, tensors = content["skeleton"], content["tensors"]
-    if _checksum(text, tensors) != content["checksum"]:
-        raise CheckpointError(f"{path} is damaged: its content does not match its checksum.")
-    return unflatten(json.loads(text), tensors)
+    with refusing(f"{path} is damaged", CheckpointError):
+        text, tensors = content["skeleton"], content["tensors"]
+        if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
+            raise MalformedError("it does not hold a tree and its tensors")
+        if _checksum(text, tensors) != content["checksum"]:
+            raise MalformedError("its content does not match its checksum")
+        return unflatten(parse_json(text), tensors)
 
 
 def torch_save(content: Any, file: fs.NewFile) -> None:

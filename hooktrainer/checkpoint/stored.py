@@ -6,20 +6,21 @@ import dataclasses
 import json
 import re
 import secrets
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..untrusted import MalformedError, one_line, parse_json, read_file
 from . import fs, lock
 from .backends import Backend, TensorSpec, get_backend
 from .encode import Json
 from .manifest import FILE as MANIFEST
 from .manifest import FileRecord, Manifest, damages, read_manifest
-from .tree import unflatten
+from .tree import Blank, unflatten
 
 STATE = "state.json"
 TENSORS = "tensors"
@@ -54,14 +55,20 @@ class Checkpoint:
         }
 
     def verify(self) -> None:
-        """Read every file and compare it with the manifest.
+        """Read every file, compare it with the manifest, and compare what the files say.
+
+        A checkpoint that someone made may match its hashes and claim what it does not hold. No
+        memory is taken for its tensors.
 
         Raises:
-            DamagedCheckpointError: If any differs; names all that do.
+            DamagedCheckpointError: If anything differs; names all files that do.
+            CheckpointError: If what it holds is not known to this version, or cannot be read here.
         """
-        found = list(damages(self.path, self.manifest))
-        if found:
-            raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
+        with self._reading():
+            self._verify_files()
+            skeleton, specs, backend = self._describe()
+            backend.check(self.path / TENSORS, specs)
+            unflatten(skeleton, Blank(specs))
 
     def load(self) -> Any:
         """Verify the checkpoint, and return the state tree in it.
@@ -72,24 +79,52 @@ class Checkpoint:
             DamagedCheckpointError: If its files are not what was written.
             CheckpointError: If they cannot be read here.
         """
+        with self._reading():
+            self._verify_files()
+            skeleton, specs, backend = self._describe()
+            return unflatten(skeleton, backend.read(self.path / TENSORS, specs))
+
+    def describe(self) -> tuple[Json, dict[str, TensorSpec]]:
+        """Return the skeleton of the state, and the specs of its tensors; no other file is read.
+
+        Raises:
+            DamagedCheckpointError: If ``state.json`` is not what such a file is.
+        """
+        with self._reading():
+            return self._describe()[:2]
+
+    def _verify_files(self) -> None:
+        found = list(damages(self.path, self.manifest))
+        if STATE not in self.manifest.files:
+            found.append(f"{MANIFEST} does not list {STATE}")
+        found += [
+            f"{MANIFEST} does not list {file.relative_to(self.path)}"
+            for file in fs.files_under(self.path / TENSORS)
+            if file.relative_to(self.path).as_posix() not in self.manifest.files
+        ]
+        if found:
+            raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
+
+    def _describe(self) -> tuple[Json, dict[str, TensorSpec], Backend]:
+        state = parse_json(read_file(self.path / STATE, self.path))
+        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
+        return state["skeleton"], specs, get_backend(self.manifest.backend)
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """While the block runs the checkpoint is not deleted; what is wrong is said in one line."""
         try:
             with lock.reading(self.path / MANIFEST):
-                self.verify()
-                return self._read()
+                yield
         except CheckpointError:
             raise
-        except FileNotFoundError as error:
-            raise DamagedCheckpointError(f"{self.path} is damaged: {error}") from None
+        except (MalformedError, FileNotFoundError, LookupError, AttributeError) as error:
+            raise DamagedCheckpointError(f"{self.path} is damaged: {one_line(error)}") from None
         except Exception as error:  # what a back end's library raises is not known
             raise CheckpointError(
-                f"{self.path} cannot be read with the back end {self.manifest.backend}: {error}"
+                f"{self.path} cannot be read with the back end {self.manifest.backend}: "
+                f"{one_line(error)}"
             ) from error
-
-    def _read(self) -> Any:
-        state = json.loads((self.path / STATE).read_bytes())
-        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
-        tensors = get_backend(self.manifest.backend).read(self.path / TENSORS, specs)
-        return unflatten(state["skeleton"], tensors)
 
 
 class Reusable:

@@ -13,12 +13,15 @@ reading a skeleton never runs code that came with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from ..errors import CheckpointError
+from ..untrusted import refusing
+from .backends import TensorSpec
 from .decode import Decoder
 from .encode import Encoder, Json
 
@@ -57,7 +60,30 @@ def unflatten(skeleton: Json, tensors: Mapping[str, torch.Tensor]) -> Any:
             saved from another device goes back there if this machine has it.
 
     Raises:
-        CheckpointError: If a tensor is missing, or the skeleton has a type this version does not
-            know.
+        CheckpointError: If a tensor is missing, the skeleton has a type this version does not know,
+            or is malformed.
     """
-    return Decoder(tensors).node(skeleton)
+    with refusing("The state is malformed", CheckpointError):
+        return Decoder(tensors).node(skeleton)
+
+
+class Blank(Mapping[str, torch.Tensor]):
+    """Tensors of zeros, for trying out a skeleton: the system gives no memory for them until used.
+
+    Args:
+        specs: Dtype and shape of each, by name.
+    """
+
+    def __init__(self, specs: Mapping[str, TensorSpec]) -> None:
+        self._specs = specs
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        spec = self._specs[name]
+        zeros = torch.from_numpy(np.zeros(spec.nbytes, np.uint8))
+        return zeros.view(spec.dtype).reshape(spec.shape)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._specs)
+
+    def __len__(self) -> int:
+        return len(self._specs)

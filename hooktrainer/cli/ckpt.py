@@ -270,27 +270,18 @@ def _disk_usage(checkpoints: list[Checkpoint]) -> int:
 
 
 def _damage(checkpoint: Checkpoint) -> str | None:
-    from ..checkpoint import lock
-    from ..checkpoint.manifest import FILE, damages
+    from ..errors import DamagedCheckpointError
 
-    with lock.reading(checkpoint.path / FILE):  # not deleted meanwhile
-        return "; ".join(damages(checkpoint.path, checkpoint.manifest)) or None
+    try:
+        checkpoint.verify()
+    except DamagedCheckpointError as error:
+        return str(error).removeprefix(f"{checkpoint.path} is damaged: ")
+    return None
 
 
 def _parts(checkpoint: Checkpoint) -> dict[str, dict[str, int]]:
     """Number and bytes of the tensors of each part; only ``state.json`` is read."""
-    from json import loads
-
-    from ..checkpoint.backends import TensorSpec
-    from ..checkpoint.stored import STATE
-    from ..errors import DamagedCheckpointError
-
-    try:
-        state = loads((checkpoint.path / STATE).read_bytes())
-        skeleton = state["skeleton"]
-        specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DamagedCheckpointError(f"{checkpoint.path} is damaged: {STATE}: {error}") from None
+    skeleton, specs = checkpoint.describe()
     if not isinstance(skeleton, dict) or next(iter(skeleton), "").startswith("$"):
         return {"state": _total(specs.values())}  # not a trainer's
     own = ("format", "versions", "total_frames", "ended")

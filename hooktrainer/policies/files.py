@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..own_file import read_own
 from ..sealed import unseal
+from ..untrusted import MalformedError, read_file
 
 if TYPE_CHECKING:
     import torch
@@ -58,12 +58,14 @@ def read_facts(path: Path) -> dict[str, Any]:
         CheckpointError: If its schema is not known.
     """
     try:
-        facts = unseal(SEAL, read_own(path / FACTS, MOST_FACTS))
+        facts = unseal(SEAL, read_file(path / FACTS, path, MOST_FACTS))
         schema = facts["schema"]
     except FileNotFoundError:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS} is missing.") from None
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS} {error}.") from None
+    except MalformedError as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {error}.") from None
     except (OSError, KeyError) as error:
         raise DamagedCheckpointError(f"{path} is damaged: {FACTS}: {error!r}") from None
     if schema != SCHEMA:
@@ -101,7 +103,7 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> Content:
 
     try:
         size, digest = file_record(facts)
-        data = read_own(path / POLICY, size)
+        data = read_file(path / POLICY, path, size)
         if len(data) != size or xxhash.xxh3_128_hexdigest(data) != digest:
             raise DamagedCheckpointError(f"{path} is damaged: {POLICY} does not match its hash.")
         return decode(data)

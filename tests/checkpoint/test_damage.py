@@ -9,10 +9,10 @@ import random
 import pytest
 import torch
 from fault_injection import FULL, Planted
+from forging import forge
 from tally import BACKENDS
 
-from hooktrainer.checkpoint import Checkpoint, CheckpointManager, fs
-from hooktrainer.checkpoint import manifest as manifests
+from hooktrainer.checkpoint import Checkpoint, CheckpointManager
 from hooktrainer.errors import CheckpointError, DamagedCheckpointError
 
 
@@ -122,14 +122,3 @@ def saved_by_torch(value):
     buffer = io.BytesIO()
     torch.save(value, buffer)
     return buffer.getvalue()
-
-
-def forge(checkpoint):
-    """Give every file the hash it has now, as someone who knows the format would."""
-    manifest = Checkpoint.open(checkpoint).manifest
-    records = {}
-    for name in manifest.files:
-        file = checkpoint / name
-        records[name] = manifests.FileRecord(file.stat().st_size, fs.hash_file(file))
-    changed = manifests.dataclasses.replace(manifest, files=records)
-    (checkpoint / "manifest.json").write_bytes(changed.encode())

@@ -343,13 +343,13 @@ def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatc
         for frames in (1, 2):
             manager.save({"x": frames}, frames=frames)
 
-        def refuse(path, *arguments, **options):
-            if path.name == file:
+        def refuse(path, *arguments):
+            if pathlib.Path(path).name == file:
                 raise OSError(errno.EMFILE, "Too many open files", str(path))
-            return read(path, *arguments, **options)
+            return read(path, *arguments)
 
-        read = pathlib.Path.stat if file == "state.json" else pathlib.Path.read_bytes
-        monkeypatch.setattr(pathlib.Path, read.__name__, refuse)
+        read = os.open
+        monkeypatch.setattr(os, "open", refuse)
         with pytest.raises(CheckpointError, match=rf"{file} cannot be read \(Too many") as caught:
             manager.load("latest")
         assert not isinstance(caught.value, DamagedCheckpointError)

@@ -88,6 +88,10 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     content = bytearray(path.read_bytes())
     content[content.index(bytes(torch.arange(500, 510).numpy().data))] ^= 1
     path.write_bytes(content)
+    with pytest.raises(CheckpointError, match="damaged"):
+        load_file(path)
+    save_file(path, {"x": torch.arange(1000)})
+    torch.save({**torch.load(path), "checksum": "0" * 32}, path)
     with pytest.raises(CheckpointError, match="checksum"):
         load_file(path)
     torch.save({"x": torch.ones(1)}, path)

@@ -368,7 +368,7 @@ def test_links_to_policies_elsewhere_are_not_followed(save, tmp_path):
 def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
     path = save(policy())
     monkeypatch.setattr(files, "MOST_FACTS", 100)
-    with pytest.raises(DamagedCheckpointError, match=r"larger than 100 bytes"):
+    with pytest.raises(DamagedCheckpointError, match=r"bytes, more than 100"):
         load_policy(path)
 
 

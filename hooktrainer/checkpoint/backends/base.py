@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -10,6 +11,11 @@ from typing import NamedTuple, Protocol
 import torch
 
 from ...errors import CheckpointError
+from ...untrusted import MalformedError
+from ...untrusted.array_file import check_shape
+from ...untrusted.torch_pickle import DTYPES
+
+_TEXT = re.compile(r"(\w+)\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 
 
 class TensorSpec(NamedTuple):
@@ -37,13 +43,18 @@ class TensorSpec(NamedTuple):
         """Return the spec that was made text.
 
         Raises:
+            MalformedError: If it is no such text, or no tensor has such a shape.
             CheckpointError: If this version of torch has no such dtype.
         """
-        name, _, shape = text[:-1].partition("[")
-        dtype = getattr(torch, name, None)
-        if not isinstance(dtype, torch.dtype):
-            raise CheckpointError(f"torch {torch.__version__} has no dtype {name!r}.")
-        return cls(dtype, tuple(map(int, shape.split(",") if shape else ())))
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise MalformedError(f"{repr(text)[:80]} describes no tensor")
+        if match[1] not in DTYPES:
+            raise CheckpointError(f"torch {torch.__version__} has no dtype {match[1][:40]!r}.")
+        shape = tuple(map(int, match[2].split(", "))) if match[2] else ()
+        spec = cls(DTYPES[match[1]], shape)
+        check_shape(shape, spec.dtype.itemsize)
+        return spec
 
 
 class HashedTensors(dict[str, torch.Tensor]):
@@ -62,7 +73,8 @@ class HashedTensors(dict[str, torch.Tensor]):
 class Backend(Protocol):
     """Stores tensors in files. It need not flush, verify or commit: the checkpoint manager does.
 
-    A back end never pickles, and never reads anything but what it wrote itself.
+    A back end never pickles, and never reads anything but what it wrote itself. The files may have
+    been made by someone else, with hashes that match.
     """
 
     def write(
@@ -85,8 +97,23 @@ class Backend(Protocol):
         """
         ...
 
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare what the files say with each other and with their sizes.
+
+        It takes no memory for the tensors.
+
+        Args:
+            directory: What `write` wrote to.
+            specs: As for `read`.
+
+        Raises:
+            MalformedError: If the files cannot hold just these tensors.
+            OSError: As the disk gives it.
+        """
+        ...
+
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
-        """Read all tensors from a directory whose files were verified.
+        """Read all tensors from a directory, after what `check` does.
 
         Args:
             directory: What `write` wrote to.
@@ -94,6 +121,9 @@ class Backend(Protocol):
 
         Returns:
             New contiguous CPU tensors by name, each with its own memory.
+
+        Raises:
+            MalformedError: As `check`.
         """
         ...
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import json
 import os
+import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from io import FileIO
@@ -23,6 +24,7 @@ import torch
 import xxhash
 
 from ...errors import CheckpointError
+from ...untrusted import MalformedError, check_room, open_file, parse_json, read_file
 from .. import fs
 from ..blocks import BLOCK_BYTES, hash_blocks
 from .base import HashedTensors, TensorSpec, byte_view, memory
@@ -30,6 +32,7 @@ from .base import HashedTensors, TensorSpec, byte_view, memory
 CHUNK_BYTES = BLOCK_BYTES
 MAX_PACKS = 32
 _INDEX = "index.json"
+_PACK = re.compile(r"\d{6,12}\.pack", re.ASCII)
 
 
 class Chunk(NamedTuple):
@@ -138,18 +141,71 @@ class NativeBackend:
             return tensors.digests.get(names[0], [])  # small tensors, which share chunks, have none
         return []
 
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare the index with the tensors and the packs; see `Backend.check`."""
+        with _Packs(directory) as packs:
+            _plan(directory, specs, packs)
+
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
-        index = json.loads((directory / _INDEX).read_bytes())
-        sizes = {name: spec.nbytes for name, spec in specs.items()}
-        chunks = layout(sizes, index["chunk_bytes"])
-        if len(chunks) != len(index["chunks"]):
-            raise CheckpointError(f"{directory} does not hold the tensors of its checkpoint.")
-        tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
         with _Packs(directory) as packs:
-            for chunk, (digest, *place) in zip(chunks, index["chunks"], strict=True):
-                packs.read(Place(*place), digest, chunk, tensors)
+            plan = _plan(directory, specs, packs)
+            tensors = {
+                name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()
+            }
+            for chunk, digest, place in plan:
+                packs.read(place, digest, chunk, tensors)
         return tensors
+
+
+def _plan(
+    directory: Path, specs: Mapping[str, TensorSpec], packs: _Packs
+) -> list[tuple[Chunk, str, Place]]:
+    """The chunks of some tensors, and for each its hash and its place.
+
+    Raises:
+        MalformedError: If the index is not of these chunks, the packs do not hold them, or there is
+            no memory for them.
+    """
+    chunk_bytes, rows = _read_index(directory)
+    sizes = {name: spec.nbytes for name, spec in specs.items()}
+    # First, since it bounds the number of chunks that are to be cut.
+    if sum(sizes.values()) > len(rows) * chunk_bytes or (
+        len(chunks := layout(sizes, chunk_bytes)) != len(rows)
+    ):
+        raise MalformedError(f"{_INDEX} is not about the tensors of its checkpoint")
+    for chunk, (_, place) in zip(chunks, rows, strict=True):
+        length = chunk.stop - chunk.start
+        if place.size != length:
+            raise MalformedError(f"{_INDEX} gives {place.size} bytes to {length} bytes of tensors")
+        if place.offset + place.size > packs.size(place.pack):
+            raise MalformedError(f"{_INDEX} names bytes beyond the end of {place.pack}")
+    # Equal chunks are stored once, so there may be more than the packs hold.
+    check_room(sum(sizes.values()), "its tensors")
+    return [(chunk, *row) for chunk, row in zip(chunks, rows, strict=True)]
+
+
+def _read_index(directory: Path) -> tuple[int, list[tuple[str, Place]]]:
+    """The size of a chunk, and each chunk's hash and place, as ``index.json`` has them.
+
+    Raises:
+        MalformedError: If it is none.
+    """
+    index = parse_json(read_file(directory / _INDEX, directory))
+    chunk_bytes, rows = (index.get("chunk_bytes"), index.get("chunks")) if index else (None, None)
+    if type(chunk_bytes) is not int or chunk_bytes < 1 or type(rows) is not list:
+        raise MalformedError(f"{_INDEX} is no index of chunks")
+    found = []
+    for row in rows:
+        if not (
+            type(row) is list
+            and [type(cell) for cell in row] == [str, str, int, int]
+            and _PACK.fullmatch(row[1])
+            and min(row[2:]) >= 0
+        ):
+            raise MalformedError(f"{_INDEX} has a row {repr(row)[:80]}")
+        found.append((row[0], Place(*row[1:])))
+    return chunk_bytes, found
 
 
 def _store(
@@ -201,8 +257,7 @@ def _reuse(directory: Path, previous: Path | None) -> tuple[dict[str, Place], in
     """
     if previous is None:
         return {}, 0
-    index = json.loads((previous / _INDEX).read_bytes())
-    places = {name: Place(*place) for name, *place in index["chunks"]}
+    places = dict(_read_index(previous)[1])
     live: Counter[str] = Counter()
     for place in places.values():
         live[place.pack] += place.size
@@ -244,20 +299,24 @@ class _Packs:
         if len(targets) == 1:
             data = memory(byte_view(targets[0]))[chunk.start : chunk.stop]
         else:
-            data = memoryview(bytearray(place.size))
+            data = memoryview(bytearray(chunk.stop - chunk.start))
         file = self._open(place.pack)
         file.seek(place.offset)
         done = 0
         while done < len(data) and (count := file.readinto(data[done:])):
             done += count
-        if done < place.size or xxhash.xxh3_128_hexdigest(data) != digest:
+        if done < len(data) or xxhash.xxh3_128_hexdigest(data) != digest:
             raise CheckpointError(f"{self._directory / place.pack} is damaged at {place.offset}.")
         if len(targets) > 1:
             _scatter(data, targets)
 
+    def size(self, pack: str) -> int:
+        """The size of a pack in bytes."""
+        return os.fstat(self._open(pack).fileno()).st_size
+
     def _open(self, pack: str) -> FileIO:
         if pack not in self._files:
-            self._files[pack] = FileIO(self._directory / os.path.basename(pack))
+            self._files[pack] = open_file(self._directory / pack, self._directory)
         return self._files[pack]
 
 

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 import xxhash
 
 from ...errors import CheckpointError
+from ...untrusted import MalformedError, check_name, check_room, open_file, parse_json, read_file
 from .. import fs
 from .base import TensorSpec, byte_view, memory
 
@@ -22,6 +24,7 @@ _T = TypeVar("_T")
 _KEY = "tensors"
 _CHECKSUMS = "checksums.json"
 _METADATA = ".snapshot_metadata"
+_ROOT = f"0/{_KEY}"  # of the only rank
 
 
 class TorchSnapshotBackend:
@@ -30,6 +33,9 @@ class TorchSnapshotBackend:
     torchsnapshot 0.1.0 fails on some dtypes and on parameters, so each tensor is handed over as
     uint8 under its number. It also fails inside a running event loop, so it runs in a thread of its
     own; and it would wait for every rank of a process group, so more than one is refused.
+
+    It believes what its metadata say: places of files anywhere, sizes, pickles, YAML that makes
+    objects. So reading is done here: the metadata are JSON, and the files the bytes of tensors.
 
     Raises:
         CheckpointError: If torchsnapshot cannot be imported.
@@ -59,20 +65,22 @@ class TorchSnapshotBackend:
         fs.write_file(directory / _CHECKSUMS, json.dumps(_checksums(views)).encode())
         return {}
 
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare the metadata with the tensors and the files; see `Backend.check`."""
+        _pieces(directory, specs)
+
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
-        self._refuse_ranks()
-        _refuse_pickles(directory / _METADATA)
+        pieces = _pieces(directory, specs)
         tensors = {name: torch.empty(spec.shape, dtype=spec.dtype) for name, spec in specs.items()}
         views = _views(tensors)
-        state = {_KEY: self._library.StateDict(**views)}
-        _in_thread(lambda: self._library.Snapshot(str(directory)).restore(state))
-        for key, view in views.items():  # restored in place, unless torchsnapshot had a reason
-            if state[_KEY][key].data_ptr() != view.data_ptr():
-                view.copy_(state[_KEY][key])
-        # torchsnapshot logs what goes wrong while it restores, and returns as if nothing had.
-        if _checksums(views) != json.loads((directory / _CHECKSUMS).read_bytes()):
-            raise CheckpointError(f"torchsnapshot did not restore all tensors of {directory}.")
+        for key, view in views.items():
+            data = memory(view)
+            for piece in pieces[key]:
+                _read(directory, piece, data[: piece.size])
+                data = data[piece.size :]
+        if _checksums(views) != parse_json(read_file(directory / _CHECKSUMS, directory)):
+            raise MalformedError("the tensors do not match their hashes")
         return tensors
 
     def _refuse_ranks(self) -> None:
@@ -118,19 +126,74 @@ def _close_loops(error: BaseException) -> None:
             loop.close()
 
 
-def _refuse_pickles(path: Path) -> None:
-    """Refuse a snapshot with any entry that torchsnapshot would unpickle."""
-    try:
-        entries = json.loads(path.read_bytes())["manifest"].values()
-        safe = all(map(_holds_bytes, entries))
-    except (ValueError, KeyError, TypeError, AttributeError):
-        safe = False
-    if not safe:
-        raise CheckpointError(f"{path} lists more than plain tensors, which is never loaded.")
+class _Piece(NamedTuple):
+    """Bytes of a file that belong to a tensor."""
+
+    file: str
+    start: int
+    size: int
 
 
-def _holds_bytes(entry: dict[str, Any]) -> bool:
-    kind = entry["type"]
-    if kind == "ChunkedTensor":
-        return all(_holds_bytes({**chunk["tensor"], "type": "Tensor"}) for chunk in entry["chunks"])
-    return kind == "dict" or (kind == "Tensor" and entry["serializer"] == "buffer_protocol")
+def _pieces(directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, list[_Piece]]:
+    """Where the bytes of each tensor that has any lie, by its number.
+
+    Raises:
+        MalformedError: If the metadata list anything but just these bytes, the files do not hold
+            them, or there is no memory for them.
+    """
+    content = parse_json(read_file(directory / _METADATA, directory))
+    entries = content.get("manifest") if type(content) is dict else None
+    wanted = {str(i): spec.nbytes for i, spec in enumerate(specs.values()) if spec.nbytes}
+    names = {_ROOT, *(f"{_ROOT}/{key}" for key in wanted)}
+    if type(entries) is not dict or entries.keys() != names:
+        raise MalformedError(f"{_METADATA} does not list the tensors of its checkpoint")
+    found = {}
+    for key, nbytes in wanted.items():
+        entry = entries[f"{_ROOT}/{key}"]
+        kind, pieces = entry.get("type") if type(entry) is dict else None, []
+        if kind == "Tensor":
+            pieces = [_piece(entry, [0], [nbytes], 0)]
+        elif kind == "ChunkedTensor" and type(entry.get("chunks")) is list:
+            for chunk in entry["chunks"]:
+                begin = sum(piece.size for piece in pieces)
+                pieces.append(_piece(chunk["tensor"], chunk["offsets"], chunk["sizes"], begin))
+        if sum(piece.size for piece in pieces) != nbytes:
+            raise MalformedError(f"{_METADATA} lists more than plain tensors, or of other sizes")
+        found[key] = pieces
+    _check_sizes(directory, [piece for pieces in found.values() for piece in pieces])
+    return found
+
+
+def _check_sizes(directory: Path, pieces: Sequence[_Piece]) -> None:
+    sizes: dict[str, int] = {}
+    for piece in pieces:
+        if piece.file not in sizes:
+            with open_file(directory / piece.file, directory) as file:
+                sizes[piece.file] = os.fstat(file.fileno()).st_size
+        if piece.start + piece.size > sizes[piece.file]:
+            raise MalformedError(f"{_METADATA} names bytes beyond the end of {piece.file}")
+    check_room(sum(piece.size for piece in pieces), "its tensors")
+
+
+def _piece(entry: Mapping[str, Any], offsets: list[int], sizes: list[int], begin: int) -> _Piece:
+    """One piece of a tensor's bytes, which begins where the one before ended."""
+    size, span = sizes[0], entry.get("byte_range")
+    start, stop = (0, size) if span is None else span
+    if not (
+        entry["serializer"] == "buffer_protocol"
+        and entry["dtype"] == "torch.uint8"
+        and [type(start), type(stop), type(size)] == [int] * 3
+        and offsets == [begin]
+        and entry["shape"] == sizes == [size]
+        and 0 <= start <= start + size == stop
+    ):
+        raise MalformedError(f"{_METADATA} lists more than plain tensors, which is never loaded")
+    return _Piece(check_name(entry["location"]), start, size)
+
+
+def _read(directory: Path, piece: _Piece, data: memoryview) -> None:
+    with open_file(directory / piece.file, directory) as file:
+        file.seek(piece.start)
+        done = 0
+        while done < len(data) and (count := file.readinto(data[done:])):
+            done += count

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ...errors import CheckpointError
+from ...untrusted import MalformedError
+from ...untrusted.torch_file import StoredTensor, TorchFile
 from .. import fs
 from ..single_file import compact, torch_save
 from .base import TensorSpec
@@ -31,12 +33,22 @@ class TorchBackend:
             torch_save(content, file)
         return {FILE: file.digest}
 
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare what the file describes with the tensors; see `Backend.check`."""
+        with TorchFile(directory / FILE, directory) as file:
+            _check(file.content, specs)
+
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
-        content = torch.load(directory / FILE, map_location="cpu", weights_only=True)
-        found = {name: TensorSpec.of(tensor) for name, tensor in content.items()}
-        if found != dict(specs):
-            raise CheckpointError(
-                f"{directory / FILE} does not hold the tensors of its checkpoint."
-            )
-        return dict(content)
+        with TorchFile(directory / FILE, directory) as file:
+            _check(file.content, specs)
+            return dict(file.load())
+
+
+def _check(content: Any, specs: Mapping[str, TensorSpec]) -> None:
+    if type(content) is not dict or not all(
+        type(stored) is StoredTensor and not stored.parameter for stored in content.values()
+    ):
+        raise MalformedError(f"{FILE} holds more than tensors by name")
+    if {n: TensorSpec(s.dtype, s.shape) for n, s in content.items()} != dict(specs):
+        raise MalformedError(f"{FILE} does not hold the tensors of its checkpoint")

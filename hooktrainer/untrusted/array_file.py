@@ -1,0 +1,89 @@
+"""NumPy's ``.npy`` files."""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .files import open_file
+from .memory import check_room
+from .text import MalformedError, refusing
+
+_PLAIN = re.compile(r"[<>|=]?([?bB]|[biufcmMSUV]\d{1,9}(\[\w{1,8}\])?)", re.ASCII)
+_READERS = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
+
+
+def read_array(path: Path, root: Path | None = None) -> npt.NDArray[Any]:
+    """Return the array that `np.save` wrote, after comparing its header with the file's size.
+
+    Args:
+        path: The file.
+        root: The directory it belongs to.
+
+    Raises:
+        MalformedError: If it is no such file, holds objects, or has more or fewer bytes than its
+            shape takes.
+        OSError: As the file system gives it.
+    """
+    with open_file(path, root) as file, refusing(path.name), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about headers of Python 2
+        version = np.lib.format.read_magic(file)
+        if version not in _READERS:
+            raise MalformedError(f"its version {version} is not known")
+        shape, fortran, dtype = _READERS[version](file)
+        if dtype.fields is not None:
+            raise MalformedError("it holds records of several fields")
+        dtype = plain_dtype(dtype.str)
+        check_shape(shape, dtype.itemsize)
+        count = int(np.prod([1, *shape], dtype=object))
+        left = os.fstat(file.fileno()).st_size - file.tell()
+        if count * dtype.itemsize != left:
+            raise MalformedError(
+                f"it has {left} bytes where {dtype}{list(shape)} takes {count * dtype.itemsize}"
+            )
+        check_room(left, "its numbers")
+        flat = np.empty(count, dtype)
+        read = file.readinto(flat.view(np.uint8).data) if left else 0
+        if read != left:
+            raise MalformedError(f"only {read} of {left} bytes can be read")
+        return flat.reshape(shape[::-1]).T if fortran else flat.reshape(shape)
+
+
+def plain_dtype(text: object) -> np.dtype[Any]:
+    """Return the dtype of numbers, texts or bytes that ``text`` names, as ``dtype.str`` does.
+
+    Raises:
+        MalformedError: If it names none; so for objects and for records of several fields.
+    """
+    if not isinstance(text, str) or not _PLAIN.fullmatch(text):
+        raise MalformedError(f"{repr(text)[:80]} is no dtype of plain data")
+    try:
+        return np.dtype(text)
+    except (TypeError, ValueError):
+        raise MalformedError(f"{text!r} is no dtype of plain data") from None
+
+
+def check_shape(shape: object, itemsize: int = 1) -> None:
+    """Refuse what is not a shape: sizes of 0 and more, whose product in bytes has 63 bits.
+
+    Raises:
+        MalformedError: If it is none.
+    """
+    if not isinstance(shape, (list, tuple)) or len(shape) > 64:
+        raise MalformedError(f"{repr(shape)[:80]} is no shape")
+    nbytes = itemsize
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise MalformedError(f"{repr(shape)[:80]} is no shape")
+        nbytes *= max(size, 1)
+    if nbytes >= 1 << 62:
+        raise MalformedError(f"no array has the shape {repr(shape)[:80]}")

@@ -1,0 +1,68 @@
+"""Files by name in a directory that someone else made."""
+
+from __future__ import annotations
+
+import os
+import stat
+from io import FileIO
+from pathlib import Path, PurePosixPath
+from typing import Final
+
+from .text import MalformedError, one_line
+
+MAX_STRUCTURE: Final = 1 << 28
+"""Bytes of the largest file that is parsed as a whole, such as a ``state.json``."""
+
+
+def check_name(name: object) -> str:
+    """Return the name of a file below a directory, if that is what it is: ``tensors/index.json``.
+
+    Raises:
+        MalformedError: If it leads out of the directory, or is no name.
+    """
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise MalformedError(f"{one_line(repr(name), 80)} is no name of a file")
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
+        raise MalformedError(f"{one_line(repr(name), 80)} does not lie in its directory")
+    return name
+
+
+def open_file(path: Path, root: Path | None = None) -> FileIO:
+    """Open a file to read.
+
+    Args:
+        path: The file.
+        root: The directory it belongs to; a symbolic link out of it is not followed.
+
+    Raises:
+        MalformedError: If it is not a regular file, so that reading could wait or never end, or
+            lies elsewhere.
+        OSError: As the file system gives it.
+    """
+    if root is not None and not path.resolve().is_relative_to(root.resolve()):
+        raise MalformedError(f"{one_line(path.name, 80)} is a link out of its directory")
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise MalformedError(f"{one_line(path.name, 80)} is not a regular file")
+    return FileIO(fd)
+
+
+def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) -> bytes:
+    """Return the content of a file that is read as a whole.
+
+    Args:
+        path: The file.
+        root: The directory it belongs to.
+        limit: Bytes it may have.
+
+    Raises:
+        MalformedError: As `open_file`, or if it is larger.
+        OSError: As the file system gives it.
+    """
+    with open_file(path, root) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > limit:
+            raise MalformedError(f"{path.name} has {size:,} bytes, more than {limit:,}")
+        return file.read(limit + 1)

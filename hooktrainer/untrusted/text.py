@@ -1,0 +1,109 @@
+"""JSON and YAML that may be hostile, and the one line that says what is wrong with something."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..words import printable
+
+_LONGEST = 400
+_MAX_YAML = 1 << 20
+_MAX_NODES = 100_000
+
+
+class MalformedError(ValueError):
+    """What was read is not what such a file holds."""
+
+
+def one_line(text: object, longest: int = _LONGEST) -> str:
+    """What ``text`` says, in one line of printable characters, cut if it is long.
+
+    Names and values out of a file may hold line breaks, and sequences that steer a terminal.
+    """
+    line = printable(" ".join(str(text).split()))
+    return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+@contextmanager
+def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterator[None]:
+    """Turn whatever malformed structure comes to in the block into one error of one line.
+
+    Errors of ``error`` itself and of the operating system stay what they are.
+
+    Args:
+        subject: What is read, which the line begins with.
+        error: What is raised.
+    """
+    try:
+        yield
+    except (error, OSError):
+        raise
+    except Exception as problem:  # a hole in a structure shows in any way Python has
+        kind = "" if isinstance(problem, MalformedError) else f"{type(problem).__name__}: "
+        raise error(one_line(f"{subject}: {kind}{problem}")) from problem
+
+
+def parse_json(data: bytes | str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        MalformedError: If it is not JSON (NaN and infinities are not), or nested too deep.
+    """
+    try:
+        return json.loads(data, parse_constant=_refuse_constant)
+    except MalformedError:
+        raise
+    except RecursionError:
+        raise MalformedError("it is nested too deep") from None
+    except ValueError as error:
+        raise MalformedError(f"it is not valid JSON: {one_line(error, 200)}") from None
+
+
+def _refuse_constant(name: str) -> Any:
+    raise MalformedError(f"it is not valid JSON: {name} is no number there")
+
+
+def parse_yaml(text: str) -> Any:
+    """Return the value of a YAML document of plain values.
+
+    Raises:
+        MalformedError: If it is not YAML, asks for other types, is nested too deep, or is larger
+            than a million characters or, with its aliases written out, 100,000 values.
+    """
+    import yaml
+
+    if len(text) > _MAX_YAML:
+        raise MalformedError(f"it has {len(text):,} characters, more than {_MAX_YAML:,}")
+    try:
+        loader = yaml.SafeLoader(text)
+        try:
+            node = loader.get_single_node()
+            if node is None:
+                return None
+            _count(node, {})
+            return loader.construct_document(node)
+        finally:
+            loader.dispose()
+    except MalformedError:
+        raise
+    except RecursionError:
+        raise MalformedError("it is nested too deep") from None
+    except Exception as error:  # PyYAML's constructors raise what they happen to
+        kind = "" if isinstance(error, (yaml.YAMLError, ValueError)) else f"{type(error).__name__} "
+        raise MalformedError(f"it is not valid YAML: {kind}{one_line(error, 200)}") from None
+
+
+def _count(node: Any, known: dict[int, int]) -> int:
+    """How many values a YAML node has with its aliases written out."""
+    if not isinstance(node.value, list):
+        return 1
+    if id(node) not in known:
+        known[id(node)] = _MAX_NODES  # should it meet itself
+        parts = [x for pair in node.value for x in (pair if isinstance(pair, tuple) else (pair,))]
+        known[id(node)] = 1 + sum(_count(part, known) for part in parts)
+    if known[id(node)] > _MAX_NODES:
+        raise MalformedError(f"its aliases stand for more than {_MAX_NODES:,} values")
+    return known[id(node)]

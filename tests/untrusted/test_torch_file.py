@@ -1,0 +1,198 @@
+"""What torch.save wrote is read as by torch.load; what claims more than it holds is refused."""
+
+from __future__ import annotations
+
+import io
+import pickle
+import zipfile
+from collections import Counter, OrderedDict
+
+import pytest
+import torch
+
+from hooktrainer.untrusted import MalformedError
+from hooktrainer.untrusted.torch_file import TorchFile, read_torch
+
+
+def saved(content):
+    buffer = io.BytesIO()
+    torch.save(content, buffer)
+    return buffer.getvalue()
+
+
+def trained():
+    network = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3))
+    optimizer = torch.optim.AdamW(network.parameters())
+    network(torch.rand(4, 2)).sum().backward()
+    optimizer.step()
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2, 3])
+    return network, optimizer, scheduler
+
+
+def test_states_of_modules_optimizers_and_schedulers_are_those_of_torch_load():
+    network, optimizer, scheduler = trained()
+    data = saved([network.state_dict(), optimizer.state_dict(), scheduler.state_dict()])
+    ours, theirs = read_torch(data), torch.load(io.BytesIO(data), weights_only=True)
+    assert ours[0].keys() == theirs[0].keys()
+    assert all(torch.equal(ours[0][key], theirs[0][key]) for key in ours[0])
+    assert ours[0]._metadata == theirs[0]._metadata
+    network.load_state_dict(ours[0])
+    optimizer.load_state_dict(ours[1])
+    assert str(ours[1:]) == str(theirs[1:])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, False, 0, -1, 255, 65536, -(2**31), 2**40, 10**30, 1.5, float("inf"), 1j),
+        *("", "é\n", b"", b"\x00\xff", bytearray(b"\x80"), (), (1,), (1, 2), (1, 2, 3), (1,) * 9),
+        *([], [1], list(range(2000)), {}, {"a": 1}, {1: 2, (3, 4): None}, {1, 2}),
+        *(OrderedDict(a=1), Counter("abca"), torch.Size([2, 3])),
+        *(torch.float16, torch.device("cpu"), torch.device("cuda", 1)),
+    ],
+    ids=repr,
+)
+def test_plain_values(value):
+    back = read_torch(saved(value))
+    assert back == value
+    assert type(back) is type(value)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bool, torch.uint16, torch.float8_e5m2])
+def test_tensors_keep_dtype_shape_stride_and_what_they_share(dtype):
+    whole = torch.arange(12).reshape(3, 4).to(dtype)
+    back = read_torch(saved({"whole": whole, "view": whole.T[1:], "same": whole}))
+    assert back["whole"].dtype is dtype
+    assert torch.equal(back["whole"].float(), whole.float())
+    assert back["view"].stride() == whole.T.stride()
+    assert back["same"] is back["whole"]
+    back["whole"].zero_()
+    assert back["view"].float().sum() == 0
+
+
+def test_no_elements_and_parameters():
+    back = read_torch(saved([torch.empty(0, 3), torch.nn.Parameter(torch.ones(2), False)]))
+    assert back[0].shape == (0, 3)
+    assert type(back[1]) is torch.nn.Parameter
+    assert not back[1].requires_grad
+
+
+def rewritten(data, edit):
+    """The archive with its pickle edited, and its hashes as they must be."""
+    result = io.BytesIO()
+    with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(result, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            new.writestr(name, edit(content) if name.endswith("data.pkl") else content)
+    return result.getvalue()
+
+
+def test_a_tensor_larger_than_its_storage():
+    shape = pickle.BININT2 + (300).to_bytes(2, "little") + pickle.TUPLE1
+    larger = pickle.BININT2 + (400).to_bytes(2, "little") + pickle.TUPLE1
+    data = rewritten(saved(torch.ones(300)), lambda content: content.replace(shape, larger))
+    with pytest.raises(MalformedError, match="larger than its storage"):
+        TorchFile(data)
+
+
+def test_a_storage_larger_than_its_record():
+    count, more = (pickle.BININT2 + n.to_bytes(2, "little") for n in (300, 400))
+    data = rewritten(saved(torch.ones(300)), lambda content: content.replace(count, more))
+    with pytest.raises(MalformedError, match="is to have 1600 bytes, and has 1200"):
+        TorchFile(data)
+
+
+def test_a_tensor_that_repeats_its_memory():
+    with pytest.raises(MalformedError, match="repeats its memory"):
+        TorchFile(saved(torch.ones(1).expand(1000)))
+
+
+@pytest.mark.parametrize("zipped", [zipfile.ZIP_DEFLATED, zipfile.ZIP_BZIP2])
+def test_a_compressed_record_is_not_unpacked(zipped):
+    result = io.BytesIO()
+    with (
+        zipfile.ZipFile(io.BytesIO(saved(torch.zeros(100_000)))) as old,
+        zipfile.ZipFile(result, "w", zipped) as new,
+    ):
+        for name in old.namelist():
+            new.writestr(name, old.read(name))
+    assert len(result.getvalue()) < 10_000
+    with pytest.raises(MalformedError, match="compressed"):
+        TorchFile(result.getvalue())
+
+
+def test_two_records_of_one_name():
+    result = io.BytesIO(saved(torch.zeros(3)))
+    with (
+        zipfile.ZipFile(result, "a") as archive,
+        pytest.warns(UserWarning, match="Duplicate"),
+    ):
+        archive.writestr("archive/data.pkl", b"N.")
+    with pytest.raises(MalformedError, match="directory"):
+        TorchFile(result.getvalue())
+
+
+def test_a_tree_that_refers_to_itself_over_and_over():
+    node = [0]
+    for _ in range(40):
+        node = [node, node]
+    with pytest.raises(MalformedError, match="over and over"):
+        read_torch(saved(node))
+    node = []
+    node.append(node)
+    with pytest.raises(MalformedError):
+        read_torch(saved(node))
+
+
+class Planted:
+    ran: list[int] = []  # noqa: RUF012
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        (Planted.ran.append, 1),
+        (print, 1),
+        (bytearray, 10**12),
+        (OrderedDict.fromkeys, (1,)),
+        (getattr, "text", "join"),
+        (torch.sparse_coo_tensor, torch.ones(1, 1).long(), torch.ones(1)),
+    ],
+    ids=lambda call: call[0].__name__,
+)
+def test_nothing_is_called(call):
+    with pytest.raises(MalformedError):
+        TorchFile(saved(Planted(*call)))
+    assert Planted.ran == []
+
+
+def test_an_attribute_may_not_hide_a_method():
+    state = OrderedDict(a=1)
+    state._metadata = {"version": 1}
+    assert read_torch(saved(state))._metadata == {"version": 1}
+    hiding = rewritten(
+        saved(state), lambda content: content.replace(b"\x09\0\0\0_metadata", b"\x05\0\0\0items")
+    )
+    with pytest.raises(MalformedError, match="'items' is no attribute"):
+        TorchFile(hiding)
+
+
+def test_every_cut_and_many_flipped_bits_are_found():
+    data = saved({"x": torch.rand(20), "y": [1, 2.5, "text"]})
+    for length in range(0, len(data), 7):
+        with pytest.raises(MalformedError):
+            read_torch(data[:length])
+    for place in range(0, len(data), 5):
+        flipped = bytearray(data)
+        flipped[place] ^= 1 << place % 8
+        try:
+            back = read_torch(bytes(flipped))
+        except MalformedError:
+            continue
+        assert str(back) == str(read_torch(data))  # only what nothing is read from
