@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ..own_file import read_own
+from ..untrusted import parse_json, read_file
 from .film import Film, check_film, encode
 from .recording import Recording
 
@@ -100,10 +100,12 @@ class Picture:
     def load(cls, place: Path) -> Picture | None:
         """Read what `save` wrote; ``None`` if it is not there, or damaged."""
         with suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
-            facts = json.loads(read_own(place.with_name(f"{place.name}.json"), _MOST_FACTS))
+            facts = parse_json(
+                read_file(place.with_name(f"{place.name}.json"), place.parent, _MOST_FACTS)
+            )
             film = None
             if facts["film"]:
-                film = read_own(place.with_name(f"{place.name}.webp"), _MOST_FILM)
+                film = read_file(place.with_name(f"{place.name}.webp"), place.parent, _MOST_FILM)
                 check_film(film, tuple(facts["size"]))
             made = cls(**{name: _tuples(value) for name, value in facts.items()} | {"film": film})
             return made if made.is_sound else None
