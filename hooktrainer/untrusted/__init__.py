@@ -10,21 +10,14 @@ factor.
 
 from __future__ import annotations
 
-from .fields import check_fields
-from .files import MAX_STRUCTURE, check_name, open_file, read_file
-from .memory import check_room
-from .text import MalformedError, one_line, parse_json, parse_yaml, refusing
-
-__all__ = [
-    "MAX_STRUCTURE",
-    "MalformedError",
-    "check_fields",
-    "check_name",
-    "check_room",
-    "one_line",
-    "open_file",
-    "parse_json",
-    "parse_yaml",
-    "read_file",
-    "refusing",
-]
+from .fields import check_fields as check_fields
+from .files import MAX_STRUCTURE as MAX_STRUCTURE
+from .files import check_name as check_name
+from .files import open_file as open_file
+from .files import read_file as read_file
+from .memory import check_room as check_room
+from .text import MalformedError as MalformedError
+from .text import one_line as one_line
+from .text import parse_json as parse_json
+from .text import parse_yaml as parse_yaml
+from .text import refusing as refusing
