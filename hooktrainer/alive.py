@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import os
 import socket
 import time
@@ -12,6 +11,8 @@ from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .untrusted import MalformedError, open_file, parse_json
 
 if TYPE_CHECKING:
     from .run_dir import RunDir
@@ -46,11 +47,12 @@ def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
 def is_locked(checkpoints: Path) -> bool | None:
     """Whether a process holds the lock of a run's checkpoints; ``None`` if there is no lock."""
     try:
-        fd = os.open(checkpoints / ".lock", os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
+        file = open_file(checkpoints / ".lock", checkpoints)
+    except (OSError, MalformedError):
         return None
+    fd = file.fileno()
     try:
-        host = json.loads(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
+        host = parse_json(os.read(fd, 4096) or b"{}").get("host", socket.gethostname())
         if host != socket.gethostname():
             return None
         fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -60,7 +62,7 @@ def is_locked(checkpoints: Path) -> bool | None:
     except (OSError, ValueError, AttributeError):  # no locks here, or not a lock file of ours
         return None
     finally:
-        os.close(fd)
+        file.close()
 
 
 def _exists(pid: int) -> bool:
@@ -68,7 +70,7 @@ def _exists(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except OSError:  # it is another user's
+    except (OSError, OverflowError):  # it is another user's, or no number of a process
         return True
     return True
 

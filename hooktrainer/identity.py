@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import re
 import secrets
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
+
+from .untrusted import parse_json, read_file
 
 RUN_FILE: Final = "run.json"
 """Name of the file, in the directory of a run, that says how it stands."""
@@ -41,7 +42,7 @@ def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
 def recorded_id(run: Path) -> str | None:
     """The id that the `run.json` of a directory holds; ``None`` if there is none to be read."""
     with suppress(OSError, ValueError):
-        state = json.loads((run / RUN_FILE).read_text(encoding="utf-8"))
+        state = parse_json(read_file(run / RUN_FILE, run))
         if isinstance(state, dict):
             return id_in(state)
     return None

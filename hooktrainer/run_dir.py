@@ -6,11 +6,12 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, TypedDict
 
 from .alive import is_alive, is_locked
 from .errors import ConfigError, NotFoundError, TakenError
@@ -18,9 +19,46 @@ from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .loggers.hparams import to_plain, to_yaml
 from .loggers.spool import forget_spools
 from .provenance import this_process
+from .untrusted import MalformedError, check_fields, parse_json, parse_yaml, read_file, refusing
 
 STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
 """What `status` in `run.json` can be."""
+
+
+class RunState(TypedDict, total=False):
+    """The fields of `run.json` that are read; there may be more."""
+
+    status: Literal["running", "finished", "stopped", "interrupted", "failed"]
+    reason: str | None
+    experiment: str | None
+    seed: int | None
+    frames: int
+    total_frames: int | None
+    optim_steps: int
+    seconds: float
+    metrics: Mapping[str, float | str]
+    started: str
+    updated: str
+    resumed: Sequence[Any]
+    pid: int | None
+    host: str | None
+    script: str | None
+    module: str | None
+    argv: Sequence[str]
+    cwd: str | None
+
+
+@dataclass(frozen=True)
+class HookEntry:
+    """An entry of `hooks.json`; see `Registry.table`."""
+
+    point: str
+    kind: str
+    hook: str
+    when: str
+    priority: float
+    module: str | None
+    saves: Sequence[str]
 
 
 class RunDir:
@@ -240,20 +278,17 @@ class RunDir:
         """Read `config.yaml`; empty if there is none.
 
         Raises:
-            ConfigError: It is not YAML, or not a mapping.
+            ConfigError: It is not YAML of plain values, or not a mapping.
         """
-        import yaml
-
-        try:
-            content = yaml.safe_load(self.config_file.read_text(encoding="utf-8")) or {}
-        except FileNotFoundError:
-            return {}
-        except (yaml.YAMLError, ValueError) as error:
-            reason = " ".join(str(error).split())
-            raise ConfigError(f"{self.config_file} is not valid YAML: {reason}") from error
-        if not isinstance(content, dict):
-            raise ConfigError(f"{self.config_file} holds no mapping")
-        return content
+        with refusing(self.config_file, ConfigError):
+            try:
+                data = read_file(self.config_file, self.path)
+            except FileNotFoundError:
+                return {}
+            content = parse_yaml(data.decode()) or {}
+            if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
+                raise MalformedError("it holds no mapping from names to values")
+            return content
 
     def update(self, **fields: Any) -> None:
         """Change fields of `run.json`, all at once: a reader sees the old file or the new one.
@@ -284,17 +319,34 @@ class RunDir:
         """Read `run.json`; empty if there is none.
 
         Raises:
-            ConfigError: It is not JSON, or not a JSON object.
+            ConfigError: It is not JSON, or not what a run writes; so in `read_hooks`.
         """
-        try:
-            content = json.loads(self.run_file.read_text(encoding="utf-8"))
-        except FileNotFoundError:
-            return {}
-        except ValueError as error:
-            raise ConfigError(f"{self.run_file} is not valid JSON: {error}") from error
-        if not isinstance(content, dict):
-            raise ConfigError(f"{self.run_file} holds no JSON object")
-        return content
+        with refusing(self.run_file, ConfigError):
+            try:
+                content = parse_json(read_file(self.run_file, self.path))
+            except FileNotFoundError:
+                return {}
+            check_fields(content, RunState)
+            return dict(content)
+
+    def read_hooks(self) -> list[dict[str, Any]]:
+        """Read `hooks.json`: what `Registry.table` returned when the run began.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with refusing(self.hooks_file, ConfigError):
+            try:
+                content = parse_json(read_file(self.hooks_file, self.path))
+            except FileNotFoundError:
+                raise NotFoundError(
+                    f"{self.path} has no {self.hooks_file.name}; describe the script that began it."
+                ) from None
+            if not isinstance(content, list):
+                raise MalformedError("it holds no list of hooks")
+            for entry in content:
+                check_fields(entry, HookEntry)
+            return content
 
     @property
     def holds_run(self) -> bool:

@@ -48,7 +48,7 @@ def unseal(name: str, data: bytes) -> dict[str, Any]:
     if sealed is None or _hash(sealed[2]) != sealed[1]:
         raise DamagedCheckpointError("does not match its own hash")
     try:
-        content = parse_json(sealed[2])
+        content = parse_json(sealed[2], nan=True)
     except MalformedError as error:
         raise DamagedCheckpointError(f"is not JSON: {error!s:.100}") from None
     if not isinstance(content, dict):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 
 def duration(seconds: float) -> str:
     """A time span for people, such as ``42 s``, ``3 min 20 s`` or ``5 h 12 min``."""
+    if not math.isfinite(seconds):
+        return f"{seconds} s"
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     if seconds < 99.5:

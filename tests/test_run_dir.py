@@ -199,7 +199,7 @@ def test_runs_are_found_in_the_order_they_were_started(tmp_path):
 
 def test_a_broken_run_json_is_named(tmp_path):
     (tmp_path / "run.json").write_text("{")
-    with pytest.raises(ValueError, match=r"run\.json is not valid JSON"):
+    with pytest.raises(ValueError, match=r"run\.json: it is not valid JSON"):
         RunDir(tmp_path).read()
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..untrusted.array_file import check_bit_generator
+
 
 def rng_state() -> dict[str, Any]:
     """Return the state of every global random generator, as a state tree.
@@ -39,6 +41,7 @@ def set_rng_state(state: dict[str, Any]) -> None:
         RuntimeWarning: If this process has fewer CUDA devices than the state; the states of the
             devices it lacks have nowhere to go.
     """
+    check_bit_generator(state["numpy"])
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"].cpu())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json as json_format
 import runpy
 import sys
 import tempfile
@@ -50,19 +49,12 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 
 def _of_run(path: Path) -> list[dict[str, Any]]:
-    from ..errors import ConfigError
     from ..run_dir import RunDir
 
     run = RunDir(path)
     if not run.holds_run:
         raise FileNotFoundError(f"{path} holds no run: no run.json, no checkpoints.")
-    try:
-        table = json_format.loads(run.hooks_file.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise ConfigError(
-            f"{path} has no {run.hooks_file.name}; describe the script that began it."
-        ) from None
-    return list(table)
+    return run.read_hooks()
 
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:

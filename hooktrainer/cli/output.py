@@ -109,7 +109,10 @@ def size(nbytes: int) -> str:
 
 def when(seconds: float) -> str:
     """A time in seconds since 1970, on the clock of this machine."""
-    return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    try:
+        return datetime.fromtimestamp(seconds).strftime("%Y-%m-%d %H:%M:%S")
+    except (OverflowError, ValueError, OSError):  # a time no calendar has
+        return f"{seconds} s"
 
 
 def number(value: float) -> str:

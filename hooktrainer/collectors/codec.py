@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import itertools
 import json
+import math
 from collections import deque
 from typing import Any
 
@@ -16,7 +17,14 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers.utils import RunningMeanStd
 
+from ..untrusted import MalformedError, one_line, parse_json, refusing
+from ..untrusted.array_file import check_bit_generator, check_shape, plain_dtype
+
 Array = npt.NDArray[Any]
+
+_KINDS = frozenset(
+    ("same", "scalar", "tuple", "list", "deque", "dict", "array", "view", "generator", "moments")
+)
 
 
 class NotPlainError(TypeError):
@@ -43,8 +51,12 @@ def loads(text: str, current: Any = None) -> Any:
         text: What `dumps` returned.
         current: A value of like structure. Its generators and running moments are set to the saved
             state and used in the result, so that whoever else holds them goes on with them.
+
+    Raises:
+        MalformedError: If it is not what `dumps` returns.
     """
-    return _Decoder().value(json.loads(text), current)
+    with refusing("the state of an environment"):
+        return _Decoder().value(parse_json(text, nan=True), current)
 
 
 class _Encoder:
@@ -108,6 +120,8 @@ class _Decoder:
         if not isinstance(code, dict):
             return code
         ((kind, content),) = code.items()
+        if kind not in _KINDS:
+            raise MalformedError(f"{one_line(kind, 40)!r} is no kind of value")
         if kind == "same":
             return self._objects[content]
         if kind == "scalar":
@@ -142,6 +156,9 @@ class _Decoder:
     def _array(self, content: Any, current: Any, number: int) -> Array:
         dtype, shape, strides, text = content
         flat = _flat(dtype, text)
+        check_shape(shape)
+        if math.prod(shape) != len(flat):
+            raise MalformedError(f"an array {shape} has {len(flat)} numbers")
         if strides is not None:
             return np.ndarray(shape, dtype, flat, strides=strides)
         found = np.empty(shape, dtype)  # of its own memory, as the saved one was
@@ -150,13 +167,14 @@ class _Decoder:
 
     def _view(self, content: Any, current: Any, number: int) -> Array:
         dtype, shape, offset, strides, root_code = content
+        check_shape(shape)
         root = self.value(root_code)
         while isinstance(root.base, np.ndarray):
             root = root.base
-        return np.ndarray(shape, dtype, root, offset, strides)
+        return np.ndarray(shape, plain_dtype(dtype), root, offset, strides)
 
     def _generator(self, content: Any, current: Any, number: int) -> np.random.Generator:
-        state = _Decoder().value(content)
+        state = check_bit_generator(_Decoder().value(content))
         found = current
         if not isinstance(found, np.random.Generator):
             found = np.random.Generator(getattr(np.random, state["bit_generator"])())
@@ -167,7 +185,10 @@ class _Decoder:
         found = current
         if not isinstance(found, RunningMeanStd):
             found = RunningMeanStd()  # type: ignore[no-untyped-call]
-        vars(found).update(self.value(content, vars(found)))
+        moments = self.value(content, vars(found))
+        if type(moments) is not dict or moments.keys() != vars(found).keys():
+            raise MalformedError("running moments are a mean, a variance and a count")
+        vars(found).update(moments)
         return found
 
 
@@ -176,4 +197,4 @@ def _text(array: Array) -> str:
 
 
 def _flat(dtype: str, text: str) -> Array:
-    return np.frombuffer(base64.b85decode(text), dtype).copy()
+    return np.frombuffer(base64.b85decode(text), plain_dtype(dtype)).copy()

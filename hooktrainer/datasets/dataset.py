@@ -6,7 +6,8 @@ import json
 import os
 import secrets
 import shutil
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,10 +17,38 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..metrics import Latest
+from ..untrusted import (
+    MalformedError,
+    check_fields,
+    check_name,
+    one_line,
+    parse_json,
+    read_file,
+    refusing,
+)
+from ..untrusted.array_file import read_array
 
 _FORMAT: Final = "hooktrainer-dataset"
 _VERSION: Final = 1
 _ABOUT: Final = "dataset.json"
+
+
+@dataclass(frozen=True)
+class About:
+    """The fields of ``dataset.json``; see `Dataset`."""
+
+    format: str
+    version: int
+    env: str | None
+    description: str
+    transitions: int
+    episodes: int
+    return_mean: float | None
+    return_std: float | None
+    return_min: float | None
+    return_max: float | None
+    entries: Mapping[str, Mapping[str, Any]]
+    returns: Sequence[float]
 
 
 class Dataset:
@@ -171,26 +200,29 @@ def load_dataset(source: str | os.PathLike[str]) -> Dataset:
             f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "
             "recipes/collect_pendulum.py shows; 'minari:<id>' names one of Minari's."
         )
-    about = json.loads((path / _ABOUT).read_text())
-    if about.get("format") != _FORMAT or about.get("version") != _VERSION:
-        raise ConfigError(
-            f"{path / _ABOUT} has the format {about.get('format')!r}, version "
-            f"{about.get('version')!r}; this hooktrainer reads {_FORMAT!r}, version {_VERSION}."
-        )
-    transitions = TensorDict(batch_size=[about["transitions"]])
-    for name, expected in about["entries"].items():
-        transitions.set(_key(name), _read(path / f"{name}.npy", expected))
-    return Dataset(transitions, about["returns"], about["env"], about["description"])
+    with refusing(path / _ABOUT, ConfigError):
+        about = parse_json(read_file(path / _ABOUT, path), nan=True)
+        if about.get("format") != _FORMAT or about.get("version") != _VERSION:
+            raise MalformedError(
+                f"it has the format {about.get('format')!r}, version {about.get('version')!r}; "
+                f"this hooktrainer reads {_FORMAT!r}, version {_VERSION}"
+            )
+        check_fields(about, About)
+        transitions = TensorDict(batch_size=[about["transitions"]])
+        for name, expected in about["entries"].items():
+            transitions.set(_key(check_name(name)), _read(path, name, expected))
+        return Dataset(transitions, about["returns"], about["env"], about["description"])
 
 
-def _read(file: Path, expected: dict[str, Any]) -> torch.Tensor:
+def _read(directory: Path, name: str, expected: Mapping[str, Any]) -> torch.Tensor:
+    file = directory / f"{name}.npy"
     try:
-        array = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        array = read_array(file, directory)
+    except (OSError, MalformedError) as error:
         raise ConfigError(f"the data set's file {file} cannot be read: {error}") from error
     found = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if found != expected:
-        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {expected}.")
+        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {one_line(expected, 80)}.")
     return torch.from_numpy(array)
 
 

@@ -97,7 +97,7 @@ def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]
 
 def _read(path: Path) -> set[tuple[int, str]] | None:
     """Step and key of each picture in a file; ``None`` if its end is torn, or it is none."""
-    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
+    from google.protobuf.message import DecodeError
 
     if not os.path.lexists(path):
         return set()

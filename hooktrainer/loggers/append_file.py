@@ -55,7 +55,7 @@ class AppendFile:
     def rewind(self, size: int, crc32: int) -> bool:
         """Cut the file back to a position. Returns `False`, changing nothing, if it cannot be."""
         self.close()
-        if not starts_with(self.path, size, crc32):
+        if self.path.is_symlink() or not starts_with(self.path, size, crc32):
             return False
         if self.path.exists():
             os.truncate(self.path, size)

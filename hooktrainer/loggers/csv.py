@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
+from ..untrusted import one_line, open_file, refusing
 from . import media
 from .append_file import AppendFile
 from .events import HParams, Image, Scalars, Text, Video
@@ -178,19 +179,24 @@ def read_csv(
     if names is not None:
         cells = [f",{_quote(name)}," for name in names]
         lines = [line for line in lines if any(cell in line[1] for cell in cells)]
-    for (number, _), row in zip(lines, csv.reader(row for _, row in lines), strict=True):
+    for number, line in lines:
         try:
-            step, name, value = row
-            series.setdefault(name, []).append((int(step), float(value)))
-        except ValueError as error:
-            raise ConfigError(f"{path}, line {number}: {row} is not 'step,name,value'") from error
+            ((text, name, value),) = csv.reader([line]) if '"' in line else (line.split(","),)
+            step = int(text)
+            if not -(2**63) <= step < 2**63:
+                raise ValueError
+            series.setdefault(name, []).append((step, float(value)))
+        except (ValueError, csv.Error):
+            line = one_line(line, 80)
+            raise ConfigError(f"{path}, line {number}: {line} is not 'step,name,value'") from None
     return series
 
 
 def _rows(path: Path) -> list[str]:
     """Whole lines of a metrics file, without the header."""
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *rows = file.readlines() or [HEADER]
+    with refusing(path, ConfigError), open_file(path, path.parent) as file:
+        text = file.readall().decode()
+    header, *rows = io.StringIO(text, newline="").readlines() or [HEADER]
     if header != HEADER:
         if HEADER.startswith(header):  # killed while writing its very first line
             return []

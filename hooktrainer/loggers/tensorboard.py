@@ -17,6 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..untrusted import open_file
 from . import media
 from .append_file import AppendFile
 from .events import Histogram, HParams, Image, Scalars, Text, Video
@@ -258,7 +259,7 @@ class TensorBoardSink(Sink):
 def read_scalars(directory: str | Path) -> dict[str, list[tuple[int, float]]]:
     """Read every scalar below a directory's event files, without sampling or purging.
 
-    A record torn by a kill ends the reading of its file.
+    A record torn by a kill, or damaged, ends the reading of its file.
 
     Returns:
         For each tag, in order of first appearance, its `(step, value)` pairs in the order written.
@@ -278,11 +279,19 @@ def read_events(path: Path) -> tuple[list[Any], bool]:
     Returns:
         The events, and whether the file ends behind the last one.
     """
+    from google.protobuf.message import DecodeError
     from tensorboard.compat.proto.event_pb2 import Event
 
-    data = path.read_bytes()
-    records = list(_records(data))
-    return [Event.FromString(_payload(r)) for r in records], sum(map(len, records)) == len(data)
+    with open_file(path, path.parent) as file:
+        data = file.readall()
+    events, read = [], 0
+    for record in _records(data):
+        try:
+            events.append(Event.FromString(_payload(record)))
+        except DecodeError:
+            break
+        read += len(record)
+    return events, read == len(data)
 
 
 def _records(data: bytes) -> Iterator[bytes]:

@@ -12,6 +12,8 @@ import torch
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler as _TorchRLSampler
 
 from ..errors import ConfigError
+from ..untrusted import parse_json, read_file, refusing
+from ..untrusted.array_file import read_array
 from .sum_tree import SumTree
 
 _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
@@ -197,9 +199,11 @@ class PrioritizedSampler(_TorchRLSampler):
 
     def loads(self, path: str | Path) -> None:
         """Read what `dumps` wrote."""
-        state = json.loads((Path(path) / "sampler.json").read_text())
-        weights = torch.from_numpy(np.load(Path(path) / "weights.npy"))
-        self.load_state_dict({**state, "weights": weights})
+        path = Path(path)
+        with refusing(path, ConfigError):
+            state = parse_json(read_file(path / "sampler.json", path), nan=True)
+            weights = torch.from_numpy(read_array(path / "weights.npy", path))
+            self.load_state_dict({**state, "weights": weights})
 
     def _empty(self) -> None:
         self._tree = SumTree(

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import csv
+import os
+from contextlib import suppress
 from pathlib import Path
+
+from ..untrusted import MalformedError, open_file
 
 _MOST_POINTS = 1024
 
@@ -35,23 +39,21 @@ class MetricsTail:
     def update(self) -> None:
         """Read the whole lines that were added since the last time."""
         try:
-            size = self.path.stat().st_size
-            if size < self._offset:  # a resumed run has cut the file back
-                self._forget()
-            with self.path.open("rb") as file:
+            with open_file(self.path, self.path.parent) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size < self._offset:  # a resumed run has cut the file back
+                    self._forget()
                 file.seek(self._offset)
                 new = file.read(size - self._offset)
-        except FileNotFoundError:
+        except (FileNotFoundError, MalformedError):
             self._forget()
             return
         whole = new[: new.rfind(b"\n") + 1]
         self._offset += len(whole)
-        for row in csv.reader(whole.decode(errors="replace").splitlines()):
-            if len(row) == 3 and row[0] != "step":
-                try:
-                    self._add(int(row[0]), row[1], float(row[2]))
-                except ValueError:  # not a row of ours
-                    continue
+        for line in whole.decode(errors="replace").split("\n"):
+            with suppress(ValueError, csv.Error):  # not a row of ours
+                ((step, name, value),) = csv.reader([line])
+                self._add(int(step), name, float(value))
 
     def _add(self, step: int, name: str, value: float) -> None:
         self.latest[name] = value

@@ -72,6 +72,27 @@ def plain_dtype(text: object) -> np.dtype[Any]:
         raise MalformedError(f"{text!r} is no dtype of plain data") from None
 
 
+def check_bit_generator(state: Any) -> dict[str, Any]:
+    """Return the state of one of NumPy's bit generators, if that is what it is.
+
+    NumPy does not look at the positions in it: it would draw from the memory beyond.
+
+    Raises:
+        MalformedError: If it is none.
+    """
+    kind = state.get("bit_generator") if isinstance(state, dict) else None
+    if kind not in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"):
+        raise MalformedError(f"{repr(kind)[:40]} is no bit generator of NumPy")
+    inner = state.get("state")
+    place, length = {"MT19937": ("pos", 624), "Philox": ("buffer_pos", 4)}.get(kind, ("", 0))
+    where = inner if kind == "MT19937" else state
+    if not isinstance(inner, dict) or not isinstance(where, dict):
+        raise MalformedError(f"the state of a {kind} has no 'state'")
+    if place and (type(where.get(place)) is not int or not 0 <= where[place] <= length):
+        raise MalformedError(f"the state of a {kind} has {place} {repr(where.get(place))[:40]}")
+    return dict(state)
+
+
 def check_shape(shape: object, itemsize: int = 1) -> None:
     """Refuse what is not a shape: sizes of 0 and more, whose product in bytes has 63 bits.
 

@@ -46,14 +46,18 @@ def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterat
         raise error(one_line(f"{subject}: {kind}{problem}")) from problem
 
 
-def parse_json(data: bytes | str) -> Any:
+def parse_json(data: bytes | str, *, nan: bool = False) -> Any:
     """Return the value of a JSON text.
 
+    Args:
+        data: The text.
+        nan: Whether NaN and infinities may stand in it, which JSON does not know.
+
     Raises:
-        MalformedError: If it is not JSON (NaN and infinities are not), or nested too deep.
+        MalformedError: If it is not JSON, or nested too deep.
     """
     try:
-        return json.loads(data, parse_constant=_refuse_constant)
+        return json.loads(data, parse_constant=None if nan else _refuse_constant)
     except MalformedError:
         raise
     except RecursionError:

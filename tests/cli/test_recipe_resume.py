@@ -222,7 +222,7 @@ def test_a_config_that_cannot_be_read_is_named_where_no_checkpoint_says_more(run
     assert train(run, "latest", total_frames=80).collected_frames == 80
     (run / "config.yaml").write_text(content)
     shutil.rmtree(run / "checkpoints")
-    with pytest.raises(ConfigError, match=r"config\.yaml (is not valid YAML|holds no mapping)"):
+    with pytest.raises(ConfigError, match=r"config\.yaml: it (is not valid YAML|holds no mapping)"):
         train(run, "latest")
 
 
