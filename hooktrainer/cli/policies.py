@@ -15,6 +15,7 @@ from .priority import step_aside
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
+    from ..policies.interface import Interface
 
 PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
 """A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
@@ -80,14 +81,13 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
     """
     from ..policies import find_policy
     from ..policies.files import read_facts
-    from ..policies.interface import Interface
 
     saved = find_policy(policy)
     facts = read_facts(saved.path)
     if json:
         output.print_json({"path": saved.path, **facts})
         return 0
-    interface = Interface.decode(facts["interface"])
+    interface = _interface(saved.path, facts)
     action = interface.action
     reads = [f"{part.key}: {part.dtype}{list(part.shape)}" for part in interface.observations]
     kwargs = ", ".join(f"{name}={value!r}" for name, value in saved.env_kwargs.items())
@@ -245,6 +245,16 @@ def prune(
     left = [path for path in sorted(gone) if not delete(path)]
     print(f"{len(gone) - len(left)} of {len(policies)} policies deleted")
     return 1 if left else 0
+
+
+def _interface(path: Path, facts: dict[str, Any]) -> Interface:
+    from ..errors import DamagedCheckpointError
+    from ..policies.interface import Interface
+
+    try:
+        return Interface.decode(facts.get("interface", {}))
+    except DamagedCheckpointError as error:
+        raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 
 
 def print_episodes(evaluation: Evaluation) -> None:

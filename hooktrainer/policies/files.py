@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..sealed import unseal
 from ..untrusted import MalformedError, read_file
+from ..words import printable
 
 if TYPE_CHECKING:
     import torch
@@ -112,7 +113,8 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> Content:
     except CheckpointError:
         raise
     except (OSError, KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {error!s:.200}") from None
+        reason = printable(error)[:200]
+        raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {reason}") from None
 
 
 def encode(content: Content) -> bytes:

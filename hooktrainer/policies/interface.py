@@ -15,7 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..errors import ConfigError
+from ..errors import ConfigError, DamagedCheckpointError
+from ..words import printable
 
 Array = npt.NDArray[Any]
 MASK = "action_mask"
@@ -140,11 +141,19 @@ class Interface:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Interface:
-        """Return what `encode` wrote."""
-        return cls(
-            tuple(_decode(Observation, part) for part in data["observations"]),
-            _decode(Action, data["action"]),
-        )
+        """Return what `encode` wrote.
+
+        Raises:
+            DamagedCheckpointError: If it is something else; says what, without naming the file.
+        """
+        try:
+            return cls(
+                tuple(_decode(Observation, part) for part in data["observations"]),
+                _decode(Action, data["action"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+            reason = printable(f"{type(error).__name__}: {error}")[:200]
+            raise DamagedCheckpointError(f"its interface cannot be: {reason}") from None
 
     def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], bool]:
         """Return the policy's inputs, ``[batch, ...]`` each, and whether there was a batch.

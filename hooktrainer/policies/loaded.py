@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..errors import CheckpointError, DamagedCheckpointError
+from ..words import printable
 from .evaluation import Evaluation
 from .files import Content, read_content, read_facts
 from .interface import Array, Interface
@@ -60,13 +61,14 @@ class LoadedPolicy:
         facts = read_facts(saved.path)
         content = read_content(saved.path, facts)
         try:
-            self.interface = Interface.decode(facts["interface"])
+            self.interface = Interface.decode(facts.get("interface", {}))
             self._program = Program(content.program, content.weights)
             self._first = self._states_of(content)
         except CheckpointError as error:
-            raise type(error)(f"{saved.path}: {error}") from None
+            raise type(error)(f"{saved.path}: {printable(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
-            raise DamagedCheckpointError(f"{saved.path} is damaged: {error!s:.200}") from None
+            reason = printable(error)[:200]
+            raise DamagedCheckpointError(f"{saved.path} is damaged: {reason}") from None
         self._states: list[torch.Tensor] = []
 
     def _states_of(self, content: Content) -> dict[str, torch.Tensor]:

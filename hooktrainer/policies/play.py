@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import reprlib
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..errors import CheckpointError
+from ..errors import CheckpointError, ConfigError
 from .evaluation import EPISODES, SEED, Evaluation, check_not_negative
 from .interface import MASK
 from .loaded import LoadedPolicy
@@ -133,6 +134,7 @@ def _play(
     total, length, ended = 0.0, 0, False
     while not ended:
         action = policy(observation, info.get(MASK))
+        _check_action(action, env.action_space)
         if on_step is not None:
             on_step(Step(env, episode, length, observation, action, total))
         for _ in range(policy.saved.frame_skip):
@@ -145,6 +147,22 @@ def _play(
     if on_step is not None:
         on_step(Step(env, episode, length, observation, None, total))
     return Episode(total, length)
+
+
+def _check_action(action: Any, space: gym.Space[Any]) -> None:
+    """Refuse what no environment with these actions takes; bounds of numbers are its own affair.
+
+    Raises:
+        ConfigError: If it is so.
+    """
+    from gymnasium.spaces import Box
+
+    fits = action.shape == space.shape if isinstance(space, Box) else space.contains(action)
+    if not fits:
+        raise ConfigError(
+            f"the policy's action {reprlib.repr(action.tolist())} is none of the environment's "
+            f"({space}): it is not the one that the policy was trained in."
+        )
 
 
 def _own(action: Any) -> Any:

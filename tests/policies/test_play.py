@@ -13,6 +13,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 from gymnasium.envs.registration import EnvSpec
 from policy_envs import Toy
@@ -300,6 +301,7 @@ def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
 
 ENVIRONMENT = """
 import gymnasium as gym
+from gymnasium import spaces
 from gymnasium.envs.classic_control import CartPoleEnv
 
 class Pushed(CartPoleEnv):
@@ -380,6 +382,15 @@ def test_a_module_that_is_gone_is_said(tmp_path, save):
     change_facts(path, env=read_facts(path)["env"] | gone)
     with pytest.raises(ConfigError, match=r"the module gone_for_good, which cannot be imported"):
         load_policy(path, trust=True).make_env()
+
+
+@pytest.mark.parametrize(
+    "action", [spaces.Discrete(2), spaces.MultiDiscrete([3, 3]), spaces.Box(-1.0, 1.0, (2,))]
+)
+def test_actions_of_another_environment_are_refused(action, reload):
+    loaded = reload(CategoricalPolicy(mlp(4, 9, ())), lambda: Toy(action=spaces.Discrete(9)))
+    with pytest.raises(ConfigError, match=r"the policy's action \d .* not the one that the policy"):
+        play_episodes(loaded, episodes=20, env=Toy(action=action))
 
 
 def test_negative_seeds_are_refused(reload):
