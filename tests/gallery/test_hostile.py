@@ -47,7 +47,8 @@ def check(page: str) -> None:
     assert found.tags <= TAGS
     assert not [name for name in found.attributes if name.startswith("on")]
     assert all(place.startswith(("#step_", "data:image/webp;base64,")) for place in found.places)
-    assert page.index("Content-Security-Policy") < page.index("<style>")
+    policy = '<meta http-equiv="Content-Security-Policy" content="'
+    assert page.index(policy) < page.index("<title>")
     assert "default-src 'none'" in page
 
 

@@ -1,0 +1,43 @@
+"""What a terminal would obey in the files of a run is shown by every command that lists them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from hooktrainer.run_dir import RunDir
+
+EVIL = "\x1b]0;title\x07\x1b[2J\x9b1m\u202eevil"
+
+
+@pytest.fixture
+def run(tmp_path):
+    run = RunDir.create(tmp_path / "runs/a", experiment=EVIL)
+    run.write_config({EVIL: EVIL, "lr": 1})
+    run.metrics.write_text(f"step,name,value\n100,eval/return,1\n100,{EVIL},2\n")
+    hook = dict.fromkeys(("point", "hook", "when", "module"), EVIL) | {"priority": 0, "saves": []}
+    run.hooks_file.write_text(json.dumps([hook | {"point": "post_steps"}]))
+    state = run.read() | {"status": "failed", "reason": EVIL, "seed": EVIL}
+    run.run_file.write_text(json.dumps(state))
+    return run.path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "{runs}", "--curves", "--metric", EVIL),
+        ("runs", "{runs}", "--json"),
+        ("watch", "{run}", "--once"),
+        ("describe", "{run}"),
+        ("describe", "{run}", "--json"),
+        ("policies", "list", "{run}"),
+        ("play", "{run}@" + "5"),
+        ("play", "{run}" + EVIL),
+    ],
+    ids=lambda words: " ".join(words[:2]).encode("unicode_escape").decode(),
+)
+def test_names_are_shown(words, run, call):
+    done = call(*(word.format(run=run, runs=run.parent) for word in words))
+    for text in (done.out, done.err):
+        assert [c for c in text if not c.isprintable() and c != "\n"] == []
