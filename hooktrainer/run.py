@@ -88,6 +88,7 @@ class Run:
             "checkpoints": self._checkpoints,
             "progress_bar": args.progress_bar and leads,
             "seed": args.seed,
+            "threads": args.threads,
         }
 
     def _open(self, experiment: str) -> RunDir:

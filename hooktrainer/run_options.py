@@ -49,6 +49,8 @@ class RunArgs:
     """with --workers, parts of the environments that step while the policy acts for the others"""
     overlap: int | None = None
     """batches collected ahead, in a process beside the learner's; by default, and with 0, none"""
+    threads: int | None = None
+    """threads of the CPU that torch computes with; by default one for small networks"""
     trace: int = 0
     """record the first N batches as trace.json, for chrome://tracing and Perfetto"""
     profile: int = 0
@@ -69,7 +71,7 @@ _MEANS: Final = frozenset(
             "keep_last",
         ),
         *("placement", "engine", "collectors", "workers", "stages"),
-        *("snapshots", "trace", "profile"),
+        *("snapshots", "threads", "trace", "profile"),
     }
 )
 

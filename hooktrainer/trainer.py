@@ -41,6 +41,7 @@ from .state import (
     trainer_state,
     with_open_window,
 )
+from .threads import compute_threads, threads_for
 from .timing import Timing
 from .torchrl import checkpoint as torchrl_checkpoint
 from .torchrl.bridge import TorchRLBridge
@@ -80,6 +81,8 @@ class Trainer(TorchRLNames):
         num_epochs: Passes over a batch.
         checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
             trainer.
+        threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
+            small networks, as many as torch has for large ones.
         nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
 
     Raises:
@@ -105,6 +108,7 @@ class Trainer(TorchRLNames):
         save_trainer_file: str | Path | None = None,
         num_epochs: int = 1,
         checkpoints: CheckpointManager | None = None,
+        threads: int | None = None,
         nan_guard: bool = True,
     ) -> None:
         checks.check_count("total_frames", total_frames)
@@ -113,6 +117,7 @@ class Trainer(TorchRLNames):
         )
         checks.check_count("num_epochs", num_epochs)
         checks.check_count("log_interval", log_interval)
+        checks.check_count("threads", threads, none="by the size of the networks")
         save_cadences = _save_cadences(save_trainer_interval)
         if clip_norm is not None and not clip_norm > 0:
             raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
@@ -135,6 +140,7 @@ class Trainer(TorchRLNames):
         self.seed = seed
         self.save_trainer_interval = save_trainer_interval
         self.log_interval = log_interval
+        self.threads = threads
         self.num_epochs = num_epochs
 
         self.epoch = 0
@@ -185,7 +191,8 @@ class Trainer(TorchRLNames):
         # A collector counts transitions, of frame_skip frames each.
         warm_up = (getattr(self.collector, "init_random_frames", None) or 0) * self.frame_skip
         try:
-            with GracefulSignals(self.control):
+            threads = self.threads or threads_for(self.loss_module)
+            with GracefulSignals(self.control), compute_threads(threads):
                 self._start()
                 for batch in self._batches():
                     batch = point["batch_process"](batch)

@@ -69,7 +69,6 @@ class Args(RunArgs):
 
 
 def main(args: Args) -> None:
-    torch.set_num_threads(1)  # networks this small only lose time to several
     torch.manual_seed(args.seed)
     run = Run(args, "ddpg_pendulum")
 

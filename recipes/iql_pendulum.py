@@ -60,7 +60,6 @@ class Args(RunArgs):
 
 
 def main(args: Args) -> None:
-    torch.set_num_threads(1)  # networks this small only lose time to several
     if not (args.dataset.startswith("minari:") or Path(args.dataset).exists()):
         script = Path(__file__).with_name("collect_pendulum.py")
         subprocess.run([sys.executable, str(script), "--dataset", args.dataset], check=True)

@@ -84,7 +84,6 @@ class Args(RunArgs):
 
 
 def main(args: Args) -> None:
-    torch.set_num_threads(1)  # networks this small only lose time to several
     torch.manual_seed(args.seed)
     run = Run(args, "mbpo_pendulum")
 

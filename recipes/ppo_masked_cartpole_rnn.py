@@ -112,7 +112,6 @@ class OverSequences(nn.Module):
 
 
 def main(args: Args) -> None:
-    torch.set_num_threads(1)  # networks this small only lose time to several
     torch.manual_seed(args.seed)
     run = Run(args, "ppo_masked_cartpole_rnn")
 

@@ -43,6 +43,8 @@ class Options(TypedDict, total=False):
         device: Where the networks are. Default: ``"cpu"``.
         compile: Whether to compile the loss: slower for seconds, faster for a long run. Default:
             false.
+        threads: Threads of the CPU that torch computes with. Default: one for small networks, as
+            many as torch has for large ones.
         progress_bar: Whether to show a progress bar. Default: true.
     """
 
@@ -63,4 +65,5 @@ class Options(TypedDict, total=False):
     hooks: Sequence[TrainerHookBase]
     device: str
     compile: bool
+    threads: int | None
     progress_bar: bool

@@ -173,6 +173,7 @@ class Task:
             "log_interval": self._intervals["log_interval"],
             "save_trainer_interval": self._intervals["save_interval"],
             "progress_bar": self._options.get("progress_bar", True),
+            "threads": self._options.get("threads"),
             "seed": self.seed,
         }
         if self._run is not None:
@@ -241,6 +242,7 @@ class Task:
             keep_last=options.get("keep_last", 3),
             snapshots=options.get("snapshots", 0),
             progress_bar=options.get("progress_bar", True),
+            threads=options.get("threads"),
         )
         return Run(args, self.algorithm, config=config)
 

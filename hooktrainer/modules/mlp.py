@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 
+from ..threads import compute_threads
+
 
 def mlp(
     in_features: int,
@@ -58,8 +60,9 @@ def orthogonal_init(
         ``network``.
     """
     layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
-    for layer in layers:
-        nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)
-        if layer.bias is not None:
-            nn.init.zeros_(layer.bias)
+    with compute_threads(1):  # whose result does not depend on how many cores there are
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
     return network
