@@ -22,6 +22,7 @@ import cloudpickle
 
 from .errors import ConfigError, add_note
 from .placement import unpinned
+from .signals import ENDING
 
 _RESULT, _ERROR = b"r", b"e"
 _GRACE = 3.0  # seconds a child has to end by itself
@@ -49,9 +50,9 @@ class Child:
     It is started by a server process (``forkserver``, else ``spawn``), never by ``fork``, which is
     not safe beside threads. So a script that makes one needs ``if __name__ == "__main__":``.
 
-    The child ignores SIGINT and SIGTERM, which a terminal or a scheduler sends to all processes of
-    a run: this process decides when to stop. It ends when `close` is called, when this object is
-    gone, and when this process ends, even by SIGKILL.
+    The child ignores SIGINT, SIGTERM and SIGHUP, which a terminal or a scheduler sends to all
+    processes of a run: this process decides when to stop. It ends when `close` is called, when this
+    object is gone, and when this process ends, even by SIGKILL.
 
     Args:
         name: For messages, such as ``"environment worker 1"``.
@@ -257,7 +258,7 @@ class Channel:
 
 def _run(connection: Connection) -> None:
     """What a child does."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_die_with_parent, daemon=True).start()
     channel = Channel(connection)

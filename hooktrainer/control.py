@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from time import monotonic
 
 
 class Control:
@@ -10,10 +11,13 @@ class Control:
 
     Attributes:
         status: How the run stands: running, finished, stopped, interrupted or failed.
+        is_leaving: Whether the last batch is done, and what is left is the end of the run.
     """
 
     def __init__(self) -> None:
         self.status = "running"
+        self.is_leaving = False
+        self._deadline: float | None = None
         self._stop_reason: str | None = None
         self._signal: int | None = None
         self._save = False
@@ -28,6 +32,11 @@ class Control:
     def signal(self) -> int | None:
         """Number of the signal that asked the run to stop, if one did."""
         return self._signal
+
+    @property
+    def deadline(self) -> float | None:
+        """When a signal's grace is over, by `time.monotonic`; ``None`` if there was none."""
+        return self._deadline
 
     def request_stop(self, reason: str | None = None) -> None:
         """Ask the run to stop. The first reason given is kept."""
@@ -46,13 +55,15 @@ class Control:
         """Ask for the log window to be closed at the end of the batch."""
         self._log = True
 
-    def receive(self, number: int) -> None:
+    def receive(self, number: int, grace: float) -> None:
         """Stop because a signal arrived.
 
         Args:
             number: The signal's number.
+            grace: Seconds until the process has to be gone.
         """
         self._signal = number
+        self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
 
     def take_save_request(self) -> bool:

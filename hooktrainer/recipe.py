@@ -27,6 +27,7 @@ from .command_line import parse
 from .errors import USER_ERRORS, WriteFailedError
 from .run import Run
 from .run_options import RunArgs
+from .signals import ending_cleanly
 
 __all__ = ["Run", "RunArgs", "launch", "mistakes_in_one_line"]
 
@@ -38,12 +39,13 @@ def launch(main: Callable[[Any], None]) -> None:
         main: Takes the recipe's options, a dataclass named by its annotation.
 
     Raises:
-        SystemExit: With code 2 if the options cannot work, 130 if a second signal aborts the run.
+        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends the run or what
+            comes before it, 130 if a second signal aborts the run.
     """
     (parameter,) = inspect.signature(main).parameters
     args_type = typing.get_type_hints(main)[parameter]
     description = inspect.getmodule(main).__doc__
-    with mistakes_in_one_line():
+    with ending_cleanly(), mistakes_in_one_line():
         main(parse(args_type, sys.argv[1:], description=description))
 
 

@@ -25,6 +25,7 @@ from .hooks.run_recorder import RunRecorder
 from .hooks.tracer import Tracer
 from .layout import Layout
 from .loggers import get_logger
+from .loggers.factory import check_kinds
 from .loggers.hparams import to_plain
 from .resume import check_unchanged, resolve
 from .run_dir import RunDir
@@ -65,6 +66,7 @@ class Run:
         collects: bool = True,
         config: Mapping[str, Any] | None = None,
     ) -> None:
+        check_kinds(args.logger)
         self.args = args
         self._config = {**to_plain(args), **to_plain(config or {})}
         self._ranks = Ranks.join()
@@ -87,6 +89,7 @@ class Run:
             "save_trainer_interval": args.save_interval,
             "checkpoints": self._checkpoints,
             "progress_bar": args.progress_bar and leads,
+            "grace": args.grace,
             "seed": args.seed,
             "threads": args.threads,
         }

@@ -35,6 +35,8 @@ class RunArgs:
     """how many of the latest checkpoints to keep, beside the best one"""
     progress_bar: bool = True
     """whether to show a progress bar"""
+    grace: float = 30.0
+    """seconds from SIGTERM, SIGINT or SIGHUP to the end of the process, its checkpoint first"""
     placement: str | None = None
     """where the parts run, such as 'learner: gpu:0, collectors: 4@cpu, eval: cpu'"""
     engine: Literal["local", "ray"] | None = None
@@ -69,6 +71,7 @@ _MEANS: Final = frozenset(
             "logger",
             "progress_bar",
             "keep_last",
+            "grace",
         ),
         *("placement", "engine", "collectors", "workers", "stages"),
         *("snapshots", "threads", "trace", "profile"),

@@ -8,6 +8,7 @@ import random
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from pathlib import Path
+from time import monotonic
 from typing import Any
 
 import numpy as np
@@ -33,7 +34,7 @@ from .progress import Progress
 from .progress_bar import ProgressBar
 from .registry import Registry
 from .saving import Saver
-from .signals import GracefulSignals
+from .signals import GRACE, GracefulSignals, SignalExit
 from .state import (
     Resume,
     load_trainer_state,
@@ -84,6 +85,8 @@ class Trainer(TorchRLNames):
         threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
             small networks, as many as torch has for large ones.
         nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
+        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process: for the batch under
+            way, a checkpoint, and then all else.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -110,6 +113,7 @@ class Trainer(TorchRLNames):
         checkpoints: CheckpointManager | None = None,
         threads: int | None = None,
         nan_guard: bool = True,
+        grace: float = GRACE,
     ) -> None:
         checks.check_count("total_frames", total_frames)
         checks.check_count(
@@ -121,6 +125,8 @@ class Trainer(TorchRLNames):
         save_cadences = _save_cadences(save_trainer_interval)
         if clip_norm is not None and not clip_norm > 0:
             raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
+        if not grace > 0:
+            raise ConfigError(f"grace={grace!r}: pass a positive number of seconds.")
         checks.check_collector(collector)
         frame_skip = checks.agreed_frame_skip(frame_skip, collector)
         checks.check_loss_module(loss_module)
@@ -142,6 +148,7 @@ class Trainer(TorchRLNames):
         self.log_interval = log_interval
         self.threads = threads
         self.num_epochs = num_epochs
+        self.grace = grace
 
         self.epoch = 0
         self.progress = Progress()
@@ -177,8 +184,8 @@ class Trainer(TorchRLNames):
 
         Raises:
             ConfigError: If nothing would be trained, or the trainer was closed before.
-            SystemExit: With the code 128 + n, if signal n (SIGINT or SIGTERM) ended the run; it
-                finished its batch and was saved first.
+            SystemExit: With the code 128 + n, if signal n (SIGINT, SIGTERM or SIGHUP) ended the
+                run. It finished its batch and was saved first, unless that took too long.
             SystemExit: With a message, exit code 1, if something in the run called ``sys.exit(0)``.
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
@@ -190,9 +197,9 @@ class Trainer(TorchRLNames):
         point = self.registry.points
         # A collector counts transitions, of frame_skip frames each.
         warm_up = (getattr(self.collector, "init_random_frames", None) or 0) * self.frame_skip
-        try:
-            threads = self.threads or threads_for(self.loss_module)
-            with GracefulSignals(self.control), compute_threads(threads):
+        threads = self.threads or threads_for(self.loss_module)
+        with GracefulSignals(self.control, self.grace), compute_threads(threads):
+            try:
                 self._start()
                 for batch in self._batches():
                     batch = point["batch_process"](batch)
@@ -205,15 +212,15 @@ class Trainer(TorchRLNames):
                     if not self._end_batch():
                         break
                 self._finish()
-        except BaseException as error:
-            raised = no_quiet_end(error, self.collected_frames)
-            self._fail(raised)
-            if raised is error:
-                raise
-            raise raised from error
-        self.shutdown()
+            except BaseException as error:
+                raised = no_quiet_end(error, self.collected_frames)
+                self._fail(raised)
+                if raised is error:
+                    raise
+                raise raised from error
+            self.shutdown()
         if self.control.signal is not None:
-            raise SystemExit(128 + self.control.signal)
+            raise SignalExit(self.control.signal, deadline=self.control.deadline)
 
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
@@ -590,10 +597,13 @@ class Trainer(TorchRLNames):
         the run had not ended. A run that a signal ended is saved first, since who sent it may not
         wait; any other, which may never write its last window again, when everything is written.
         """
-        complete = self.control.signal is None or self.collected_frames >= self.total_frames
+        self.control.is_leaving = True
+        complete = self.control.signal is None
         before = open_window_state(self) if complete else {}
         if not complete:
+            self._hurry(0.25)
             self._save(self.state_dict, wait=True)
+            self._hurry(0.75)
         self.control.end()
         self.registry.call_all("on_train_end", self)
         self.timing.lap("end")
@@ -602,9 +612,18 @@ class Trainer(TorchRLNames):
             self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
         self.timing.lap("end")
 
+    def _hurry(self, share: float) -> None:
+        """Have the loggers be waited for during no more than a share of the time that is left."""
+        if self.control.deadline is not None:
+            now = monotonic()
+            for logger in self.loggers:
+                logger.hurry(now + share * max(0.0, self.control.deadline - now))
+
     def _fail(self, error: BaseException) -> None:
         """Save aside, tell the hooks, close everything; failures of that become notes."""
+        self.control.is_leaving = True
         self.control.end(error)
+        self._hurry(0.75)
         if isinstance(error, Exception):
             calls = [self._save_aside] if self._saver.active else []
             call_all("saving exception.pt", calls, beside=error)

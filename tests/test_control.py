@@ -35,7 +35,7 @@ def test_a_log_request_is_taken_once():
 
 def test_a_signal_stops_the_run_and_interrupts_it():
     control = Control()
-    control.receive(15)
+    control.receive(15, 30.0)
     assert (control.signal, control.stop_reason) == (15, "SIGTERM")
     control.end()
     assert control.status == "interrupted"

@@ -46,6 +46,8 @@ class Options(TypedDict, total=False):
         threads: Threads of the CPU that torch computes with. Default: one for small networks, as
             many as torch has for large ones.
         progress_bar: Whether to show a progress bar. Default: true.
+        grace: Seconds from SIGTERM, SIGINT or SIGHUP to the end of the process, its checkpoint
+            first. Default: 30.
     """
 
     seed: int
@@ -67,3 +69,4 @@ class Options(TypedDict, total=False):
     compile: bool
     threads: int | None
     progress_bar: bool
+    grace: float

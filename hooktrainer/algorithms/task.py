@@ -20,10 +20,12 @@ from ..collectors.make_group import find_spec
 from ..collectors.probe import spaces_of
 from ..errors import ConfigError
 from ..hooks import Evaluate, LogEpisodes
+from ..loggers.factory import check_kinds
 from ..modules import ValueNetwork, mlp
 from ..objectives.common import Loss
 from ..recipe import Run, RunArgs
 from ..replay import PrioritizedSampler, ReplayBuffer
+from ..signals import GRACE
 from ..trainer import Trainer
 from .checks import Actions, check_actions, check_env, check_names, check_observations, name_of
 from .options import Options
@@ -73,6 +75,7 @@ class Task:
         hyperparameters = dict(arguments)
         self._options: Options = hyperparameters.pop("options")
         check_names(algorithm, self._options, hyperparameters)
+        check_kinds(self._logger_names())
         self._hyperparameters = hyperparameters
         self.env = arguments["env"]
         self.total_frames: int = arguments["total_frames"]
@@ -174,6 +177,7 @@ class Task:
             "save_trainer_interval": self._intervals["save_interval"],
             "progress_bar": self._options.get("progress_bar", True),
             "threads": self._options.get("threads"),
+            "grace": self._options.get("grace", GRACE),
             "seed": self.seed,
         }
         if self._run is not None:
@@ -212,12 +216,15 @@ class Task:
             self._run.attach(trainer)
         return trainer
 
-    def _open_run(self) -> Run | None:
-        options = self._options
-        run_dir, logger = options.get("run_dir"), options.get("logger", ())
-        names = (
+    def _logger_names(self) -> tuple[str, ...]:
+        logger = self._options.get("logger", ())
+        return (
             ((logger,) if isinstance(logger, str) else tuple(logger)) if _is_names(logger) else ()
         )
+
+    def _open_run(self) -> Run | None:
+        options = self._options
+        run_dir, names = options.get("run_dir"), self._logger_names()
         if run_dir is None:
             for name in ("resume", "fork", "logger", "snapshots"):
                 if options.get(name) and (name != "logger" or names):
@@ -243,6 +250,7 @@ class Task:
             snapshots=options.get("snapshots", 0),
             progress_bar=options.get("progress_bar", True),
             threads=options.get("threads"),
+            grace=options.get("grace", GRACE),
         )
         return Run(args, self.algorithm, config=config)
 

@@ -13,7 +13,7 @@ import sys
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from typing_extensions import TypedDict, Unpack
@@ -21,7 +21,10 @@ from tyro.conf import UseAppendAction
 
 from .. import command_line
 from ..errors import ConfigError
-from ..trainer import Trainer
+from ..signals import ending_cleanly
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
 
 _RUNS = "runs/<algorithm>/<timestamp>_seed<seed>"
 
@@ -68,18 +71,19 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train with the algorithm that is named first, with the options that follow.
 
     Raises:
-        SystemExit: With code 2 if the options cannot work.
+        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
     """
-    from .. import algorithms
-    from ..recipe import mistakes_in_one_line
-
     name, *options = sys.argv[1:] if words is None else words
-    with mistakes_in_one_line():
-        make = algorithms.get(name)
-        arguments = parse(make, options)
-        if arguments.get("run_dir") is None:
-            arguments["run_dir"] = _run_dir(name.lower(), arguments)
-        make(**arguments).train()
+    with ending_cleanly():  # while it imports, too
+        from .. import algorithms
+        from ..recipe import mistakes_in_one_line
+
+        with mistakes_in_one_line():
+            make = algorithms.get(name)
+            arguments = parse(make, options)
+            if arguments.get("run_dir") is None:
+                arguments["run_dir"] = _run_dir(name.lower(), arguments)
+            make(**arguments).train()
 
 
 def parse(algorithm: Callable[..., Trainer], words: Sequence[str]) -> dict[str, Any]:

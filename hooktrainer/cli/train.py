@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sys
 from typing import Annotated
 
@@ -34,6 +35,8 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
 
     if words:
         name, *args = words
+        if not name.endswith(".py"):  # of a script of the user's own nothing is known
+            _check_loggers(args)
         command = [*recipes.find(name).command, *(args[1:] if args[:1] == ["--"] else args)]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
@@ -53,6 +56,19 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     )
     print("hooktrainer train NAME --help lists the options of one.")
     return 0
+
+
+def _check_loggers(words: list[str]) -> None:
+    """Say at once what the recipe would say only after it has imported everything.
+
+    Raises:
+        ConfigError: A ``--logger`` that there is not, or whose package is not installed.
+    """
+    from ..loggers.factory import check_kinds
+
+    named = [value for option, value in itertools.pairwise(words) if option == "--logger"]
+    named += [word.partition("=")[2] for word in words if word.startswith("--logger=")]
+    check_kinds(list(dict.fromkeys(named)))
 
 
 def separate_arguments(words: list[str]) -> list[str]:

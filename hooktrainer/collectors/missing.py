@@ -12,6 +12,7 @@ from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
 from ..errors import ConfigError, MissingPackageError
+from ..signals import SignalExit
 from ..words import did_you_mean, listed
 
 _OURS = ("box2d", "mujoco")
@@ -54,6 +55,8 @@ def explain_missing(source: Any = None, kwargs: Mapping[str, Any] | None = None)
             f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}."
             f"{_what_it_takes(source, refused[1])}"
         ) from error
+    except SignalExit:
+        raise
     except SystemExit as error:  # which would end this program without a word
         raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
 

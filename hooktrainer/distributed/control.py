@@ -57,6 +57,11 @@ class RankControl(Control):
         """Ask all ranks to close the log window."""
         self._own.request_log()
 
-    def receive(self, number: int) -> None:
+    def receive(self, number: int, grace: float) -> None:
         """Stop all ranks because a signal arrived at this one."""
-        self._own.receive(number)
+        self._own.receive(number, grace)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the grace of a signal that arrived at this rank is over."""
+        return self._own.deadline

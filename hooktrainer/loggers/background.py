@@ -51,7 +51,7 @@ class BackgroundSink(Sink):
         capacity: int = 10_000,
         max_bytes: int = 256 << 20,
         linger: float = 0.5,
-        patience: float = 10.0,
+        patience: float = 5.0,
         closing: float = 30.0,
     ) -> None:
         super().__init__()

@@ -72,14 +72,24 @@ def get_logger(
             directory,
         )
     kwargs = {"mlflow": dict(mlflow_kwargs or {}), "wandb": dict(wandb_kwargs or {})}
+    check_kinds(kinds)
+    sinks = {kind: BackgroundSink(_SINKS[kind](place, **kwargs.get(kind, {}))) for kind in kinds}
+    return Logger(sinks, exp_name=experiment_name, log_dir=str(place.directory))
+
+
+def check_kinds(kinds: Sequence[str]) -> None:
+    """Refuse what `get_logger` would refuse, before anything is made or imported.
+
+    Raises:
+        ConfigError: An unknown or repeated name.
+        MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
+    """
     for number, kind in enumerate(kinds):
         if kind not in _SINKS:
             raise ConfigError(_unknown(kind))
         if kind in kinds[:number]:
             raise ConfigError(f"logger {kind!r} is given twice")
         _need(kind)
-    sinks = {kind: BackgroundSink(_SINKS[kind](place, **kwargs.get(kind, {}))) for kind in kinds}
-    return Logger(sinks, exp_name=experiment_name, log_dir=str(place.directory))
 
 
 def as_logger(logger: Any) -> Logger:

@@ -45,7 +45,7 @@ def test_a_request_made_while_the_ranks_meet_waits_for_the_next_time():
 
 def test_a_signal_here_stops_all_ranks():
     control = RankControl(Control(), TwoRanks())
-    control.receive(15)
+    control.receive(15, 30.0)
     assert (control.signal, control.stop_reason) == (None, None)
     control.agree("the end of a batch")
     assert (control.signal, control.stop_reason) == (15, "SIGTERM")
