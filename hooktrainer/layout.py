@@ -25,6 +25,7 @@ class Layout:
         overlap: How many batches are collected ahead; ``None`` if nobody said.
         workers: Number of processes that step the environments of a collector.
         stages: Number of stages in which they do.
+        timeout: Seconds after which a process that does not answer ends the run.
     """
 
     def __init__(
@@ -36,6 +37,7 @@ class Layout:
         overlap: int | None = None,
         workers: int = 0,
         stages: int = 1,
+        timeout: float = 600.0,
     ) -> None:
         self.placement = placement
         self.engine = engine
@@ -44,6 +46,7 @@ class Layout:
         self._overlap = overlap
         self._workers = workers
         self._stages = stages
+        self._timeout = timeout
         self._device = torch.device("cpu")
 
     @classmethod
@@ -116,6 +119,8 @@ class Layout:
         ):
             if value is not None and value < least:
                 raise ConfigError(f"--{option} {value}: give {least} or more.")
+        if not args.timeout > 0:
+            raise ConfigError(f"--timeout {args.timeout:g}: give more than 0 seconds.")
         if args.stages > 1 and not args.workers:
             raise ConfigError(
                 f"--stages {args.stages}: stages need processes beside this one; add --workers 2."
@@ -128,6 +133,7 @@ class Layout:
             overlap=args.overlap if collects else None,
             workers=args.workers,
             stages=args.stages,
+            timeout=args.timeout,
         )
 
     def settle(self) -> torch.device:
@@ -162,12 +168,19 @@ class Layout:
         if self.engine == "ray":
             from .ray import use_ray
 
-            evaluation, overlap = self.placement.get("eval"), self._overlap or 0
-            use_ray(trainer, self.collectors, evaluation, overlap=overlap)
+            use_ray(
+                trainer,
+                self.collectors,
+                self.placement.get("eval"),
+                overlap=self._overlap or 0,
+                timeout=self._timeout,
+            )
         elif self._overlap is not None:
             from .collectors.overlap import OverlappedCollector
 
-            trainer.collector = OverlappedCollector(trainer.collector, self._overlap)
+            trainer.collector = OverlappedCollector(
+                trainer.collector, self._overlap, timeout=self._timeout
+            )
             trainer.collector.register(trainer)
 
     def _use_workers(self, collector: Any) -> None:

@@ -69,7 +69,7 @@ class Run:
         check_kinds(args.logger)
         self.args = args
         self._config = {**to_plain(args), **to_plain(config or {})}
-        self._ranks = Ranks.join()
+        self._ranks = Ranks.join(args.timeout)
         self._layout = Layout.of(args, self._ranks, collects=collects)
         self.device = self._layout.settle()
         self._checkpoints: Any = None

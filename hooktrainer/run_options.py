@@ -51,6 +51,8 @@ class RunArgs:
     """with --workers, parts of the environments that step while the policy acts for the others"""
     overlap: int | None = None
     """batches collected ahead, in a process beside the learner's; by default, and with 0, none"""
+    timeout: float = 600.0
+    """seconds after which another process of the run that does not answer ends it"""
     threads: int | None = None
     """threads of the CPU that torch computes with; by default one for small networks"""
     trace: int = 0
@@ -74,7 +76,7 @@ _MEANS: Final = frozenset(
             "grace",
         ),
         *("placement", "engine", "collectors", "workers", "stages"),
-        *("snapshots", "threads", "trace", "profile"),
+        *("snapshots", "threads", "timeout", "trace", "profile"),
     }
 )
 

@@ -13,6 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from ..errors import ConfigError, MissingPackageError
 from ..words import did_you_mean
 from .env_packages import import_registering, package_of
+from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .missing import explain_missing
 from .ready_group import ReadyGroup
@@ -52,6 +53,8 @@ def make_group(
         ConfigError: If the environments cannot be built so.
     """
     source: Source = find_spec(env) if isinstance(env, str) else env
+    if is_envpool(source):
+        source = EnvPoolEnv(source)
     if isinstance(source, EnvSpec):
         count = _required(num_envs, source.id)
         kwargs = dict(env_kwargs or {})
@@ -160,6 +163,11 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
                 )
             with explain_missing():
                 made = factory()
+            if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
+                raise ConfigError(
+                    f"Factory {i} built a {type(made).__name__}, which is several environments: "
+                    "give that itself as env."
+                )
             if not isinstance(made, gym.Env):
                 raise ConfigError(
                     f"Factory {i} built a {type(made).__name__}, not a gymnasium.Env."

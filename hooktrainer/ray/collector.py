@@ -70,7 +70,7 @@ class RayCollector:
         cluster: Cluster,
         *,
         overlap: int = 0,
-        timeout: float = 300.0,
+        timeout: float = 600.0,
     ) -> None:
         if overlap not in (0, 1):
             raise ConfigError(f"RayCollector(overlap={overlap!r}): pass 0 or 1.")

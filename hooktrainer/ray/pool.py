@@ -83,7 +83,8 @@ class Worker:
                     self.kill()
                     raise RayWorkerError(
                         f"{self.name} has not answered for {self._timeout:g} s. Either it is "
-                        "stuck, or the cluster has no free CPU for it: see 'ray status'."
+                        "stuck, or the cluster has no free CPU for it: see 'ray status'. If it "
+                        "merely takes long, wait longer with --timeout."
                     )
                 continue
             try:

@@ -15,7 +15,12 @@ if TYPE_CHECKING:
 
 
 def use_ray(
-    trainer: Trainer, collectors: Place, evaluation: Place, *, overlap: int = 0
+    trainer: Trainer,
+    collectors: Place,
+    evaluation: Place,
+    *,
+    overlap: int = 0,
+    timeout: float = 600.0,
 ) -> RayCollector:
     """Have a trainer collect and evaluate in processes of a Ray cluster.
 
@@ -26,6 +31,7 @@ def use_ray(
         collectors: Where the collecting processes run, and how many they are.
         evaluation: Where the evaluating process runs.
         overlap: See `RayCollector`.
+        timeout: Seconds after which a process that does not answer ends the run.
 
     Returns:
         The collector.
@@ -40,11 +46,13 @@ def use_ray(
     cluster = Cluster(collectors.processes + len(evaluations))
     cluster.retain()
     try:
-        collector = RayCollector(trainer.collector, collectors, cluster, overlap=overlap)
+        collector = RayCollector(
+            trainer.collector, collectors, cluster, overlap=overlap, timeout=timeout
+        )
         trainer.collector = collector
         for name, hook in evaluations.items():
             trainer.remove_hook(name)
-            RayEvaluate(hook, evaluation, cluster).register(trainer, name)
+            RayEvaluate(hook, evaluation, cluster, timeout=timeout).register(trainer, name)
     finally:
         cluster.release()
     collector.register(trainer)
