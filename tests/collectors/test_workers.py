@@ -253,7 +253,8 @@ class Fragile(Counter):
 
 def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_next_batch_begins_anew() -> None:
     envs = [Counter, Counter, Counter, Fragile]
-    with collector(env=envs, frames_per_batch=40, workers=2, stages=2) as built:
+    with collector(env=envs, frames_per_batch=8, workers=2, stages=2) as built:
+        built.collect()
         with pytest.raises(ZeroDivisionError, match="divided by zero") as caught:
             built.collect()
         assert "Fragile" in str(caught.value.__cause__)

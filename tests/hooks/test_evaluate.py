@@ -96,11 +96,17 @@ def test_it_goes_on_when_the_policy_is_not():
     assert trainer.control.stop_reason is None
 
 
+def drawing(observation):
+    """A policy that draws from every generator."""
+    random.random(), np.random.rand(), torch.rand(())
+    return torch.zeros(len(observation), dtype=torch.int64)
+
+
 def test_training_draws_the_same_numbers_with_and_without():
     def draws(with_evaluation: bool):
         trainer, drawn = make_trainer(seed=0), []
         if with_evaluation:
-            corridor().register(trainer)
+            corridor(drawing).register(trainer)
         trainer.register_op(
             "post_steps",
             lambda: drawn.append((torch.rand(()).item(), random.random(), np.random.rand())),
@@ -112,14 +118,10 @@ def test_training_draws_the_same_numbers_with_and_without():
 
 
 def test_an_evaluation_that_draws_from_every_generator_is_not_noticed():
-    def play(observation):
-        random.random(), np.random.rand(), torch.rand(())
-        return torch.zeros(len(observation), dtype=torch.int64)
-
     def draw():
         return random.random(), np.random.rand(), torch.rand(()).item()
 
-    hook = corridor(play)
+    hook = corridor(drawing)
     hook.evaluate()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     expected = draw()

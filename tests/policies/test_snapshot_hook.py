@@ -212,14 +212,16 @@ def test_a_resumed_run_has_no_policy_twice_and_lacks_none(options, tmp_path):
     with pytest.raises(KeyboardInterrupt):
         first.train()
     assert max(frames_of(tmp_path / "parts")) > 160
-    latest = []
+    latest, there = [], []
 
     rest = make_trainer(total_frames=400)
     snapshot(rest, tmp_path / "parts", **options)
     rest.load_state_dict(state)
     link = tmp_path / "parts/policies/latest"
     rest.register_op("batch_process", lambda batch: latest.append(link.resolve().name))
+    rest.register_op("batch_process", lambda batch: there.append(frames_of(tmp_path / "parts")))
     rest.train()
+    assert max(there[0]) <= 160  # what is done again is not there twice, nor before its time
     assert latest[0] in ("step_000000000160", "step_000000000120", "step_000000000100")
     assert frames_of(tmp_path / "parts") == frames_of(tmp_path / "whole")
     assert seen.count(0) == 1
