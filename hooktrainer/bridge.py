@@ -42,4 +42,4 @@ class Bridge(Protocol):
         """Do what the other trainer does when ``module`` is registered."""
 
     def part(self, hook: Any) -> Any:
-        """What holds the state of ``hook``, by default it itself."""
+        """What holds the state of ``hook``, or of the collector; by default it itself."""

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import signal
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from time import monotonic
+
+
+class _BrokenOffError(BaseException):
+    """Control flow, not an error: what was waited for will not come."""
 
 
 class Control:
@@ -22,6 +29,7 @@ class Control:
         self._signal: int | None = None
         self._save = False
         self._log = False
+        self._breaks = False
 
     @property
     def stop_reason(self) -> str | None:
@@ -65,6 +73,45 @@ class Control:
         self._signal = number
         self._deadline = monotonic() + grace
         self.request_stop(signal.Signals(number).name)
+
+    def break_off(self) -> None:
+        """Break off what `unless_signalled` is calling, if anything; for signal handlers."""
+        if self._breaks:
+            raise _BrokenOffError
+
+    def unless_signalled(self, call: Callable[[], None]) -> None:
+        """Call something, unless a signal was received; one that is received breaks it off.
+
+        For what may wait for ever for processes that a signal has ended.
+        """
+        try:
+            self._breaks = self.signal is None
+            if self._breaks:
+                call()
+            self._breaks = False
+        except _BrokenOffError:
+            pass
+        finally:
+            self._breaks = False
+
+    @contextmanager
+    def without_collector(self) -> Iterator[None]:
+        """In the block, a collector that fails after a signal is gone; what fails is left undone.
+
+        A signal to the whole process group, as from a terminal or a cluster, ends the processes of
+        a collector that does not shield them. The run has no more batch to collect, and ends with
+        those it has.
+        """
+        try:
+            yield
+        except Exception as error:
+            if self.signal is None:
+                raise
+            warnings.warn(
+                f"{signal.Signals(self.signal).name} ended the collector's processes as well "
+                f"({type(error).__name__}: {error}); the run ends with the last finished batch.",
+                stacklevel=4,
+            )
 
     def take_save_request(self) -> bool:
         """Whether a save was requested since the last call."""

@@ -164,6 +164,10 @@ class Registry:
         named = self._named({id(thing) for thing in exclude})
         return {name: self._bridge.part(owner) for name, owner in named.items()}
 
+    def part(self, thing: Any) -> Any:
+        """What holds the state of a hook or of the collector; nearly always it itself."""
+        return self._bridge.part(thing)
+
     def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
         """Name to module or owner of an op whose state is saved, each once."""
         once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several

@@ -32,7 +32,7 @@ def components(trainer: Trainer) -> dict[str, Any]:
         "progress": trainer.progress,
         "metrics": trainer.metrics,
         "loss_module": trainer.loss_module,
-        "collector": trainer.collector,
+        "collector": trainer.registry.part(trainer.collector),
     }
     found |= {f"hook/{name}": hook for name, hook in trainer.registry.stateful(own).items()}
     cadences = trainer.cadences | trainer.registry.cadences()

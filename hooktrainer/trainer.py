@@ -47,6 +47,7 @@ from .timing import Timing
 from .torchrl import checkpoint as torchrl_checkpoint
 from .torchrl.bridge import TorchRLBridge
 from .torchrl.names import TorchRLNames
+from .torchrl.written import batches_of
 
 _END = object()
 
@@ -547,12 +548,13 @@ class Trainer(TorchRLNames):
         self.timing.start_window(self.progress.frames, self.progress.batches)
 
     def _batches(self) -> Iterator[TensorDictBase]:
-        iterator = iter(self.collector)
+        iterator = batches_of(self.collector)
         while self.collected_frames < self.total_frames:
-            with self.timing.phase("collect"):
+            batch: Any = _END
+            with self.timing.phase("collect"), self.control.without_collector():
                 batch = next(iterator, _END)
             if batch is _END:
-                if not self.progress.batches:
+                if not self.progress.batches and self.control.signal is None:
                     raise ConfigError("the collector ended before it yielded a batch.")
                 return
             if not is_tensor_collection(batch):

@@ -12,6 +12,7 @@ from tensordict import TensorDictBase, pad
 from ..batches import mask_of, valid_steps
 from ..checks import share_equally
 from ..hook import TrainerHookBase
+from ..torchrl.written import writes_into
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -126,9 +127,13 @@ class ReplayBufferTrainer(TrainerHookBase):
             self.batch_size = share_equally(whole, world_size, "ReplayBufferTrainer: batch_size")
 
     def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
-        """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``."""
+        """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``.
+
+        Not at ``batch_process`` if the collector itself writes into the buffer.
+        """
         trainer.register_module(name, self)
-        trainer.register_op("batch_process", self.extend)
+        if not writes_into(trainer.collector, self.replay_buffer):
+            trainer.register_op("batch_process", self.extend)
         trainer.register_op("process_optim_batch", self.sample)
         if self.prioritized:
             trainer.register_op("post_loss", self.update_priority)

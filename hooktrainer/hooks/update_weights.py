@@ -11,6 +11,7 @@ from tensordict import TensorDict
 from ..checks import check_count
 from ..errors import ConfigError
 from ..hook import TrainerHookBase
+from ..torchrl.processes import send_to
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
@@ -73,7 +74,13 @@ class UpdateWeights(TrainerHookBase):
             self.send()
 
     def send(self) -> None:
-        """Update the collector's weights now."""
+        """Update the collector's weights now; processes that a signal ended are not waited for."""
+        if self.is_registered:
+            send_to(self.collector, self.trainer.control, self._send)
+        else:
+            self._send()
+
+    def _send(self) -> None:
         if self.sender is not None:
             self.sender.update_weights()
         elif self.weight_update_map is not None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 from ..dispatch import Adapter
 from ..hook_points import HookPoint
 from . import stages
+from .processes import CollectorProcesses, has_processes, send_to
+from .written import writes_into
 
 if TYPE_CHECKING:
     from ..bridge import HookHandle
@@ -47,6 +49,12 @@ class TorchRLBridge:
         if point == "optimizer" and _is(op, "OptimizerHook"):
             entries = self._trainer.registry.points[point].entries
             return _InOrder(op, sum(_is(entry.owner, "OptimizerHook") for entry in entries))
+        hook = getattr(op, "__self__", None)
+        stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
+        if stores and writes_into(self._trainer.collector, hook.replay_buffer):  # type: ignore[union-attr]
+            return _AlreadyStored(op)
+        if _is(op, "UpdateWeights"):
+            return _UpdateWeights(op, self._trainer)
         return op
 
     def module(self, name: str, module: Any) -> None:
@@ -62,8 +70,12 @@ class TorchRLBridge:
             self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
 
     def part(self, hook: Any) -> Any:
-        """What holds the state of a hook: of TorchRL's target updates, a count."""
-        return _UpdaterCount(hook) if _is(hook, "TargetNetUpdaterHook") else hook
+        """What holds the state of a hook, or of the collector."""
+        if _is(hook, "TargetNetUpdaterHook"):
+            return _UpdaterCount(hook)
+        if hook is self._trainer.collector and has_processes(hook):
+            return CollectorProcesses(hook, self._trainer.control)
+        return hook
 
 
 class _InOrder(Adapter):
@@ -77,6 +89,24 @@ class _InOrder(Adapter):
         self, losses: Any, clip_grad_norm: bool, clip_norm: float | None, index: int
     ) -> Any:
         return self.func(losses, clip_grad_norm, clip_norm, self._place)
+
+
+class _AlreadyStored(Adapter):
+    """Leaves out the storing of a batch that the collector has stored itself."""
+
+    def __call__(self, batch: Any) -> None:
+        pass
+
+
+class _UpdateWeights(Adapter):
+    """Updates the weights of a collector while it can be reached."""
+
+    def __init__(self, func: Callable[..., Any], trainer: Trainer) -> None:
+        super().__init__(func)
+        self._trainer = trainer
+
+    def __call__(self) -> None:
+        send_to(getattr(self.func, "collector", None), self._trainer.control, self.func)
 
 
 class _Stepper(Adapter):

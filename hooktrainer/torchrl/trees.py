@@ -47,7 +47,7 @@ def rebuild(kind: str, values: torch.Tensor) -> Any:
         raise CheckpointError(
             "the state holds the priorities of a TorchRL sampler, and TorchRL's C++ extension does "
             f"not load with torch {torch.__version__} ({error}). Install the version of torch that "
-            "it was built for, or use hooktrainer.replay.PrioritizedReplayBuffer."
+            "it was built for, or use hooktrainer.replay.PrioritizedSampler."
         ) from error
     made = getattr(extension, kind, None) if kind in _KINDS else None
     if made is None or values.ndim != 1 or f"Fp{values.element_size() * 8}" not in kind:

@@ -1,0 +1,68 @@
+"""TorchRL's collectors that collect in processes of their own, and signals that end these as well.
+
+From a terminal and from many clusters a signal goes to the whole process group. TorchRL's processes
+die of it, and a call that waits for their answer may wait for ever. The run has no more batch to
+collect then, so that it can end as it would otherwise, and be saved, without them.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ..control import Control
+
+
+def has_processes(collector: Any) -> bool:
+    """Whether a collector is one of these."""
+    return bool(getattr(collector, "procs", None)) and hasattr(collector, "pipes")
+
+
+def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
+    """Send a collector something; one that a signal may have cut off is not waited for.
+
+    Args:
+        collector: Any collector, or ``None``.
+        control: That of the run.
+        send: Sends it.
+    """
+    if has_processes(collector):
+        control.unless_signalled(send)
+    else:
+        send()
+
+
+class CollectorProcesses:
+    """The state of such a collector: none, if a signal ended its processes before it was asked.
+
+    Args:
+        collector: The collector.
+        control: That of the run.
+    """
+
+    def __init__(self, collector: Any, control: Control) -> None:
+        self._collector = collector
+        self._control = control
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the collector's state; an empty one, if it is gone."""
+        try:
+            return self._collector.state_dict()
+        except Exception:
+            if self._control.signal is None:
+                raise
+            return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state, and send the weights, which were not sent after a signal."""
+        if state_dict:
+            self._collector.load_state_dict(state_dict)
+        else:
+            warnings.warn(
+                "the state of the collector is not in what is loaded, since a signal had ended its "
+                "processes when it was saved: its environments and their transforms begin anew.",
+                stacklevel=5,
+            )
+        self._collector.update_policy_weights_()

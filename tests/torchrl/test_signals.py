@@ -1,0 +1,172 @@
+"""A signal to the whole process group ends TorchRL's collecting processes; the run is saved."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from hooktrainer import UpdateWeights
+from hooktrainer.testing import FakeCollector, make_trainer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The collector, a "),
+    pytest.mark.filterwarnings("ignore:SIGTERM ended the collector's processes"),
+]
+
+SCRIPT = Path(__file__).with_name("signal_run.py")
+
+
+def start(file: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, str(SCRIPT), str(file), *arguments],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+        start_new_session=True,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "place"), [("sync", "optimize"), ("async", "collect")])
+def test_the_run_is_saved_and_goes_on(kind, place, tmp_path):
+    file = tmp_path / "state.pt"
+    run = start(file, "1000000", kind, place)
+    assert run.stdout is not None
+    for _ in range(3):
+        assert "optimizing" in run.stdout.readline()
+    os.killpg(run.pid, signal.SIGTERM)
+    try:
+        rest, _ = run.communicate(timeout=120)
+    finally:
+        run.kill()
+    assert run.returncode == 128 + signal.SIGTERM
+    frames = int(f"optimizing 120\n{rest}".split()[-1])
+    again = start(file, str(frames + 80), kind, "collect")
+    said, _ = again.communicate(timeout=240)
+    lines = said.splitlines()
+    assert lines[0] == f"loaded {frames}"
+    assert lines[-1] == f"ended {frames + 80}"
+
+
+class Mortal(FakeCollector):
+    """Its processes, if it had any, would die of a signal that its run receives."""
+
+    procs = (1, 2)
+    pipes = (1, 2)
+
+    def __init__(self, trainer_of) -> None:
+        super().__init__()
+        self._trainer_of = trainer_of
+        self.sent = 0
+
+    @property
+    def dead(self) -> bool:
+        return self._trainer_of()[0].control.signal is not None
+
+    def _batch(self):
+        if self.dead:
+            raise RuntimeError("At least one process failed")
+        return super()._batch()
+
+    def update_policy_weights_(self, *args, **kwargs):
+        assert not self.dead, "this would wait for ever"
+        self.sent += 1
+
+    def state_dict(self):
+        if self.dead:
+            raise OSError("handle is closed")
+        return super().state_dict()
+
+
+def mortal(total_frames=50, **overrides):
+    box = []
+    trainer = make_trainer(collector=Mortal(lambda: box), total_frames=total_frames, **overrides)
+    box.append(trainer)
+    UpdateWeights(trainer.collector).register(trainer)
+    return trainer
+
+
+def end_by_signal(trainer):
+    with pytest.raises(SystemExit) as caught:
+        trainer.train()
+    assert caught.value.code == 128 + signal.SIGTERM
+
+
+@pytest.mark.parametrize("point", ["post_optim", "post_steps_log", "batch_process"])
+def test_wherever_the_signal_comes_the_batch_is_finished_and_saved(point, tmp_path):
+    trainer = mortal(save_trainer_file=tmp_path / "state.pt")
+
+    def receive(*_):
+        if trainer.collected_frames == 30:
+            trainer.control.receive(signal.SIGTERM, 30)
+
+    trainer.register_op(point, receive)
+    end_by_signal(trainer)
+    assert trainer.collector.closed == 1
+    other = mortal()
+    with pytest.warns(UserWarning, match="its environments and their transforms begin anew"):
+        other.load_from_file(tmp_path / "state.pt")
+    assert (other.collected_frames, other.optim_count) == (30, 6)
+    assert other.loss_module.parameter.equal(trainer.loss_module.parameter)
+    assert other.collector.sent == 1
+    other.train()
+    assert other.collected_frames == 50
+
+
+def test_weights_under_way_are_broken_off(tmp_path):
+    """As when the processes die before they acknowledge them."""
+
+    class Deaf(Mortal):
+        def update_policy_weights_(self, *args, **kwargs):
+            self.sent += 1
+            if self.sent == 3:
+                os.kill(os.getpid(), signal.SIGTERM)
+                for _ in range(100):
+                    time.sleep(0.1)
+                raise AssertionError("it was waited for")
+
+    box = []
+    trainer = make_trainer(collector=Deaf(lambda: box), save_trainer_file=tmp_path / "state.pt")
+    box.append(trainer)
+    UpdateWeights(trainer.collector).register(trainer)
+    end_by_signal(trainer)
+    assert trainer.collected_frames == 20
+    assert (tmp_path / "state.pt").exists()
+
+
+def test_while_the_first_batch_is_collected(tmp_path):
+    trainer = mortal(save_trainer_file=tmp_path / "state.pt")
+
+    class Late:
+        def on_train_start(self, trainer):
+            trainer.control.receive(signal.SIGTERM, 30)
+
+    trainer.register_module("late", Late())
+    end_by_signal(trainer)
+    assert trainer.collected_frames == 0
+
+
+def test_without_a_signal_a_dead_collector_is_an_error():
+    class Dies(FakeCollector):
+        def _batch(self):
+            raise RuntimeError("At least one process failed")
+
+    with pytest.raises(RuntimeError, match="At least one process failed"):
+        make_trainer(collector=Dies()).train()
+
+
+def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
+    class Silent(Mortal):
+        def state_dict(self):
+            raise OSError("handle is closed")
+
+    trainer = make_trainer(collector=Silent(lambda: [trainer]))
+    with pytest.raises(OSError, match="handle is closed"):
+        trainer.state_dict()
