@@ -14,6 +14,7 @@ from types import FrameType
 from typing import Any, Final
 
 from .control import Control
+from .torchrl.processes import only_cleans_up
 
 GRACE: Final = 30.0
 """Seconds from a signal to the end of the process, unless said otherwise."""
@@ -85,7 +86,8 @@ class GracefulSignals:
         self._orders.put(None)
 
     def _install(self, number: int, handler: Any) -> None:
-        if signal.getsignal(number) in (*_DEFAULTS, _end_before_training):
+        before = signal.getsignal(number)
+        if before in (*_DEFAULTS, _end_before_training) or only_cleans_up(before):
             self._previous[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

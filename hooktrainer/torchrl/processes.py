@@ -20,6 +20,15 @@ def has_processes(collector: Any) -> bool:
     return bool(getattr(collector, "procs", None)) and hasattr(collector, "pipes")
 
 
+def only_cleans_up(handler: Any) -> bool:
+    """Whether a signal's handler is the one that TorchRL's memory-mapped storages install.
+
+    It removes their files and ends the process. The files are removed at a normal exit as well.
+    """
+    name, module = getattr(handler, "__name__", ""), getattr(handler, "__module__", None) or ""
+    return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
+
+
 def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
     """Send a collector something; one that a signal may have cut off is not waited for.
 

@@ -170,3 +170,22 @@ def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
     trainer = make_trainer(collector=Silent(lambda: [trainer]))
     with pytest.raises(OSError, match="handle is closed"):
         trainer.state_dict()
+
+
+def test_the_handler_of_memory_mapped_storages_does_not_end_the_run(tmp_path):
+    from torchrl.data.replay_buffers.storages import tensor
+
+    def receive():
+        if trainer.collected_frames == 20:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, tensor._signal_cleanup_handler)
+    try:
+        trainer = make_trainer(save_trainer_file=tmp_path / "state.pt")
+        trainer.register_op("post_optim", receive)
+        end_by_signal(trainer)
+        assert signal.getsignal(signal.SIGTERM) is tensor._signal_cleanup_handler
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert trainer.collected_frames == 20
+    assert (tmp_path / "state.pt").exists()
