@@ -182,7 +182,7 @@ def test_the_handler_of_memory_mapped_storages_does_not_end_the_run(tmp_path):
     before = signal.signal(signal.SIGTERM, tensor._signal_cleanup_handler)
     try:
         trainer = make_trainer(save_trainer_file=tmp_path / "state.pt")
-        trainer.register_op("post_optim", receive)
+        trainer.register_op("post_steps", receive)
         end_by_signal(trainer)
         assert signal.getsignal(signal.SIGTERM) is tensor._signal_cleanup_handler
     finally:
