@@ -15,9 +15,10 @@ from hooktrainer.checkpoint import CheckpointManager, list_checkpoints
 from hooktrainer.collectors.missing import explain_missing
 from hooktrainer.control import Control
 from hooktrainer.errors import ConfigError
-from hooktrainer.signals import ENDING, GracefulSignals, SignalExit, ending_cleanly
+from hooktrainer.signals import GracefulSignals, SignalExit, ending_cleanly
 from hooktrainer.testing import make_trainer
 
+ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 ROOT = os.path.dirname(os.path.dirname(__file__))
 
 
@@ -26,7 +27,7 @@ def cut_off(monkeypatch) -> list[int]:
     """Exit codes with which the process would have been cut off, had it not been this one."""
     codes: list[int] = []
     monkeypatch.setattr("hooktrainer.signals.exit_now", codes.append)
-    for number in ENDING:
+    for number in ALL:
         assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
     return codes
 
@@ -64,7 +65,7 @@ def trainer_that(tmp_path, do, **options: Any) -> tuple[Any, Watching]:
     return trainer, watching
 
 
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", ALL)
 def test_a_signal_ends_the_run_after_the_batch_and_the_checkpoint_comes_first(tmp_path, number):
     trainer, watching = trainer_that(tmp_path, lambda: send(number))
     with pytest.raises(SystemExit) as ended:
@@ -192,7 +193,7 @@ def test_a_second_signal_aborts():
 
 def test_what_is_ignored_or_somebody_elses_stays_so():
     seen: list[int] = []
-    before = {number: signal.getsignal(number) for number in ENDING}
+    before = {number: signal.getsignal(number) for number in ALL}
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
     signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
     try:
@@ -206,7 +207,7 @@ def test_what_is_ignored_or_somebody_elses_stays_so():
     assert control.signal is None
 
 
-@pytest.mark.parametrize("number", ENDING)
+@pytest.mark.parametrize("number", ALL)
 def test_before_training_a_signal_ends_the_process_with_one_line(number, capfd):
     with pytest.raises(SystemExit) as ended, ending_cleanly():
         send(number)

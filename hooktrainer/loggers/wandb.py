@@ -6,6 +6,8 @@ import io
 import os
 import re
 import time
+import urllib.error
+import urllib.request
 import uuid
 from collections import deque
 from collections.abc import Mapping
@@ -14,12 +16,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..errors import ConfigError
 from . import media
 from .events import Histogram, HParams, Image, Scalars, Text, Video
 from .sink import Sink, log
 from .wandb_file import last_steps, wait_for_end
 
 _UNSAFE_SECONDS: Final = 30.0  # W&B flushes its file every 15
+_PROBE_SECONDS: Final = 3.0
 _EXIT_CODE: Final = {"finished": 0, "stopped": 0, "interrupted": 255, "failed": 1}
 
 
@@ -38,10 +42,15 @@ class WandbSink(Sink):
         run_name: The name of the run.
         id: Id of an existing run to continue. A new one is made up by default.
         offline: Keep everything on disk, for `wandb sync` later. `None` leaves it to `WANDB_MODE`.
+            A run that begins when W&B cannot be reached is kept there, too.
         **init: Further arguments of `wandb.init`, such as `entity`, `group`, `tags`, `settings`.
+
+    Raises:
+        ConfigError: There is no key for W&B, and nobody to ask for one.
     """
 
     name = "wandb"
+    closing = 30.0
 
     def __init__(
         self,
@@ -68,7 +77,12 @@ class WandbSink(Sink):
         if mode == "online":
             import wandb
 
-            wandb.login()  # here, where it may ask, and not from a writer thread in mid-training
+            # Here, where it may ask for a key, and not from a writer thread in mid-training.
+            try:
+                wandb.login(verify=False)
+            except wandb.errors.UsageError as error:
+                raise ConfigError(f"logger 'wandb': {error}") from error
+        self._is_online = mode == "online"
         self._run: Any = None
         self._resumed = id is not None
         self._already: dict[str, int] = {}
@@ -132,6 +146,10 @@ class WandbSink(Sink):
         self._recent.clear()
         self._replay = [(step, dict(row)) for step, row in state_dict["recent"]]
 
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The run's id, and what has been logged lately."""
+        return {"id": self.id, "recent": [[step, row] for _, step, row in self._recent.copy()]}
+
     def after_fork(self) -> None:
         """Leave the parent's run to it."""
         self._run = None
@@ -147,6 +165,8 @@ class WandbSink(Sink):
             self.directory.mkdir(parents=True, exist_ok=True)
             if self._resumed:
                 self._already = self._read_steps()
+            if self._is_online:
+                self._go_offline_if_unreachable()
             self._run = wandb.init(id=self.id, dir=str(self.directory), **self._init)
             self._run.define_metric("step")
             self._run.define_metric("*", step_metric="step")
@@ -154,6 +174,25 @@ class WandbSink(Sink):
             for step, row in replay:
                 self._log_row(row, step)
         return self._run
+
+    def _go_offline_if_unreachable(self) -> None:
+        """Keep the run on the disk if W&B cannot be reached: its `init` would fail."""
+        import wandb
+
+        url = wandb.setup().settings.base_url
+        try:
+            urllib.request.urlopen(url, timeout=_PROBE_SECONDS).close()
+        except urllib.error.HTTPError:
+            return  # an answer, at any rate
+        except OSError as error:
+            self._init["mode"], self._is_online = "offline", False
+            log.warning(
+                "W&B cannot be reached at %s (%s): this run is kept on the disk. To send it: wandb "
+                "sync %s",
+                url,
+                getattr(error, "reason", error),
+                self.directory / "wandb" / "offline-run-*",
+            )
 
     def _log_row(self, row: dict[str, Any], step: int) -> None:
         self._log(row, step)

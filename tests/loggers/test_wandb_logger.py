@@ -8,6 +8,7 @@ import pickle
 import subprocess
 import sys
 import time
+import urllib.error
 from pathlib import Path
 from typing import Any
 
@@ -147,6 +148,25 @@ def test_a_killed_process_leaves_what_the_resumed_one_does_not_repeat(tmp_path):
     wait_for_end(max(path.glob("wandb/offline-run-*/*.wandb")))
     assert resumed.failures == {}
     assert [row["step"] for row in rows(path)] == list(range(1, 3001))
+
+
+def test_a_run_that_cannot_reach_it_is_kept_on_the_disk(tmp_path, monkeypatch, caplog):
+    def refuse(*args: Any, **kwargs: Any) -> None:
+        raise urllib.error.URLError(ConnectionRefusedError(111, "Connection refused"))
+
+    monkeypatch.setenv("WANDB_MODE", "online")
+    monkeypatch.setenv("WANDB_API_KEY", "a" * 40)
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    logger = logger_at(tmp_path)
+    for step in (1, 2):
+        logger.log_scalar("x", float(step), step)
+    logger.close()
+    written(tmp_path)
+    assert logger.failures == {}
+    assert [row["x"] for row in rows(tmp_path)] == [1.0, 2.0]
+    assert caplog.text.count("W&B cannot be reached") == 1
+    assert "Connection refused" in caplog.text
+    assert f"wandb sync {tmp_path}" in caplog.text
 
 
 def test_an_unreadable_file_is_reported_and_does_no_harm(tmp_path, caplog):
