@@ -157,7 +157,7 @@ def test_a_sink_that_hangs_is_told_of_once_and_holds_nobody(sink, caplog):
 
 def test_a_sink_that_comes_back_is_written_to_again(sink):
     logger = hanging(sink, capacity=3)
-    for step in range(1, 6):
+    for step in range(1, 20):
         logger.log_scalar("x", float(step), step)
     sink.gate.set()
     background = logger.sinks["r"]
