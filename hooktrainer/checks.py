@@ -12,19 +12,35 @@ import torch
 from .errors import ConfigError
 
 
-def check_count(name: str, value: Any, *, none: str | None = None) -> None:
-    """Refuse ``value`` unless it is a positive integer.
+def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
+    """Refuse ``value`` unless it is a positive integer, or one of 0 and more.
 
     Args:
         name: The argument.
         value: What was passed.
         none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+        least: 1, or 0.
     """
     if value is None and none is not None:
         return
-    if isinstance(value, bool) or not isinstance(value, Integral) or value <= 0:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         extra = f", or None ({none})" if none else ""
-        raise ConfigError(f"{name}={value!r}: pass a positive integer{extra}.")
+        kind = "a positive integer" if least else "an integer of 0 or more"
+        raise ConfigError(f"{name}={value!r}: pass {kind}{extra}.")
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it lies between 0 and 1, both included."""
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}: pass a number between 0 and 1.")
+    return value
+
+
+def check_rate(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it is a finite number of 0 or more."""
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"{name}={value!r}: pass a finite number of 0 or more.")
+    return value
 
 
 def share_equally(number: int, world_size: int, what: str) -> int:

@@ -14,7 +14,7 @@ from .errors import CheckpointError, ConfigError
 from .loggers.hparams import to_yaml
 from .run_dir import RunDir, find_runs
 from .run_options import FREE_ON_RESUME, RunArgs
-from .words import which
+from .words import did_you_mean, which
 
 
 def resolve(args: RunArgs, experiment: str) -> Path | None:
@@ -76,11 +76,18 @@ def check_unchanged(
         place: The run's directory.
 
     Raises:
-        ConfigError: If they differ; it lists them all.
+        ConfigError: If they differ; it lists them all. If ``allow_change`` names no option.
     """
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
     names = (before.keys() | now.keys()) - FREE_ON_RESUME if before else set()
-    names -= {name.replace("-", "_") for name in args.allow_change}
+    allowed = {name.replace("-", "_") for name in args.allow_change}
+    known = sorted({*before, *now, *FREE_ON_RESUME})
+    for name in sorted(allowed.difference(known)):
+        hint = did_you_mean(name, known).replace("_", "-")
+        raise ConfigError(
+            f"--allow-change {name.replace('_', '-')}: there is no such option.{hint}"
+        )
+    names -= allowed
     if refused := {name for name in names if before.get(name) != now.get(name)}:
         lines = [f"  {k}: {before.get(k)!r} before, {now.get(k)!r} now" for k in sorted(refused)]
         flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(refused))

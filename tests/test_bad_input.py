@@ -6,7 +6,9 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, HookError
+from hooktrainer import ConfigError, HookError, VectorCollector
+from hooktrainer.objectives import GAE, DQNLoss
+from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
 
 COUNTS = [
@@ -166,3 +168,18 @@ def test_the_optimizer_of_a_network_inside_a_torchrl_loss_is_accepted():
     critic = ValueOperator(torch.nn.Linear(4, 1), ["observation"])
     loss = ClipPPOLoss(actor, critic)
     make_trainer(loss_module=loss, optimizer=torch.optim.Adam(actor.parameters()))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: GAE(gamma=1.5, lmbda=0.95, value_network=None),
+        lambda: GAE(gamma=0.9, lmbda=-1, value_network=None),
+        lambda: DQNLoss(torch.nn.Linear(1, 1), gamma=float("nan")),
+        lambda: FlatAdam([torch.nn.Parameter(torch.zeros(2))], lr=-1.0),
+        lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, seed=-1),
+    ],
+)
+def test_rates_and_fractions_out_of_their_range_are_refused(make):
+    with pytest.raises(ConfigError, match=r"(gamma|lmbda|lr|seed)="):
+        make()

@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
+import torch
 from gymnasium import spaces
 
+from ..checks import check_count, check_fraction, check_rate
 from ..errors import ConfigError
 from ..words import did_you_mean
 from .options import Options
+
+_COUNTS = {"total_frames", "num_envs", "steps_per_batch", "num_epochs", "mini_batch_size"}
+_COUNTS |= {"batch_size", "buffer_size", "optim_steps_per_batch", "log_interval"}
+_COUNTS |= {"save_interval", "eval_interval", "keep_last", "threads"}
+_NOT_NEGATIVE = {"seed", "eval_episodes", "init_random_frames"}
+_FRACTIONS = {"gamma", "lmbda", "tau"}
 
 Actions = Literal["continuous", "discrete", "any"]
 
@@ -36,6 +44,40 @@ def check_names(
                 f"{algorithm}() has no option {name!r}.{did_you_mean(name, known)} It takes: "
                 f"{', '.join(known)}."
             )
+
+
+def check_numbers(algorithm: str, arguments: Mapping[str, Any]) -> None:
+    """Refuse numbers that no algorithm can work with, by the argument's own name.
+
+    Raises:
+        ConfigError: If there is one.
+    """
+    for name, value in arguments.items():
+        if value is None:
+            continue
+        if name in _COUNTS:
+            check_count(f"{algorithm}: {name}", value)
+        elif name in _NOT_NEGATIVE:
+            check_count(f"{algorithm}: {name}", value, least=0)
+        elif name == "lr":
+            check_rate(f"{algorithm}: {name}", value)
+        elif name in _FRACTIONS:
+            check_fraction(f"{algorithm}: {name}", value)
+
+
+def check_device(algorithm: str, device: Any) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        ConfigError: If there is none of that name, or not on this machine.
+    """
+    try:
+        found = torch.device(device)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ConfigError(f"{algorithm}: device={device!r} is not to be had: {reason}") from None
+    return found
 
 
 def check_env(algorithm: str, env: Any) -> None:

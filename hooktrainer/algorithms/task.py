@@ -27,7 +27,16 @@ from ..recipe import Run, RunArgs
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..signals import GRACE
 from ..trainer import Trainer
-from .checks import Actions, check_actions, check_env, check_names, check_observations, name_of
+from .checks import (
+    Actions,
+    check_actions,
+    check_device,
+    check_env,
+    check_names,
+    check_numbers,
+    check_observations,
+    name_of,
+)
 from .options import Options
 
 
@@ -79,8 +88,9 @@ class Task:
         self._hyperparameters = hyperparameters
         self.env = arguments["env"]
         self.total_frames: int = arguments["total_frames"]
+        check_numbers(algorithm, {**hyperparameters, **self._options})
         self.seed = self._options.get("seed", 0)
-        self.device = torch.device(self._options.get("device", "cpu"))
+        self.device = check_device(algorithm, self._options.get("device", "cpu"))
         check_env(algorithm, self.env)
         observations, self._actions = spaces_of(self.env, self._options.get("env_kwargs"))
         self.discrete = isinstance(self._actions, spaces.Discrete)

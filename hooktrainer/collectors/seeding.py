@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..errors import ConfigError
+
 _BLOCK = 64  # seeds made at once: a SeedSequence costs as much as a short episode's reset
 _RANDOM_ACTIONS = 2**32 - 1  # takes the place of an environment's index
 
@@ -19,12 +21,12 @@ class EpisodeSeeds:
         first_env: Index of the group's first environment among all environments of the run.
 
     Raises:
-        ValueError: If ``seed`` is negative.
+        ConfigError: If ``seed`` is negative.
     """
 
     def __init__(self, seed: int, first_env: int = 0) -> None:
         if seed < 0:
-            raise ValueError(f"seed={seed} is negative: give an integer of 0 or more.")
+            raise ConfigError(f"seed={seed} is negative: give an integer of 0 or more.")
         self.seed = int(seed)
         self.first_env = first_env
         self._blocks: dict[int, tuple[int, list[int]]] = {}

@@ -11,6 +11,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
 
+from ..checks import check_fraction
 from ..errors import ConfigError
 from .common import (
     Loss,
@@ -59,7 +60,7 @@ class ActorCriticLoss(Loss):
         )
         reduction_function(reduction)
         self.actor_network = actor_network
-        self.gamma = gamma
+        self.gamma = check_fraction("gamma", gamma)
         self._reduction = reduction
         self._distance = distance(loss_function)
 

@@ -9,6 +9,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
 
+from ..checks import check_fraction
 from ..errors import ConfigError
 from .common import Loss, distance, evaluate, next_key, reduction_function, this_key, weighted
 from .targets import target_copy
@@ -63,7 +64,7 @@ class DQNLoss(Loss):
         reduction_function(reduction)
         self.value_network = value_network
         self.target_value_network = target_copy(value_network) if delay_value else None
-        self.gamma = gamma
+        self.gamma = check_fraction("gamma", gamma)
         self.double_dqn = double_dqn
         self._reduction = reduction
         self._distance = distance(loss_function)

@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDictBase, unravel_key
 from torch import nn
 
+from ..checks import check_fraction
 from .common import KeyedModule, evaluate, require
 
 
@@ -115,8 +116,8 @@ class GAE(KeyedModule):
             done="done",
             terminated="terminated",
         )
-        self.gamma = gamma
-        self.lmbda = lmbda
+        self.gamma = check_fraction("gamma", gamma)
+        self.lmbda = check_fraction("lmbda", lmbda)
         # Not a submodule: its parameters are trained, and saved, by the loss.
         self.__dict__["value_network"] = value_network
         self.average_gae = average_gae

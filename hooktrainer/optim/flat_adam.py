@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..checks import check_rate
 from ..errors import ConfigError
 
 
@@ -48,7 +49,7 @@ class FlatAdam(torch.optim.Optimizer):
         decoupled_weight_decay: bool = False,
     ) -> None:
         defaults = {
-            "lr": lr,
+            "lr": check_rate("lr", lr),
             "betas": betas,
             "eps": eps,
             "weight_decay": weight_decay,

@@ -369,3 +369,28 @@ def test_ppo_learns_cartpole_in_seconds():
 
 def test_the_public_names_are_the_algorithms():
     assert {*algorithms.__all__} == {"Options", "get", "names", *algorithms.names()}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("num_envs", 0, "ppo: num_envs=0: pass a positive integer"),
+        ("mini_batch_size", -1, "ppo: mini_batch_size=-1: pass a positive integer"),
+        ("total_frames", 5e4, "ppo: total_frames=50000.0: pass a positive integer"),
+        ("keep_last", 0, "ppo: keep_last=0: pass a positive integer"),
+        ("eval_interval", 0, "ppo: eval_interval=0: pass a positive integer"),
+        ("seed", -1, "ppo: seed=-1: pass an integer of 0 or more"),
+        ("eval_episodes", -1, "ppo: eval_episodes=-1: pass an integer of 0 or more"),
+        ("lr", -1.0, "ppo: lr=-1.0: pass a finite number of 0 or more"),
+        ("lr", float("nan"), "ppo: lr=nan: pass a finite number of 0 or more"),
+        ("gamma", 1.5, "ppo: gamma=1.5: pass a number between 0 and 1"),
+        ("lmbda", -0.1, "ppo: lmbda=-0.1: pass a number between 0 and 1"),
+        ("device", "cudaa", "ppo: device='cudaa' is not to be had: Expected one of cpu, cuda"),
+        ("device", "cuda:99", "ppo: device='cuda:99' is not to be had: "),
+    ],
+)
+def test_a_number_that_cannot_work_is_named_at_once(name, value, message, tmp_path):
+    arguments = {"total_frames": 100, name: value}
+    with pytest.raises(ConfigError, match=message):
+        algorithms.ppo(CARTPOLE, run_dir=tmp_path / "run", **arguments)
+    assert not (tmp_path / "run").exists()
