@@ -65,6 +65,16 @@ def is_locked(checkpoints: Path) -> bool | None:
         file.close()
 
 
+def is_locked_here(checkpoints: Path) -> bool:
+    """Whether it is this process that holds the lock of a run's checkpoints."""
+    try:
+        holder = json.loads((checkpoints / ".lock").read_text(encoding="utf-8"))
+        here = (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+    return here and is_locked(checkpoints) is True
+
+
 def _exists(pid: int) -> bool:
     try:
         os.kill(pid, 0)

@@ -81,11 +81,12 @@ class RunDir:
 
     Args:
         path: The directory.
+        run_id: The id of the run in it; by default what its files say.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, run_id: str | None = None) -> None:
         self.path = Path(path)
-        self._run_id: str | None = None
+        self._run_id = run_id
 
     @classmethod
     def create(
@@ -144,9 +145,7 @@ class RunDir:
         if path is None:
             if resume:
                 raise ValueError("resume=True needs the path of the run to continue")
-            run = cls(new_directory(Path(root) / experiment, seed))
-            run._run_id = new_run_id()
-            return run
+            return cls(new_directory(Path(root) / experiment, seed), run_id=new_run_id())
         run = cls(path)
         if resume:
             run._check_resumable()
@@ -205,16 +204,17 @@ class RunDir:
         for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
             leftover.unlink(missing_ok=True)
         process = this_process()
-        if known := self._read_if_possible():
+        known = self._read_if_possible()
+        if known:
             again = {"time": _now(), "command": process.pop("command")}
             fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), again]}
         else:
             fields = {"experiment": experiment, "seed": seed, "started": _now()}
             fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
-            self.run_file.unlink(missing_ok=True)
         if forked_from is not None:
             fields["forked_from"] = dict(forked_from)
-        self.update(run_id=run_id, status="running", reason=None, **fields, **process)
+        fields = {"run_id": run_id, "status": "running", "reason": None, **fields, **process}
+        self._write(known, fields)
         self._run_id = run_id
 
     @property
@@ -307,7 +307,9 @@ class RunDir:
         status = fields.get("status", "running")
         if status not in STATUSES:
             raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
-        known = self.read()
+        self._write(self.read(), fields)
+
+    def _write(self, known: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
         fresh = _finite(to_plain(fields))
         if "metrics" in fresh:
             fresh["metrics"] = {**known.get("metrics", {}), **fresh["metrics"]}

@@ -183,7 +183,19 @@ def _read_events(run: Path) -> Series:
 def _logs(run: Path, name: str) -> list[Path]:
     """Where a run logs: in its directory or, by a logger of the script's own, below it."""
     own = run / name
-    return [own] if own.exists() else sorted(run.glob(f"*/{name}"))
+    if own.exists():
+        return [own]
+    found: list[Path] = []
+    last: dict[str, tuple[str, int, Path]] = {}
+    for log in sorted(run.glob(f"*/{name}")):
+        state = RunDir(log.parent).read()
+        if "experiment" not in state:
+            found.append(log)
+        else:  # one that begins anew after a kill has another directory each time
+            key = str(state.get("started")), len(log.parent.name), log
+            experiment = str(state["experiment"])
+            last[experiment] = max(last.get(experiment, key), key)
+    return found + [log for *_, log in last.values()]
 
 
 def _joined(parts: Iterable[Series]) -> Series:

@@ -122,6 +122,12 @@ class BackgroundSink(Sink):
         """Return a command or path that shows what was logged."""
         return self.guarded.how_to_view()
 
+    def replace(self, sink: Sink) -> None:
+        """Write to another sink; only before anything was written."""
+        if self.deadline < math.inf:
+            sink.hurry(self.deadline)
+        self.guarded.sink = sink
+
     def _bound(self, seconds: float) -> float:
         return max(0.0, min(seconds, self.deadline - monotonic()))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -14,9 +15,11 @@ from ..words import did_you_mean, printable
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
+from .run_logger import RunLogger
 from .sink import Sink
 
 if TYPE_CHECKING:
+    from ..logged_run import LoggedRun
     from ..run_dir import RunDir
 
 
@@ -28,7 +31,13 @@ def get_logger(
     mlflow_kwargs: Mapping[str, Any] | None = None,
     wandb_kwargs: Mapping[str, Any] | None = None,
 ) -> Logger | None:
-    """Make a logger, or several at once.
+    """Make a logger, or several at once, for one run.
+
+    With a directory and a name, the logs are a run of their own, with an id and a `run.json`: it
+    appears in `hooktrainer runs`. It begins with the first value that is logged, in
+    `<logger_name>/<experiment_name>`; where another run is, in `<experiment_name>_2`, and so on. A
+    logger that is given a state by `load_state_dict`, as `Trainer.load_state_dict` does, goes on in
+    the logs of the run that saved it.
 
     A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/`, and `spool/` with
     what goes to an MLflow server. The runs of a folder share `mlflow.db` and `mlflow_artifacts/` in
@@ -53,7 +62,8 @@ def get_logger(
         ConfigError: An unknown or repeated `logger_type`.
         MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
     """
-    from ..run_dir import RunDir  # it imports this package
+    from .. import logged_run  # which imports this package
+    from ..run_dir import RunDir
 
     kinds = [logger_type] if isinstance(logger_type, str) else list(logger_type or ())
     kinds = [kind for kind in kinds if kind]
@@ -61,20 +71,16 @@ def get_logger(
         return None
     if isinstance(logger_name, RunDir):
         path = logger_name.path.absolute()
-        store = path.parents[path.parent.name == experiment_name]
-        place = _Place(logger_name.path, experiment_name, path.name, store)
+        run = logged_run.LoggedRun(logger_name)
+        store, experiment = path.parents[path.parent.name == experiment_name], experiment_name
     else:
-        directory = Path(logger_name)
-        place = _Place(
-            directory / experiment_name,
-            directory.absolute().name or "runs",
-            experiment_name,
-            directory,
-        )
+        store = Path(logger_name)
+        run = logged_run.OwnRun(store, experiment_name)
+        experiment = store.absolute().name or "runs"
     kwargs = {"mlflow": dict(mlflow_kwargs or {}), "wandb": dict(wandb_kwargs or {})}
     check_kinds(kinds)
-    sinks = {kind: BackgroundSink(_SINKS[kind](place, **kwargs.get(kind, {}))) for kind in kinds}
-    return Logger(sinks, exp_name=experiment_name, log_dir=str(place.directory))
+    make = functools.partial(_make_sinks, kinds, kwargs, experiment, store)
+    return RunLogger(run, make, exp_name=experiment_name)
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -144,14 +150,28 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
     return f"{model_name}_{experiment_name}_{uuid.uuid4().hex[:8]}_{now}"
 
 
+def _make_sinks(
+    kinds: Sequence[str],
+    kwargs: Mapping[str, Mapping[str, Any]],
+    experiment: str,
+    store: Path,
+    run: LoggedRun,
+) -> dict[str, Sink]:
+    place = _Place(run.path, experiment, run.path.absolute().name, store, run.run_id)
+    return {kind: _SINKS[kind](place, **kwargs.get(kind, {})) for kind in kinds}
+
+
 class _Place:
     """Where a run's logs go, what they are called, and where runs have things in common."""
 
-    def __init__(self, directory: Path, experiment: str, run: str, store: Path) -> None:
+    def __init__(
+        self, directory: Path, experiment: str, run: str, store: Path, run_id: str | None
+    ) -> None:
         self.directory = directory
         self.experiment = printable(experiment)
         self.run = printable(run)
         self.store = store
+        self.run_id = run_id
 
 
 def _csv(place: _Place) -> Sink:
@@ -170,13 +190,18 @@ def _mlflow(place: _Place, **kwargs: Any) -> Sink:
     from .mlflow import MLflowSink
 
     names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
-    return MLflowSink(place.directory, **{**names, **kwargs})
+    tags = {} if place.run_id is None else {"hooktrainer.run_id": place.run_id}
+    return MLflowSink(
+        place.directory, **{**names, **kwargs, "tags": {**tags, **(kwargs.get("tags") or {})}}
+    )
 
 
 def _wandb(place: _Place, **kwargs: Any) -> Sink:
     from .wandb import WandbSink
 
-    names = {"project": place.experiment, "run_name": place.run}
+    names: dict[str, Any] = {"project": place.experiment, "run_name": place.run}
+    if place.run_id is not None:
+        names["config"] = {"hooktrainer.run_id": place.run_id, **(kwargs.pop("config", None) or {})}
     return WandbSink(place.directory, **{**names, **kwargs})
 
 
