@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .untrusted import MalformedError, open_file, parse_json
+from .untrusted import MalformedError, open_file, parse_json, read_file
 
 if TYPE_CHECKING:
     from .run_dir import RunDir
@@ -68,9 +68,9 @@ def is_locked(checkpoints: Path) -> bool | None:
 def is_locked_here(checkpoints: Path) -> bool:
     """Whether it is this process that holds the lock of a run's checkpoints."""
     try:
-        holder = json.loads((checkpoints / ".lock").read_text(encoding="utf-8"))
+        holder = parse_json(read_file(checkpoints / ".lock", checkpoints))
         here = (holder["pid"], holder["host"]) == (os.getpid(), socket.gethostname())
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, MalformedError):
         return False
     return here and is_locked(checkpoints) is True
 

@@ -326,7 +326,7 @@ class RunDir:
         with refusing(self.run_file, ConfigError):
             try:
                 content = parse_json(read_file(self.run_file, self.path))
-            except FileNotFoundError:
+            except (FileNotFoundError, NotADirectoryError):
                 return {}
             check_fields(content, RunState)
             return dict(content)

@@ -165,25 +165,37 @@ def test_another_seed_draws_other_numbers(run, tmp_path):
     assert numbers("d", 1) != numbers("e", 2)
 
 
-def test_killed_before_its_first_batch_a_branch_begins_there_again(run, tmp_path):
+@pytest.mark.parametrize("seed", [0, 1])
+def test_killed_before_its_next_checkpoint_a_branch_begins_there_again(run, tmp_path, seed, caplog):
     branch = tmp_path / "branch"
-    whole = train(tmp_path / "whole", fork=str(run), total_frames=120)
 
-    def die(batch):
-        raise KeyboardInterrupt
+    def disturb(batch):
+        batch["observation"] += torch.randn_like(batch["observation"])
 
-    with pytest.raises(KeyboardInterrupt):
-        train(branch, fork=str(run), total_frames=120, before_each_batch=die)
-    own = ids(branch)
-    for lost in (False, True):  # even if it came to save nothing at all
-        if lost:
-            for path in (branch / "checkpoints").glob("step_*"):
-                shutil.rmtree(path)
+    def train_and_kill(**spec: str) -> None:
+        batches = []
+
+        def die(batch):
+            batches.append(batch)
+            if len(batches) == 2:
+                raise KeyboardInterrupt
+            disturb(batch)
+
         with pytest.raises(KeyboardInterrupt):
-            train(branch, "latest", total_frames=120, before_each_batch=die)
-        assert ids(branch) == own
-    assert weights(train(branch, "latest", total_frames=120)) == weights(whole)
+            train(branch, total_frames=120, seed=seed, before_each_batch=die, **spec)
+
+    options = {"total_frames": 120, "seed": seed, "before_each_batch": disturb}
+    whole = train(tmp_path / "whole", fork=str(run), **options)
+    train_and_kill(fork=str(run))
+    own = ids(branch)
+    train_and_kill(resume="latest")
+    for path in (branch / "checkpoints").glob("step_*"):  # it came to save nothing at all
+        shutil.rmtree(path)
+    train_and_kill(resume="latest")
+    assert weights(train(branch, "latest", **options)) == weights(whole)
+    assert ids(branch) == own
     assert read_rows(branch) == read_rows(tmp_path / "whole")
+    assert "whose logs" not in caplog.text  # it knows its own from the first
 
 
 def test_what_a_branch_cannot_be(run, tmp_path):

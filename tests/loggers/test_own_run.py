@@ -181,6 +181,8 @@ def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, 
         "logger.log_scalar('a', 1.0, 7)\n"
         "if os.fork() == 0: sys.exit()\n"  # of whom the run is not
         "os.wait()\n"
+        "from hooktrainer.run_dir import RunDir\n"
+        "assert RunDir(logger.log_dir).read()['status'] == 'running'\n"
         f"{ending}\n"
     )
     subprocess.run([sys.executable, "-c", program, str(tmp_path)], stderr=subprocess.DEVNULL)
@@ -214,6 +216,18 @@ def test_of_programs_that_begin_at_once_each_has_a_directory(tmp_path):
     found = [read_csv(run.path) for run in find_runs(tmp_path)]
     assert sorted(rows["a"][0][1] for rows in found) == [0.0, 1.0, 2.0, 3.0]
     assert all(len(rows["a"]) == 1 for rows in found)
+
+
+def test_another_that_is_a_moment_earlier_has_the_directory(tmp_path, monkeypatch):
+    def is_taken_just_then(run: RunDir) -> bool:
+        monkeypatch.undo()
+        run.run_file.write_text("{}")
+        return False
+
+    (tmp_path / "first").mkdir()
+    monkeypatch.setattr(RunDir, "holds_run", property(is_taken_just_then))
+    assert run_once(tmp_path) == str(tmp_path / "first_2")
+    assert (tmp_path / "first" / "run.json").read_text() == "{}"
 
 
 def test_a_disk_that_refuses_ends_no_program(tmp_path, caplog):
