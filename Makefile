@@ -8,7 +8,7 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test test-faults lint docs bench bench-checkpoint bench-pipeline clean
+.PHONY: help setup train test test-faults test-fuzz lint docs bench bench-checkpoint bench-pipeline clean
 
 help:  ## show this list
 	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
@@ -25,6 +25,9 @@ test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
 
 test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
 	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/checkpoint $(ARGS)
+
+test-fuzz: $(VENV)/.dev  ## open thousands of spoilt files of every kind; ARGS="--cases 100" for fewer
+	$(VENV)/bin/python tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev  ## check style, format and types
 	$(VENV)/bin/ruff check .

@@ -14,7 +14,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from ..errors import CheckpointError
 from ..torchrl import trees
-from ..untrusted import MalformedError, one_line
+from ..untrusted import MalformedError, shown
 from ..untrusted.array_file import check_shape, plain_dtype
 from ..untrusted.torch_pickle import DTYPES, set_attributes
 
@@ -39,7 +39,7 @@ class Decoder:
             return {key: self.node(item) for key, item in node.items()}
         if tag not in _DECODERS:
             raise CheckpointError(
-                f"The state holds a value of type {one_line(tag[1:], 80)!r}, unknown to this "
+                f"The state holds a value of type {shown(tag[1:])}, unknown to this "
                 "version of hooktrainer. It was written by a newer one: update hooktrainer to load "
                 "it."
             )
@@ -55,7 +55,7 @@ class Decoder:
             return self._tensors[name]
         except KeyError:
             raise CheckpointError(
-                f"The state has no tensor {one_line(name, 80)!r}: it is incomplete."
+                f"The state has no tensor {shown(name)}: it is incomplete."
             ) from None
 
     def buffer(self, name: str) -> torch.Tensor:
@@ -66,7 +66,7 @@ class Decoder:
         """
         tensor = self.tensor(name)
         if name in self._copied or tensor.dtype is not torch.uint8:
-            raise MalformedError(f"{one_line(name, 80)!r} is not the bytes of one value")
+            raise MalformedError(f"{shown(name)} is not the bytes of one value")
         self._copied.add(name)
         return tensor
 
@@ -123,7 +123,7 @@ def _tensor(decoder: Decoder, name: str, node: Json) -> torch.Tensor:
 def _dtype(decoder: Decoder, name: str, node: Json) -> torch.dtype:
     if name not in DTYPES:
         raise CheckpointError(
-            f"This version of torch ({torch.__version__}) has no dtype {one_line(name, 80)!r}."
+            f"This version of torch ({torch.__version__}) has no dtype {shown(name)}."
         )
     return DTYPES[name]
 

@@ -253,12 +253,19 @@ def hash_file(path: Path) -> str:
         return hash_open_file(file)
 
 
-def hash_open_file(file: FileIO) -> str:
-    """Return the xxh3-128 hash of what an open file holds from here on, in hexadecimal."""
+def hash_open_file(file: FileIO, size: int | None = None) -> str:
+    """Return the xxh3-128 hash of what an open file holds from here on, in hexadecimal.
+
+    Args:
+        file: The file.
+        size: So many bytes of it; by default all.
+    """
     digest = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(min(_BLOCK, os.fstat(file.fileno()).st_size) or 1))
-    while count := file.readinto(buffer):
+    left = os.fstat(file.fileno()).st_size if size is None else size
+    buffer = memoryview(bytearray(min(_BLOCK, left) or 1))
+    while left and (count := file.readinto(buffer[:left])):
         digest.update(buffer[:count])
+        left -= count
     return digest.hexdigest()
 
 

@@ -19,6 +19,7 @@ from ..untrusted import (
     open_file,
     read_file,
     refusing,
+    shown,
 )
 from . import fs
 from .tree import flatten, unflatten
@@ -103,7 +104,7 @@ class Manifest:
             schema = fields.pop("schema")
         if schema != SCHEMA:
             raise CheckpointError(
-                f"The checkpoint has schema {one_line(schema, 80)}, and this version of "
+                f"The checkpoint has schema {shown(schema)}, and this version of "
                 f"hooktrainer reads {SCHEMA}: load it with the version that wrote it "
                 f"({one_line(fields.get('versions'))})."
             )

@@ -79,6 +79,8 @@ class Blank(Mapping[str, torch.Tensor]):
 
     def __getitem__(self, name: str) -> torch.Tensor:
         spec = self._specs[name]
+        if not spec.nbytes:
+            return torch.empty(spec.shape, dtype=spec.dtype)
         zeros = torch.from_numpy(np.zeros(spec.nbytes, np.uint8))
         return zeros.view(spec.dtype).reshape(spec.shape)
 

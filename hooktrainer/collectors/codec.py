@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from ..untrusted import MalformedError, one_line, parse_json, refusing
+from ..untrusted import MalformedError, parse_json, refusing, shown
 from ..untrusted.array_file import check_bit_generator, check_shape, plain_dtype
 
 Array = npt.NDArray[Any]
@@ -121,7 +121,7 @@ class _Decoder:
             return code
         ((kind, content),) = code.items()
         if kind not in _KINDS:
-            raise MalformedError(f"{one_line(kind, 40)!r} is no kind of value")
+            raise MalformedError(f"{shown(kind)} is no kind of value")
         if kind == "same":
             return self._objects[content]
         if kind == "scalar":

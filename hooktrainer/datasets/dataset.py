@@ -21,10 +21,10 @@ from ..untrusted import (
     MalformedError,
     check_fields,
     check_name,
-    one_line,
     parse_json,
     read_file,
     refusing,
+    shown,
 )
 from ..untrusted.array_file import read_array
 
@@ -222,7 +222,7 @@ def _read(directory: Path, name: str, expected: Mapping[str, Any]) -> torch.Tens
         raise ConfigError(f"the data set's file {file} cannot be read: {error}") from error
     found = {"dtype": str(array.dtype), "shape": list(array.shape)}
     if found != expected:
-        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {one_line(expected, 80)}.")
+        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {shown(expected)}.")
     return torch.from_numpy(array)
 
 

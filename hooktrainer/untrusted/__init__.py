@@ -21,3 +21,4 @@ from .text import one_line as one_line
 from .text import parse_json as parse_json
 from .text import parse_yaml as parse_yaml
 from .text import refusing as refusing
+from .text import shown as shown

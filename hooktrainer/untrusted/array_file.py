@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from .files import open_file
 from .memory import check_room
-from .text import MalformedError, refusing
+from .text import MalformedError, refusing, shown
 
 _PLAIN = re.compile(r"[<>|=]?([?bB]|[biufcmMSUV]\d{1,9}(\[\w{1,8}\])?)", re.ASCII)
 _READERS = {
@@ -65,7 +65,7 @@ def plain_dtype(text: object) -> np.dtype[Any]:
         MalformedError: If it names none; so for objects and for records of several fields.
     """
     if not isinstance(text, str) or not _PLAIN.fullmatch(text):
-        raise MalformedError(f"{repr(text)[:80]} is no dtype of plain data")
+        raise MalformedError(f"{shown(text)} is no dtype of plain data")
     try:
         return np.dtype(text)
     except (TypeError, ValueError):
@@ -82,14 +82,14 @@ def check_bit_generator(state: Any) -> dict[str, Any]:
     """
     kind = state.get("bit_generator") if isinstance(state, dict) else None
     if kind not in ("MT19937", "PCG64", "PCG64DXSM", "Philox", "SFC64"):
-        raise MalformedError(f"{repr(kind)[:40]} is no bit generator of NumPy")
+        raise MalformedError(f"{shown(kind)} is no bit generator of NumPy")
     inner = state.get("state")
     place, length = {"MT19937": ("pos", 624), "Philox": ("buffer_pos", 4)}.get(kind, ("", 0))
     where = inner if kind == "MT19937" else state
     if not isinstance(inner, dict) or not isinstance(where, dict):
         raise MalformedError(f"the state of a {kind} has no 'state'")
     if place and (type(where.get(place)) is not int or not 0 <= where[place] <= length):
-        raise MalformedError(f"the state of a {kind} has {place} {repr(where.get(place))[:40]}")
+        raise MalformedError(f"the state of a {kind} has {place} {shown(where.get(place))}")
     return dict(state)
 
 
@@ -100,11 +100,11 @@ def check_shape(shape: object, itemsize: int = 1) -> None:
         MalformedError: If it is none.
     """
     if not isinstance(shape, (list, tuple)) or len(shape) > 64:
-        raise MalformedError(f"{repr(shape)[:80]} is no shape")
+        raise MalformedError(f"{shown(shape)} is no shape")
     nbytes = itemsize
     for size in shape:
         if type(size) is not int or size < 0:
-            raise MalformedError(f"{repr(shape)[:80]} is no shape")
+            raise MalformedError(f"{shown(shape)} is no shape")
         nbytes *= max(size, 1)
     if nbytes >= 1 << 62:
-        raise MalformedError(f"no array has the shape {repr(shape)[:80]}")
+        raise MalformedError(f"no array has the shape {shown(shape)}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import types
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from .text import MalformedError, one_line
+from .text import MalformedError, shown
 
 
 def check_fields(fields: object, model: type) -> None:
@@ -25,7 +26,7 @@ def check_fields(fields: object, model: type) -> None:
     """
     if not isinstance(fields, Mapping):
         raise MalformedError(f"it holds {_kind(fields)} in place of named fields")
-    hints = get_type_hints(model)
+    hints = _hints(model)
     if dataclasses.is_dataclass(model):
         for field in dataclasses.fields(model):
             has_default = (field.default, field.default_factory) != (dataclasses.MISSING,) * 2
@@ -33,10 +34,15 @@ def check_fields(fields: object, model: type) -> None:
                 raise MalformedError(f"it lacks {field.name!r}")
         for name in fields:
             if name not in hints:
-                raise MalformedError(f"it has a field {one_line(repr(name), 80)}, which is unknown")
+                raise MalformedError(f"it has a field {shown(name)}, which is unknown")
     for name, value in fields.items():
         if name in hints and not _fits(value, hints[name]):
-            raise MalformedError(f"its {name!r} is {_kind(value)}: {one_line(repr(value), 80)}")
+            raise MalformedError(f"its {name!r} is {_kind(value)}: {shown(value)}")
+
+
+@functools.cache
+def _hints(model: type) -> dict[str, Any]:
+    return get_type_hints(model)
 
 
 def _fits(value: object, hint: Any) -> bool:

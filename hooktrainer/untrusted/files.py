@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Final
 
-from .text import MalformedError, one_line
+from .text import MalformedError, one_line, shown
 
 MAX_STRUCTURE: Final = 1 << 28
 """Bytes of the largest file that is parsed as a whole, such as a ``state.json``."""
+
+_LONGEST_NAME = 500
 
 
 def check_name(name: object) -> str:
@@ -20,11 +23,11 @@ def check_name(name: object) -> str:
     Raises:
         MalformedError: If it leads out of the directory, or is no name.
     """
-    if not isinstance(name, str) or not name or not name.isprintable():
-        raise MalformedError(f"{one_line(repr(name), 80)} is no name of a file")
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
+        raise MalformedError(f"{shown(name)} is no name of a file")
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
-        raise MalformedError(f"{one_line(repr(name), 80)} does not lie in its directory")
+        raise MalformedError(f"{shown(name)} does not lie in its directory")
     return name
 
 
@@ -40,9 +43,14 @@ def open_file(path: Path, root: Path | None = None) -> FileIO:
             lies elsewhere.
         OSError: As the file system gives it.
     """
-    if root is not None and not path.resolve().is_relative_to(root.resolve()):
+    if root is not None and not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise MalformedError(f"{one_line(path.name, 80)} is a link out of its directory")
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise MalformedError(f"{one_line(path.name, 80)} is a link to itself") from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
         raise MalformedError(f"{one_line(path.name, 80)} is not a regular file")
@@ -65,4 +73,4 @@ def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) 
         size = os.fstat(file.fileno()).st_size
         if size > limit:
             raise MalformedError(f"{path.name} has {size:,} bytes, more than {limit:,}")
-        return file.read(limit + 1)
+        return file.read(size)  # it takes the memory at once

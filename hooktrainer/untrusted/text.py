@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -25,6 +26,27 @@ def one_line(text: object, longest: int = _LONGEST) -> str:
     """
     line = printable(" ".join(str(text).split()))
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
+
+
+def shown(value: object) -> str:
+    """A value out of a file as a message shows it: shortened, and nothing but plain data.
+
+    The `repr` of a tensor imports and computes, and that of a deep list ends in a RecursionError.
+    """
+    plain = isinstance(value, (str, bytes, int, float, list, dict, tuple, set, type(None)))
+    return one_line(_SHORT.repr(value) if plain else f"a {type(value).__name__}", 80)
+
+
+class _Short(reprlib.Repr):
+    """Shortens what is plain; of anything else in it only the type is said."""
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        return f"a {type(x).__name__}"
+
+
+_SHORT = _Short()
+_SHORT.maxstring = _SHORT.maxother = 80
+_SHORT.maxlevel = 3
 
 
 @contextmanager

@@ -10,16 +10,19 @@ tensor is compared with its storage, and every storage with its record, before a
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import struct
 import zipfile
 import zlib
 from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO
+from typing import Any
 
 import torch
 
@@ -30,6 +33,7 @@ from .torch_pickle import StoredTensor, read_tree
 
 __all__ = ["StoredTensor", "TorchFile", "read_torch"]
 
+_BLOCK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
 
@@ -49,14 +53,14 @@ class TorchFile:
     """
 
     def __init__(self, source: Path | bytes, root: Path | None = None) -> None:
-        self._file: BinaryIO
+        self._file: io.BytesIO | io.FileIO
         if isinstance(source, bytes):
             self._file, self._size = io.BytesIO(source), len(source)
         else:
             opened = open_file(source, root)
             self._file, self._size = opened, os.fstat(opened.fileno()).st_size
         try:
-            with refusing("the file"):
+            with _refusing():
                 self._records = self._list_records()
                 order = self._records.get("byteorder")
                 if order is not None and self._read(order).tobytes() != b"little":
@@ -64,12 +68,30 @@ class TorchFile:
                 pickle = self._records.get("data.pkl")
                 if pickle is None or pickle[1] > MAX_STRUCTURE:
                     raise MalformedError("it has no data.pkl, or one of more bytes than can be")
-                sizes = {n[5:]: r[1] for n, r in self._records.items() if n.startswith("data/")}
+                self._data = {n[5:]: r for n, r in self._records.items() if n.startswith("data/")}
                 self._pickle = self._read(pickle).tobytes()
-                self.content: Any = read_tree(self._pickle, sizes)
+                self.content: Any = read_tree(
+                    self._pickle, {n: r[1] for n, r in self._data.items()}
+                )
         except BaseException:
             self._file.close()
             raise
+
+    def check(self) -> None:
+        """Compare every storage with its CRC-32.
+
+        Raises:
+            MalformedError: If one is damaged.
+        """
+        with _refusing():
+            buffer = memoryview(bytearray(_BLOCK))
+            for start, size, crc in self._data.values():
+                self._file.seek(start)
+                found, left = 0, size
+                while left and (count := self._file.readinto(buffer[:left])):
+                    found, left = zlib.crc32(buffer[:count], found), left - count
+                if left or found != crc:
+                    raise MalformedError("a record is not what was written")
 
     def load(self) -> Any:
         """Return the tree with its tensors, on the CPU; they share memory as they did.
@@ -77,12 +99,12 @@ class TorchFile:
         Raises:
             MalformedError: If a record is damaged, or there is no memory for them.
         """
-        with refusing("the file"):
+        with _refusing():
             check_room(self._size, "its tensors")
             return _Builder(self._storage, 1000 + 10 * len(self._pickle)).build(self.content)
 
     def _storage(self, key: str) -> torch.UntypedStorage:
-        record = self._records[f"data/{key}"]
+        record = self._data[key]
         buffer = torch.empty(record[1], dtype=torch.uint8)
         self._read_into(record, buffer.numpy().data)
         return buffer.untyped_storage()
@@ -96,7 +118,7 @@ class TorchFile:
         start, size, crc = record
         self._file.seek(start)
         done = 0
-        while done < size and (count := self._file.readinto(data[done:])):  # type: ignore[attr-defined]
+        while done < size and (count := self._file.readinto(data[done:])):
             done += count
         if done < size or zlib.crc32(data) != crc:
             raise MalformedError("a record is not what was written")
@@ -140,6 +162,18 @@ def read_torch(source: Path | bytes, root: Path | None = None) -> Any:
     """Return what `torch.save` wrote, if that is plain data and tensors; see `TorchFile`."""
     with TorchFile(source, root) as file:
         return file.load()
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """As `refusing`; a place beyond what a file can have is not the disk's error either."""
+    with refusing("the file"):
+        try:
+            yield
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            raise MalformedError("it names a place that no file has") from None
 
 
 class _Builder:

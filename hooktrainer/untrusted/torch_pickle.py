@@ -11,7 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 
 from .array_file import check_shape
-from .text import MalformedError, one_line
+from .text import MalformedError, one_line, shown
 
 DTYPES = {str(x)[6:]: x for x in vars(torch).values() if isinstance(x, torch.dtype)}
 """Every dtype of this version of torch, by its name."""
@@ -130,7 +130,7 @@ def set_attributes(mapping: OrderedDict[Any, Any], attributes: Mapping[str, Any]
     """
     for name in attributes:
         if not isinstance(name, str) or hasattr(OrderedDict, name):
-            raise MalformedError(f"{one_line(repr(name), 80)} is no attribute of a dict")
+            raise MalformedError(f"{shown(name)} is no attribute of a dict")
     vars(mapping).update(attributes)
 
 
@@ -159,10 +159,14 @@ def _tensor(
         raise MalformedError(f"a tensor {list(shape)} is larger than its storage")
     if count * dtype.itemsize > storage.nbytes:
         raise MalformedError(f"a tensor {list(shape)} repeats its memory")
-    if not count:
-        offset = 0
+    steps, step = list(stride), 1
+    for dim in reversed(range(len(shape))):  # where nothing depends on it, as torch has it
+        if shape[dim] <= 1 or not count:
+            steps[dim] = step
+        step *= max(shape[dim], 1)
+    offset = offset if count else 0
     return StoredTensor(
-        storage.key, dtype, offset, tuple(shape), tuple(stride), requires_grad is True, False
+        storage.key, dtype, offset, tuple(shape), tuple(steps), requires_grad is True, False
     )
 
 

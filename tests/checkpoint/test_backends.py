@@ -284,7 +284,7 @@ def test_a_damaged_chunk_is_named(tmp_path):
     data = bytearray(path.read_bytes())
     data[2000] ^= 1
     path.write_bytes(data)
-    with pytest.raises(CheckpointError, match=r"000000\.pack is damaged at 1024"):
+    with pytest.raises(MalformedError, match=r"000000\.pack is damaged at 1024"):
         NativeBackend().read(directory, specs_of(tensors))
 
 

@@ -50,9 +50,9 @@ def test_a_run_says_how_it_was_begun(tmp_path):
     [
         ({}, "does not say which script it was begun by"),
         ({"script": "/nowhere/train.py", "argv": [], "cwd": "/"}, "is gone: /nowhere/train.py"),
-        ({"script": ["/a"], "argv": []}, "run.json is damaged"),
-        ({"script": "/a", "argv": "x"}, "run.json is damaged"),
-        ({"script": "/a", "argv": [1]}, "run.json is damaged"),
+        ({"script": ["/a"], "argv": []}, "run.json: its 'script' is a list"),
+        ({"script": "/a", "argv": "x"}, "run.json: its 'argv' is a str"),
+        ({"script": "/a", "argv": [1]}, "run.json: its 'argv' is a list"),
         ({"script": "/a\0b", "argv": []}, "run.json is damaged"),
     ],
 )

@@ -78,7 +78,7 @@ def test_counts():
 
 
 def options(placement=None, engine=None, collectors=None, **more):
-    more = {"workers": 0, "stages": 1, "overlap": None} | more
+    more = {"workers": 0, "stages": 1, "overlap": None, "timeout": 600.0} | more
     return SimpleNamespace(placement=placement, engine=engine, collectors=collectors, **more)
 
 

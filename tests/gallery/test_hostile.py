@@ -62,7 +62,7 @@ def test_pages_run_nothing(run, tmp_path):
     names = f"100,eval/{EVIL},1\n100,time/hook/{EVIL},0.1\n100,time/step,0.5\n"
     run.metrics.write_text(f"step,name,value\n100,eval/return,1\n200,eval/return,2\n{names}")
     state = run.read() | {
-        **dict.fromkeys(("experiment", "reason", "command", "git_commit", "seed"), EVIL),
+        **dict.fromkeys(("experiment", "reason", "command", "git_commit"), EVIL),
         "versions": {EVIL: EVIL},
     }
     run.run_file.write_text(json.dumps(state))

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import torch
 
 from ...errors import CheckpointError
-from ...untrusted import MalformedError
+from ...untrusted import MalformedError, shown
 from ...untrusted.array_file import check_shape
 from ...untrusted.torch_pickle import DTYPES
 
@@ -48,7 +48,7 @@ class TensorSpec(NamedTuple):
         """
         match = _TEXT.fullmatch(text) if isinstance(text, str) else None
         if match is None:
-            raise MalformedError(f"{repr(text)[:80]} describes no tensor")
+            raise MalformedError(f"{shown(text)} describes no tensor")
         if match[1] not in DTYPES:
             raise CheckpointError(f"torch {torch.__version__} has no dtype {match[1][:40]!r}.")
         shape = tuple(map(int, match[2].split(", "))) if match[2] else ()
@@ -98,7 +98,7 @@ class Backend(Protocol):
         ...
 
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
-        """Compare what the files say with each other and with their sizes.
+        """Compare what the files say with each other, with their sizes, and with their hashes.
 
         It takes no memory for the tensors.
 

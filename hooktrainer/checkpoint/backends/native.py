@@ -23,8 +23,7 @@ from typing import Any, NamedTuple
 import torch
 import xxhash
 
-from ...errors import CheckpointError
-from ...untrusted import MalformedError, check_room, open_file, parse_json, read_file
+from ...untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
 from .. import fs
 from ..blocks import BLOCK_BYTES, hash_blocks
 from .base import HashedTensors, TensorSpec, byte_view, memory
@@ -144,7 +143,8 @@ class NativeBackend:
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
         """Compare the index with the tensors and the packs; see `Backend.check`."""
         with _Packs(directory) as packs:
-            _plan(directory, specs, packs)
+            for _, digest, place in _plan(directory, specs, packs):
+                packs.check(place, digest)
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
@@ -203,7 +203,7 @@ def _read_index(directory: Path) -> tuple[int, list[tuple[str, Place]]]:
             and _PACK.fullmatch(row[1])
             and min(row[2:]) >= 0
         ):
-            raise MalformedError(f"{_INDEX} has a row {repr(row)[:80]}")
+            raise MalformedError(f"{_INDEX} has a row {shown(row)}")
         found.append((row[0], Place(*row[1:])))
     return chunk_bytes, found
 
@@ -291,6 +291,13 @@ class _Packs:
         for file in self._files.values():
             file.close()
 
+    def check(self, place: Place, digest: str) -> None:
+        """Compare one chunk with its hash."""
+        file = self._open(place.pack)
+        file.seek(place.offset)
+        if fs.hash_open_file(file, place.size) != digest:
+            raise MalformedError(f"{place.pack} is damaged at {place.offset}")
+
     def read(
         self, place: Place, digest: str, chunk: Chunk, tensors: dict[str, torch.Tensor]
     ) -> None:
@@ -306,7 +313,7 @@ class _Packs:
         while done < len(data) and (count := file.readinto(data[done:])):
             done += count
         if done < len(data) or xxhash.xxh3_128_hexdigest(data) != digest:
-            raise CheckpointError(f"{self._directory / place.pack} is damaged at {place.offset}.")
+            raise MalformedError(f"{place.pack} is damaged at {place.offset}")
         if len(targets) > 1:
             _scatter(data, targets)
 

@@ -7,7 +7,7 @@ import json
 import os
 import traceback
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -24,6 +24,7 @@ _T = TypeVar("_T")
 _KEY = "tensors"
 _CHECKSUMS = "checksums.json"
 _METADATA = ".snapshot_metadata"
+_BLOCK = 1 << 22
 _ROOT = f"0/{_KEY}"  # of the only rank
 
 
@@ -67,7 +68,14 @@ class TorchSnapshotBackend:
 
     def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
         """Compare the metadata with the tensors and the files; see `Backend.check`."""
-        _pieces(directory, specs)
+        found = {}
+        for key, pieces in _pieces(directory, specs).items():
+            digest = xxhash.xxh3_128()
+            for piece in pieces:
+                for block in _blocks(directory, piece):
+                    digest.update(block)
+            found[key] = digest.hexdigest()
+        _check_hashes(directory, found)
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""
@@ -77,10 +85,10 @@ class TorchSnapshotBackend:
         for key, view in views.items():
             data = memory(view)
             for piece in pieces[key]:
-                _read(directory, piece, data[: piece.size])
-                data = data[piece.size :]
-        if _checksums(views) != parse_json(read_file(directory / _CHECKSUMS, directory)):
-            raise MalformedError("the tensors do not match their hashes")
+                for block in _blocks(directory, piece):
+                    data[: len(block)] = block
+                    data = data[len(block) :]
+        _check_hashes(directory, _checksums(views))
         return tensors
 
     def _refuse_ranks(self) -> None:
@@ -191,9 +199,16 @@ def _piece(entry: Mapping[str, Any], offsets: list[int], sizes: list[int], begin
     return _Piece(check_name(entry["location"]), start, size)
 
 
-def _read(directory: Path, piece: _Piece, data: memoryview) -> None:
+def _blocks(directory: Path, piece: _Piece) -> Iterator[memoryview]:
+    """The bytes of a piece, some at a time; each block is there until the next is asked for."""
+    buffer, left = memoryview(bytearray(min(_BLOCK, piece.size))), piece.size
     with open_file(directory / piece.file, directory) as file:
         file.seek(piece.start)
-        done = 0
-        while done < len(data) and (count := file.readinto(data[done:])):
-            done += count
+        while left and (count := file.readinto(buffer[:left])):
+            yield buffer[:count]
+            left -= count
+
+
+def _check_hashes(directory: Path, found: Mapping[str, str]) -> None:
+    if found != parse_json(read_file(directory / _CHECKSUMS, directory)):
+        raise MalformedError("the tensors do not match their hashes")

@@ -37,6 +37,7 @@ class TorchBackend:
         """Compare what the file describes with the tensors; see `Backend.check`."""
         with TorchFile(directory / FILE, directory) as file:
             _check(file.content, specs)
+            file.check()
 
     def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
         """Read all tensors; see `Backend.read`."""

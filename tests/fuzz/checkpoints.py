@@ -1,0 +1,378 @@
+"""Targets: checkpoints of the three back ends, single files, and what TorchRL saved."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import json
+import random
+import tempfile
+import warnings
+import zipfile
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import xxhash
+from mutate import mutate_bytes, mutate_json, mutate_tree
+from target import Files, Target, read, spoil_place
+from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
+
+from hooktrainer.checkpoint import Checkpoint, CheckpointManager, load_file, save_file
+from hooktrainer.checkpoint.manifest import FileRecord, Manifest
+from hooktrainer.checkpoint.rng import rng_state
+from hooktrainer.checkpoint.single_file import FORMAT, read_plain
+from hooktrainer.errors import CheckpointError
+from hooktrainer.sealed import seal
+
+MANIFEST, STATE = "manifest.json", "state.json"
+
+
+def tree() -> dict[str, Any]:
+    """One of everything that a state may hold."""
+    torch.manual_seed(0)
+    shared = torch.rand(4)
+    return {
+        "x": torch.rand(300),
+        "small": [torch.rand(3, 2), torch.arange(5), torch.zeros(0, 3), torch.tensor(1.5)],
+        "dtypes": [torch.zeros(3, dtype=d) for d in (torch.bool, torch.bfloat16, torch.uint16)],
+        "shared": {"a": shared, "b": shared},
+        "module": OrderedDict(weight=torch.rand(2, 2)),
+        "numpy": [np.arange(6.0).reshape(2, 3), np.array(["ab", "c"]), np.float32(2), np.str_("é")],
+        "plain": [None, True, 2**70, -0.0, float("nan"), 1j, "text", b"bytes", bytearray(b"more")],
+        "groups": [(1, 2), {1, 2}, frozenset("ab"), range(3), slice(1, None), deque([1], 3)],
+        "keys": {1: "one", (2, 3): "pair", "$x": "dollar"},
+        "torch": [torch.float16, torch.device("cpu"), torch.Size([2])],
+        "td": TensorDict(
+            {"a": torch.rand(2, 3), "b": {"c": torch.rand(2)}, "n": NonTensorData("x", [2])}, [2]
+        ),
+        "lazy": LazyStackedTensorDict.lazy_stack([TensorDict({"a": torch.ones(1)}) for _ in "ab"]),
+        "path": Path("some/where"),
+    }
+
+
+def _checkpoint(backend: str) -> Callable[[], Files]:
+    def make() -> Files:
+        with tempfile.TemporaryDirectory() as place:
+            with CheckpointManager(place, backend=backend, config={"lr": 1e-3}) as manager:
+                manager.save(tree(), frames=10, metrics={"eval/return": 1.5})
+            files = read(Path(place) / "step_000000000010")
+        opened = Manifest.decode(files[MANIFEST])  # type: ignore[arg-type]
+        always = {"time": 1.0, "versions": {"torch": "2"}, "git_commit": None, "git_dirty": None}
+        if hasattr(opened, "run_id"):
+            always["run_id"] = "0" * 16
+        files[MANIFEST] = dataclasses.replace(opened, **always).encode()  # type: ignore[arg-type]
+        return files
+
+    return make
+
+
+def _open_checkpoint(place: Path) -> Any:
+    """Load it; what is loaded is intact, and what is not is told of by verify alike."""
+    checkpoint = Checkpoint.open(place)
+    try:
+        checkpoint.verify()
+    except CheckpointError:
+        intact = False
+    else:
+        intact = True
+    try:
+        found = checkpoint.load()
+    except CheckpointError as error:
+        if intact:
+            raise AssertionError(f"verified, and not loaded: {error}") from error
+        raise
+    if not intact:
+        raise AssertionError("loaded, and not verified")
+    return found
+
+
+def _spoil_checkpoint(files: Files, rng: random.Random) -> None:
+    for _ in range(rng.choice((1, 1, 2))):
+        kind = rng.randrange(10)
+        names = [name for name in sorted(files) if isinstance(files[name], bytes)]
+        if kind == 0:
+            spoil_place(files, rng)
+        elif kind <= 2 and MANIFEST in names:
+            files[MANIFEST] = _spoil_manifest(files[MANIFEST], rng)
+        elif kind <= 5 and STATE in names:
+            files[STATE] = mutate_json(files[STATE], rng)
+        else:
+            inner = [name for name in names if name.startswith("tensors/")]
+            if inner:
+                name = rng.choice(inner)
+                files[name] = _spoil_tensors(name, files[name], rng)
+    if rng.random() < 0.95:
+        _forge(files, rng)
+
+
+def _spoil_manifest(data: Any, rng: random.Random) -> bytes:
+    if rng.random() < 0.2:
+        return mutate_bytes(data, rng)
+    try:
+        content = mutate_tree(json.loads(data)["manifest"], rng)
+        return seal("manifest", content)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return mutate_bytes(data, rng)
+
+
+def _spoil_tensors(name: str, data: Any, rng: random.Random) -> bytes:
+    if name.endswith((".json", ".snapshot_metadata")):
+        return mutate_json(data, rng)
+    if name.endswith(".pt"):
+        return spoil_torch_file(data, rng)
+    return mutate_bytes(data, rng)
+
+
+def _forge(files: Files, rng: random.Random) -> None:
+    """Give the files in the manifest, and the chunks in the index, the hashes that they have."""
+    index = files.get("tensors/index.json")
+    if isinstance(index, bytes) and rng.random() < 0.8:
+        files["tensors/index.json"] = _forge_index(index, files)
+    manifest = files.get(MANIFEST)
+    try:
+        opened = Manifest.decode(manifest)  # type: ignore[arg-type]
+    except Exception:  # it is spoilt itself
+        return
+    records = {}
+    for name, record in opened.files.items():
+        data = files.get(name)
+        if isinstance(data, bytes):
+            record = FileRecord(len(data), xxhash.xxh3_128_hexdigest(data))
+        records[name] = record
+    if rng.random() < 0.3:
+        for name in files:
+            if name != MANIFEST and isinstance(data := files[name], bytes) and name.isprintable():
+                records[name] = FileRecord(len(data), xxhash.xxh3_128_hexdigest(data))
+    files[MANIFEST] = dataclasses.replace(opened, files=records).encode()
+
+
+def _forge_index(index: bytes, files: Files) -> bytes:
+    try:
+        content = json.loads(index)
+        for row in content["chunks"]:
+            pack = files.get(f"tensors/{row[1]}")
+            if isinstance(pack, bytes) and row[2] >= 0:
+                row[0] = xxhash.xxh3_128_hexdigest(pack[row[2] : row[2] + row[3]])
+        return json.dumps(content).encode()
+    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
+        return index
+
+
+def spoil_torch_file(data: Any, rng: random.Random) -> bytes:
+    """A file of `torch.save` with a change in its pickle, its records, or anywhere."""
+    if rng.random() < 0.15:
+        return mutate_bytes(data, rng)
+    result = io.BytesIO()
+    try:
+        old = zipfile.ZipFile(io.BytesIO(data))
+        names = old.namelist()
+        victim = next(name for name in names if name.endswith("data.pkl"))
+        if rng.random() < 0.25:
+            victim = rng.choice(names)
+        method = rng.choice((zipfile.ZIP_STORED,) * 19 + (zipfile.ZIP_DEFLATED,))
+        with zipfile.ZipFile(result, "w", method) as new, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            for name in names:
+                content = old.read(name)
+                if name == victim:
+                    content = _spoil_pickle(content, rng)
+                if name == victim and rng.random() < 0.05:
+                    new.writestr(name, old.read(name))
+                if not (name == victim and rng.random() < 0.05):
+                    new.writestr(name, content)
+    except (ValueError, zipfile.BadZipFile, StopIteration, NotImplementedError, OSError):
+        return mutate_bytes(data, rng)
+    return result.getvalue()
+
+
+_NAMES = (
+    *(b"cos\nsystem\n", b"cbuiltins\neval\n", b"cbuiltins\nbytearray\n", b"cposix\nsystem\n"),
+    *(b"ctorch._utils\n_rebuild_tensor\n", b"ctorch._utils\n_rebuild_sparse_tensor\n"),
+    *(b"ccollections\nOrderedDict\n", b"c_codecs\nencode\n", b"ctorch\nDoubleStorage\n"),
+    *(
+        b"ctorch\nload\n",
+        b"ctorch.storage\nUntypedStorage\n",
+        b"ctorch._utils\n_rebuild_tensor_v2\n",
+    ),
+)
+_INSTRUCTIONS = (
+    *(
+        b"(",
+        b".",
+        b"0",
+        b"1",
+        b"2",
+        b"R",
+        b"b",
+        b"t",
+        b"}",
+        b"]",
+        b")",
+        b"u",
+        b"s",
+        b"a",
+        b"e",
+        b"Q",
+    ),
+    *(
+        b"\x81",
+        b"\x82\x01",
+        b"\x85",
+        b"\x86",
+        b"\x87",
+        b"i",
+        b"o",
+        b"N",
+        b"h\x00",
+        b"h\xff",
+        b"q\x01",
+    ),
+    *(b"j\xff\xff\xff\x7f", b"r\xff\xff\xff\x7f", b"K\x00", b"M\xff\xff", b"J\xff\xff\xff\xff"),
+    *(b"\x8a\x08" + b"\xff" * 7 + b"\x7f", b"\x8a\xff" + b"\x7f" * 255, b"J\x00\x00\x00\x7f"),
+    *(b"\x8b\xff\xff\xff\x7f", b"X\xff\xff\xff\x7f", b"X\x00\x00\x00\x00", b"G" + b"\xff" * 8),
+    *(b"\x8c\x00", b"B\xff\xff\xff\x7f", b"\x8e" + b"\xff" * 8, b"\x93", b"\x95" + b"\xff" * 8),
+)
+
+
+def _spoil_pickle(content: bytes, rng: random.Random) -> bytes:
+    """Other sizes, other names, other instructions."""
+    changed = content
+    for _ in range(rng.choice((1, 1, 2, 3))):
+        kind, place = rng.randrange(7), rng.randrange(len(changed) + 1)
+        small = [i for i in range(len(changed) - 1) if changed[i : i + 1] in (b"K", b"M", b"J")]
+        names = [i for i in range(len(changed)) if changed.startswith((b"ctorch", b"ccoll"), i)]
+        if kind <= 2 and small:
+            place = rng.choice(small)
+            width = {b"K": 1, b"M": 2, b"J": 4}[changed[place : place + 1]]
+            number = rng.choice([b for b in _INSTRUCTIONS if b[:1] in (b"K", b"M", b"J", b"\x8a")])
+            if rng.random() < 0.5:
+                number = b"K" + bytes([rng.randrange(256)])
+            changed = changed[:place] + number + changed[place + 1 + width :]
+        elif kind == 3 and names:
+            place = rng.choice(names)
+            end = changed.find(b"\n", changed.find(b"\n", place) + 1) + 1
+            changed = changed[:place] + rng.choice(_NAMES) + changed[end or place :]
+        elif kind == 4:
+            changed = changed[:place] + rng.choice(_INSTRUCTIONS) + changed[place:]
+        elif kind == 5:
+            changed = changed[:place] + rng.choice(_INSTRUCTIONS) + changed[place + 1 :]
+        else:
+            changed = mutate_bytes(changed, rng)
+    return changed
+
+
+def _single() -> Files:
+    with tempfile.TemporaryDirectory() as place:
+        save_file(Path(place) / "state.pt", tree())
+        return read(Path(place))
+
+
+def _spoil_single(files: Files, rng: random.Random) -> None:
+    if rng.random() < 0.4:
+        content = torch.load(io.BytesIO(files["state.pt"]), weights_only=True)  # type: ignore[arg-type]
+        files["state.pt"] = _spoil_skeleton(content, rng)
+    else:
+        files["state.pt"] = spoil_torch_file(files["state.pt"], rng)
+
+
+def _spoil_skeleton(content: dict[str, Any], rng: random.Random) -> bytes:
+    """The same tensors under another tree, with the checksum that they have then."""
+    from hooktrainer.checkpoint.single_file import _checksum
+
+    text, tensors = content["skeleton"], content["tensors"]
+    for _ in range(rng.choice((1, 2))):
+        if rng.random() < 0.7:
+            text = mutate_json(text.encode(), rng).decode("utf-8", "replace")
+            break
+        name = rng.choice(sorted(tensors))
+        tensors[name] = rng.choice(
+            (
+                torch.zeros(0),
+                tensors[name].reshape(-1)[:1],
+                torch.ones(3, 3, dtype=torch.complex64),
+                torch.zeros(2, dtype=torch.uint8),
+                torch.nn.Parameter(torch.ones(2)),
+            )
+        )
+    plain = {name: tensor.detach() for name, tensor in tensors.items()}
+    checksum = _checksum(text, plain) if rng.random() < 0.95 else "0" * 32
+    result = io.BytesIO()
+    torch.save(
+        {"format": FORMAT, "skeleton": text, "tensors": tensors, "checksum": checksum}, result
+    )
+    return result.getvalue()
+
+
+def _torchrl() -> Files:
+    network = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Linear(4, 1))
+    optimizer = torch.optim.Adam(network.parameters())
+    network(torch.rand(2, 3)).sum().backward()
+    optimizer.step()
+    content = {
+        "collector": OrderedDict(frames=10, iter=1),
+        "loss_module": OrderedDict(
+            (f"{name}_params.{key}", value.detach())
+            for name in ("actor_network", "critic_network")
+            for key, value in network.state_dict().items()
+        ),
+        "state": OrderedDict(
+            collected_frames=10, _last_log={"loss": 1.0}, _last_save=0, _optim_count=3
+        ),
+        "optimizer": optimizer.state_dict(),
+        "scheduler": {"milestones": Counter([1, 2]), "last_epoch": 1, "base_lrs": [1e-3]},
+        "buffer": {
+            "replay_buffer": {
+                "_storage": {"_storage": OrderedDict(obs=torch.rand(8, 3)), "_len": 8},
+                "_writer": {"_cursor": 0},
+            }
+        },
+    }
+    result = io.BytesIO()
+    torch.save(content, result)
+    return {"trainer.pt": result.getvalue()}
+
+
+def _spoil_torchrl(files: Files, rng: random.Random) -> None:
+    files["trainer.pt"] = spoil_torch_file(files["trainer.pt"], rng)
+
+
+def _without_counters(tree: Any) -> Any:
+    """A tree as checkpoints can hold it, for its fingerprint."""
+    if isinstance(tree, dict):
+        made = {key: _without_counters(value) for key, value in tree.items()}
+        return [type(tree).__name__, vars(tree) if type(tree) is OrderedDict else None, made]
+    if isinstance(tree, list | tuple):
+        return [type(tree).__name__, *map(_without_counters, tree)]
+    return tree
+
+
+def targets() -> list[Target]:
+    """The targets here."""
+    rng_state()  # imports what it needs
+    errors = (CheckpointError,)
+    made = [
+        Target(
+            f"checkpoint, {backend}",
+            _checkpoint(backend),
+            _spoil_checkpoint,
+            _open_checkpoint,
+            errors,
+        )
+        for backend in ("torch", "torchsnapshot", "native")
+    ]
+    one = (*errors, FileNotFoundError)
+    return [
+        *made,
+        Target("single file", _single, _spoil_single, lambda p: load_file(p / "state.pt"), one),
+        Target(
+            "file of TorchRL",
+            _torchrl,
+            _spoil_torchrl,
+            lambda p: _without_counters(read_plain(p / "trainer.pt")),
+            one,
+        ),
+    ]

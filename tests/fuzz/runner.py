@@ -1,0 +1,253 @@
+"""Runs the cases of targets in processes that may die."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import select
+import shutil
+import signal
+import sys
+import tempfile
+import time
+import traceback
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+
+from guard import Guard, leaks
+from target import Files, Target, fingerprint, write
+
+BATCH = 500
+OUTCOMES = ("equal", "differs", "refused")
+FAULTS = ("exception", "crash", "hang", "memory", "executed", "leak")
+_LONGEST_LINE = 2000
+_BROKEN = 77
+
+
+@dataclass
+class Report:
+    """What came of the cases of one target.
+
+    Attributes:
+        counts: Cases by outcome or fault.
+        faults: The number of the case, the fault, and what happened, of each fault.
+    """
+
+    counts: Counter[str] = field(default_factory=Counter)
+    faults: list[tuple[int, str, str]] = field(default_factory=list)
+
+
+def run_cases(
+    target: Target,
+    numbers: Sequence[int],
+    seed: int,
+    *,
+    patience: float = 60.0,
+    hole: Callable[[], None] | None = None,
+) -> Report:
+    """Open the cases of a target in child processes, one of them after the other.
+
+    Args:
+        target: The target.
+        numbers: Which cases; each follows from the seed and its number.
+        seed: The seed.
+        patience: Seconds that a case may take; many, since the machine may be busy.
+        hole: Called in each child: plants a defect.
+    """
+    report, left = Report(), list(numbers)
+    good = target.make()
+    while left:
+        done = 0
+        for number, outcome, what in _in_child(target, good, left[:BATCH], seed, patience, hole):
+            done += 1
+            report.counts[outcome] += 1
+            if outcome not in OUTCOMES:
+                report.faults.append((number, outcome, what))
+        left = left[done:]
+    return report
+
+
+def _in_child(
+    target: Target,
+    good: Files,
+    numbers: Sequence[int],
+    seed: int,
+    patience: float,
+    hole: Callable[[], None] | None,
+) -> Iterator[tuple[int, str, str]]:
+    """The outcomes of cases in a child, up to the first that it does not live through."""
+    ours, theirs = os.pipe()
+    sys.stdout.flush()
+    pid = os.fork()
+    if pid == 0:
+        code = 1
+        try:
+            os.close(ours)
+            _child(target, good, numbers, seed, theirs, hole)
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+            code = _BROKEN
+        finally:
+            os._exit(code)
+    os.close(theirs)
+    done, pending = 0, b""
+    fault = "crash"
+    with open(ours, "rb", buffering=0) as pipe:
+        while True:
+            if not select.select([pipe], [], [], patience)[0]:
+                fault = "hang"
+                os.kill(pid, signal.SIGKILL)
+                break
+            data = pipe.read(1 << 16)
+            if not data:
+                break
+            *lines, pending = (pending + data).split(b"\n")
+            for line in lines:
+                yield numbers[done], *json.loads(line)
+                done += 1
+    status = os.waitpid(pid, 0)[1]
+    if status >> 8 == _BROKEN:
+        raise RuntimeError(f"the target {target.name!r} cannot be run; see above")
+    if done < len(numbers) and (fault == "hang" or status):
+        died = f"signal {status & 127}" if status & 127 else f"exit code {status >> 8}"
+        yield numbers[done], fault, f"no answer in {patience:.0f} s" if fault == "hang" else died
+
+
+def _child(
+    target: Target,
+    good: Files,
+    numbers: Sequence[int],
+    seed: int,
+    pipe: int,
+    hole: Callable[[], None] | None,
+) -> None:
+    warnings.simplefilter("ignore")
+    sys.stderr.flush()
+    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory()))
+    try:
+        expected = warm_up(target, good, root)
+        if hole is not None:
+            hole()
+        guard = Guard()
+        for number in numbers:
+            answer = _case(target, spoilt(target, good, seed, number), root, guard, expected)
+            os.write(pipe, json.dumps(answer).encode() + b"\n")
+            if answer[0] == "memory":
+                break
+    finally:
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def warm_up(target: Target, good: Files, root: Path) -> str:
+    """Import what opening needs, so that a later import is seen; return the good fingerprint."""
+    "\x1b".encode("unicode_escape")
+    place = root / "good"
+    write(good, place)
+    expected = fingerprint(_open(target, place))[0]
+    for number in range(40):  # errors are told by code that is imported then
+        shutil.rmtree(root / "case", ignore_errors=True)
+        write(spoilt(target, good, -1, number), root / "case")
+        try:
+            fingerprint(_open(target, root / "case"))
+        except Exception:
+            continue
+    return expected
+
+
+def spoilt(target: Target, good: Files, seed: int, number: int) -> Files:
+    """The files of a case."""
+    rng = random.Random(f"{target.name} {seed} {number}")
+    files = dict(good)
+    target.spoil(files, rng)
+    return files
+
+
+def _case(target: Target, files: Files, root: Path, guard: Guard, expected: str) -> tuple[str, str]:
+    place = root / "case"
+    shutil.rmtree(place, ignore_errors=True)
+    try:
+        write(files, place)
+    except (OSError, ValueError):  # names that no file can have
+        return "refused", ""
+    guard.seen.clear()
+    guard.place = os.path.realpath(place)
+    try:
+        found = _open(target, place)
+    except Exception as error:
+        outcome, what = _refused(target, error)
+    else:
+        guard.place = None
+        outcome, what = _accepted(found, expected)
+    finally:
+        guard.place = None
+    if guard.seen:
+        outcome, what = "executed", "; ".join(guard.seen[:3])
+    if guard.took_too_much():
+        outcome, what = "memory", "more than the bound"
+    return outcome, what
+
+
+def _accepted(found: object, expected: str) -> tuple[str, str]:
+    deep = sys.getrecursionlimit()
+    sys.setrecursionlimit(10 * deep)  # writing takes more than reading
+    try:
+        digest, data = fingerprint(found)
+    except Exception as error:
+        return "exception", f"what was accepted cannot be read: {_place_of(error)}"
+    finally:
+        sys.setrecursionlimit(deep)
+    if leaks(data):
+        return "leak", "memory that was never written is in the result"
+    return ("equal" if digest == expected else "differs"), ""
+
+
+def _open(target: Target, place: Path) -> object:
+    with redirect_stdout(StringIO()), redirect_stderr(StringIO()):
+        return target.open(place)
+
+
+def _refused(target: Target, error: Exception) -> tuple[str, str]:
+    """What becomes of an error: a documented one in one line, or a fault."""
+    text = str(error)
+    if _out_of_memory(error):
+        return "memory", f"{type(error).__name__}: {text[:300]}"
+    if not isinstance(error, target.errors):
+        return "exception", _place_of(error)
+    if not text or not text.isprintable() or len(text) > _LONGEST_LINE:
+        return "exception", f"{type(error).__name__} is not said in one line: {text[:300]!r}"
+    return "refused", text
+
+
+def _place_of(error: Exception) -> str:
+    """An error, and the line that raised it."""
+    last = error.__traceback__
+    while last is not None and last.tb_next is not None:
+        last = last.tb_next
+    code = last.tb_frame.f_code if last else None
+    where = f" in {Path(code.co_filename).name}:{last.tb_lineno}" if code and last else ""
+    return f"{type(error).__name__}{where}: {str(error)[:300]}"
+
+
+def _out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, MemoryError) or "can't allocate memory" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def _memory() -> str | None:
+    """A directory in memory, if there is one."""
+    return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+def clock() -> float:
+    """Seconds."""
+    return time.perf_counter()
