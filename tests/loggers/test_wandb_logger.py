@@ -103,11 +103,14 @@ def test_resume_is_the_same_run_with_every_step_once(tmp_path):
 
 
 KILLED = """
-import json, os, signal, sys
+import json, os, pathlib, signal, sys, time
 from hooktrainer.loggers import get_logger
 logger = get_logger("wandb", sys.argv[1], "run")
+files = pathlib.Path(sys.argv[1], "run")
 for step in range(1, 2001):
     logger.log_scalar("x", float(step), step)
+    while not any(files.glob("wandb/offline-run-*/*.wandb")):  # W&B takes seconds to begin
+        time.sleep(0.05)
     if step == 1000:
         print(json.dumps(logger.state_dict()), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
