@@ -45,6 +45,7 @@ from .state import (
 from .threads import compute_threads, threads_for
 from .timing import Timing
 from .torchrl import checkpoint as torchrl_checkpoint
+from .torchrl import formats as torchrl_formats
 from .torchrl.bridge import TorchRLBridge
 from .torchrl.names import TorchRLNames
 from .torchrl.written import batches_of
@@ -477,9 +478,18 @@ class Trainer(TorchRLNames):
         self._saver.save_aside(self.state_dict())
 
     def load_from_file(self, file: str | Path, strict: bool = True) -> Trainer:
-        """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`."""
-        content = read_plain(file)
-        if torchrl_checkpoint.recognizes(content):
+        """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.
+
+        Args:
+            file: The file; of TorchRL's trainer also a directory or an archive.
+            strict: As for `load_state_dict`; not for what TorchRL wrote.
+
+        Raises:
+            CheckpointError: If it is damaged, or something else.
+            StateMismatchError: If it does not fit the trainer.
+        """
+        content = torchrl_formats.read(Path(file)) or read_plain(file)
+        if torchrl_formats.recognizes(content):
             torchrl_checkpoint.load(self, content)
         else:
             self.load_state_dict(decode(content, file), strict=strict, copy=False)

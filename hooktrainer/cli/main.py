@@ -17,7 +17,7 @@ from .. import __version__
 from ..command_line import parse
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..words import did_you_mean
-from . import ckpt, ckpt_change, output, policies
+from . import ckpt, ckpt_change, ckpt_export, output, policies
 from .completion import completion
 from .describe import describe
 from .gallery import gallery
@@ -40,6 +40,7 @@ CKPT: Final[Mapping[str, Command]] = {
     "diff": ckpt.diff,
     "prune": ckpt_change.prune,
     "rollback": ckpt_change.rollback,
+    "export": ckpt_export.export,
 }
 """The commands of `hooktrainer ckpt`."""
 
@@ -80,7 +81,7 @@ Exit codes: 0 done; 1 a check failed, there are differences, or nothing was chan
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
 
 _CKPT_DESCRIPTION: Final = (
-    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one."
+    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, exports one."
 )
 
 _POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."

@@ -92,11 +92,16 @@ class RewardNormalizer(TrainerHookBase):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics."""
-        return {"sum": self._sum, "sum_of_squares": self._sum_of_squares, "count": self._count}
+        """Return the statistics, and the decay they were made with."""
+        return {
+            "decay": self.decay,
+            "sum": self._sum,
+            "sum_of_squares": self._sum_of_squares,
+            "count": self._count,
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the statistics."""
+        """Restore the statistics; the decay stays the hook's own."""
         state = copy.deepcopy(state_dict)  # whoever passed it may go on writing into it
         self._sum = state["sum"]
         self._sum_of_squares = state["sum_of_squares"]

@@ -47,8 +47,10 @@ class ValueEstimatorHook(TrainerHookBase):
         self._epoch = 0
         self._renewed: TensorDictBase | None = None
 
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch`` with advantages and value targets."""
+    def __call__(self, batch: TensorDictBase | None) -> TensorDictBase | None:
+        """Return ``batch`` with advantages and value targets; ``None`` of no batch."""
+        if batch is None:
+            return None
         self._epoch, self._renewed = 0, None
         return self.value_estimator(batch)
 

@@ -1,8 +1,4 @@
-"""Checkpoints of ``torchrl.trainers.Trainer``, written with ``CKPT_BACKEND=torch``.
-
-They are a dictionary of the state dicts of the collector, the loss module, the trainer's counters
-and every registered module. The random state is not in them.
-"""
+"""Going on from what ``torchrl.trainers.Trainer`` saved, in any of its forms; see `formats`."""
 
 from __future__ import annotations
 
@@ -15,62 +11,89 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from ..errors import StateMismatchError
+from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..replay import ReplayBuffer
 from ..state import build_value_estimator
+from ..untrusted import one_line, shown
+from . import trees
+from .formats import OWN
+from .hook_states import to_ours
+from .unified import NotRead
 
 if TYPE_CHECKING:
     from ..trainer import Trainer
-
-_OWN = ("collector", "loss_module", "state")
-
-
-def recognizes(content: Any) -> bool:
-    """Whether ``content``, read from a file, is such a checkpoint."""
-    return (
-        isinstance(content, Mapping)
-        and all(isinstance(content.get(name), Mapping) for name in _OWN)
-        and "collected_frames" in content["state"]
-    )
 
 
 def load(trainer: Trainer, content: Mapping[str, Any]) -> None:
     """Take over the networks, the counters, and the state of every hook of a known name.
 
-    What is not taken over is said in one warning. A replay buffer of `hooktrainer.replay` is filled
-    from TorchRL's; networks of `hooktrainer.objectives` are matched with TorchRL's by the names of
-    the networks and the order of their parameters.
+    What is not taken over is said in one warning, and so is what was not saved, as where only some
+    components were. A replay buffer of `hooktrainer.replay` is filled from TorchRL's; networks of
+    `hooktrainer.objectives` are matched with TorchRL's by the names of the networks and the order
+    of their parameters.
 
     Args:
         trainer: The trainer, with hooks registered under the names they had.
-        content: What `recognizes` accepts.
+        content: What `formats.read` returned.
 
     Raises:
         StateMismatchError: If the networks differ. Nothing is changed then.
+        CheckpointError: If the networks' state or the counters are none.
     """
-    parameters = _parameters(trainer.loss_module, content["loss_module"])
     left = ["the random state, which is not saved there"]
-    trainer.loss_module.load_state_dict(parameters)  # type: ignore[attr-defined]
-    trainer.progress.frames = int(content["state"]["collected_frames"])
-    trainer.progress.optim_steps = int(content["state"]["_optim_count"])
+    missing = [name for name in OWN if name not in content]
+    if missing:
+        left.append(f"what was not saved: {', '.join(missing)}")
+    counters = _counters(content)
+    if "loss_module" in content:
+        parameters = _parameters(trainer.loss_module, _tensors(content["loss_module"]))
+        trainer.loss_module.load_state_dict(parameters)  # type: ignore[attr-defined]
+    if counters is not None:
+        trainer.progress.frames, trainer.progress.optim_steps = counters
     modules = trainer.registry.modules
     for name, state in content.items():
-        if name in _OWN or not state:
+        if name in OWN or not state:
             continue
         if name not in modules:
             left.append(f"{name!r}: no hook has this name here; there are {sorted(modules)}")
-        elif problem := _load_hook(modules[name], state):
+        elif problem := _load_hook(trainer, modules[name], state):
             left.append(f"{name!r}: {problem}")
-    if type(trainer.collector).__module__.startswith("torchrl."):
-        if problem := _load_hook(trainer.collector, content["collector"]):
-            left.append(f"the collector's state: {problem}")
-    else:
+    if not type(trainer.collector).__module__.startswith("torchrl."):
         left.append("running episodes: the collector begins new ones")
+    elif "collector" in content:
+        part = trainer.registry.part(trainer.collector)
+        if problem := _load_hook(trainer, part, content["collector"]):
+            left.append(f"the collector's state: {problem}")
     warnings.warn(
         "from TorchRL's checkpoint everything was taken over but\n  " + "\n  ".join(left),
         stacklevel=3,
     )
+
+
+def _counters(content: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Frames and optimizer steps, where they were saved."""
+    if "state" not in content:
+        return None
+    state = content["state"]
+    try:
+        frames, steps = int(state["collected_frames"]), int(state["_optim_count"])
+        if not (0 <= frames < 1 << 62 and 0 <= steps < 1 << 62):
+            raise ValueError(f"{frames} frames and {steps} steps")
+    except Exception as error:
+        raise CheckpointError(
+            f"TorchRL's checkpoint holds {shown(state)} as its counters ({one_line(error)})."
+        ) from error
+    return frames, steps
+
+
+def _tensors(state: Any) -> Mapping[str, Any]:
+    """The state of a loss module, whose names are texts and whose values are mostly tensors."""
+    if isinstance(state, NotRead):
+        raise CheckpointError(f"TorchRL's checkpoint holds a loss module, but {state}.")
+    if not isinstance(state, Mapping) or not all(isinstance(name, str) for name in state):
+        raise CheckpointError(f"TorchRL's checkpoint holds {shown(state)} as its loss module.")
+    return state
 
 
 def _parameters(module: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,9 +116,9 @@ def _parameters(module: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
                 )
             taken |= dict(zip(names, values, strict=True))
     differing = [
-        f"{name}: {tuple(taken[name].shape)} there, {tuple(value.shape)} here"
+        f"{name}: {_shape(taken[name])} there, {_shape(value)} here"
         for name, value in own.items()
-        if isinstance(value, torch.Tensor) and taken[name].shape != value.shape
+        if isinstance(value, torch.Tensor) and _shape(taken[name]) != _shape(value)
     ]
     if differing:
         raise StateMismatchError(
@@ -104,20 +127,43 @@ def _parameters(module: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     return taken
 
 
-def _load_hook(hook: Any, state: Mapping[str, Any]) -> str | None:
+def _shape(value: Any) -> tuple[int, ...] | str:
+    return tuple(value.shape) if isinstance(value, torch.Tensor) else shown(value)
+
+
+def _load_hook(trainer: Trainer, hook: Any, state: Any) -> str | None:
     """Load the state of one hook; return why that cannot be done."""
-    if isinstance(hook, ReplayBufferTrainer) and isinstance(hook.replay_buffer, ReplayBuffer):
-        return _fill(hook.replay_buffer, state["replay_buffer"])
-    if isinstance(hook, nn.Module):
-        hook.load_state_dict(dict(state))
-        return None
+    if isinstance(state, NotRead):
+        return str(state)
+    if not isinstance(hook, nn.Module):
+        hook = trainer.registry.part(hook)
     before = copy.deepcopy(hook.state_dict())
     try:
-        hook.load_state_dict(dict(state))
+        if isinstance(hook, nn.Module):
+            hook.load_state_dict(dict(state))
+            return None
+        buffer = getattr(hook, "replay_buffer", None)
+        if isinstance(hook, ReplayBufferTrainer) and isinstance(buffer, ReplayBuffer):
+            return _fill(buffer, state["replay_buffer"])
+        if buffer is not None and "replay_buffer" in state:
+            state = {"replay_buffer": _completed(buffer, state["replay_buffer"])}
+        hook.load_state_dict(to_ours(hook, state, trainer.progress))
     except Exception as error:
         hook.load_state_dict(before)
-        return f"its state has another form ({type(error).__name__}: {error})"
+        return f"its state has another form ({type(error).__name__}: {one_line(error)})"
     return None
+
+
+def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
+    """The state of one of TorchRL's buffers, with its own for what is not in it."""
+    own = buffer.state_dict()
+    state = {**own, **state, "_prefetch_state": own.get("_prefetch_state")}
+    sampler, priorities = own.get("_sampler"), dict(state.get("_sampler") or {})
+    for name in ("_sum_tree", "_min_tree"):
+        if isinstance(leaves := priorities.get(name), torch.Tensor):
+            kind, live = type(sampler[name]).__name__, trees.leaves(sampler[name])
+            priorities[name] = trees.rebuild(kind, leaves.to(live.dtype))
+    return {**state, "_sampler": priorities or sampler}
 
 
 def _fill(buffer: ReplayBuffer, state: Mapping[str, Any]) -> str | None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 import signal
 from collections.abc import Iterator
 
@@ -20,3 +21,22 @@ def signal_handlers() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
+
+
+@pytest.fixture(scope="session")
+def saved(tmp_path_factory):
+    """Form to where TorchRL's trainer saved it, and the parts it was saved from."""
+    from saved_there import FORMS, save  # a test module is behind it: not before pytest is ready
+
+    place = tmp_path_factory.mktemp("saved")
+    return {form: (place / form, save(form, place / form)) for form in FORMS}
+
+
+@pytest.fixture
+def memmap(saved, tmp_path):
+    return shutil.copytree(saved["memmap"][0], tmp_path / "memmap")
+
+
+@pytest.fixture
+def directory(saved, tmp_path):
+    return shutil.copytree(saved["directory"][0], tmp_path / "directory")

@@ -1,0 +1,84 @@
+"""Writing a run's checkpoint as TorchRL's trainer saves itself with ``CKPT_BACKEND=torch``."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..checkpoint import fs
+from ..checkpoint.single_file import torch_save
+from ..errors import CheckpointError, TakenError
+from . import trees
+from .hook_states import to_theirs
+
+_HOOK = "hook/"
+
+
+def export(state: Mapping[str, Any], file: Path) -> list[str]:
+    """Write the state of a trainer where TorchRL's ``Trainer.load_from_file`` reads it.
+
+    Hooks stand in it under the names they had. The networks keep the names of their parameters, so
+    that the loss module there has to be of the same class.
+
+    Args:
+        state: What `Trainer.state_dict` returned.
+        file: The file to write.
+
+    Returns:
+        What is not in it, and why, one line each.
+
+    Raises:
+        CheckpointError: If the state is not a trainer's.
+        TakenError: If there is such a file.
+    """
+    if file.exists():
+        raise TakenError(f"{file} is there already: choose another name for what is exported.")
+    parts = dict(state.get("components", {}))
+    if not {"progress", "loss_module"} <= parts.keys():
+        raise CheckpointError("the checkpoint does not hold the state of a trainer with networks.")
+    left = ["the random state, cadences, metrics and loggers, which TorchRL does not save"]
+    if any(str(name).startswith("_value_estimator.") for name in parts["loss_module"]):
+        left.append(
+            "the kind of value estimator: call loss_module.make_value_estimator there first"
+        )
+    frames, steps = parts["progress"]["frames"], parts["progress"]["optim_steps"]
+    content: dict[str, Any] = OrderedDict(
+        collector=parts.get("collector", {}),
+        loss_module=parts["loss_module"],
+        state={
+            "collected_frames": frames,
+            "_last_log": {},
+            "_last_save": frames,
+            "_optim_count": steps,
+        },
+    )
+    for name, part in parts.items():
+        if name.startswith(_HOOK):
+            content[name.removeprefix(_HOOK)] = to_theirs(part, steps)
+    for name, part in list(content.items()):
+        if problem := _unknown_to_torchrl(part):
+            left.append(f"{name}: {problem}")
+            content[name] = {}
+    with fs.replace_file(file) as opened:
+        torch_save(content, opened)
+    return left
+
+
+def _unknown_to_torchrl(node: Any) -> str | None:
+    """Why a state means nothing to TorchRL; ``None`` if it may."""
+    if trees.is_tree(node):
+        return None  # of a prioritized sampler, which has to be loaded with weights_only=False
+    if type(node) in (dict, OrderedDict):
+        return next((p for item in node.values() if (p := _unknown_to_torchrl(item))), None)
+    if type(node) in (list, tuple):
+        return next((p for item in node if (p := _unknown_to_torchrl(item))), None)
+    if isinstance(node, (*_PLAIN, torch.Tensor)):
+        return None
+    return f"it holds a {type(node).__module__}.{type(node).__name__}, which TorchRL does not load"
+
+
+_PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.Size, torch.device, torch.dtype)

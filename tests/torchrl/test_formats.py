@@ -1,0 +1,220 @@
+"""Each form in which TorchRL's trainer saves itself is read."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+import torchrl.trainers as theirs
+from saved_there import FORMS, HOOKS, Parts, same
+from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
+
+import hooktrainer
+from hooktrainer import Trainer
+from hooktrainer.replay import ReplayBuffer
+from hooktrainer.testing import make_trainer
+from hooktrainer.torchrl import formats
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The collector, a torchrl"),
+    pytest.mark.filterwarnings("ignore:No target network updater"),
+]
+
+
+def same_rows(one, other) -> bool:
+    rows = (buffer[:].flatten_keys(".").to_dict() for buffer in (one, other))
+    return same(*rows)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_with_torchrls_hooks_every_state_is_taken_over(form, saved):
+    path, there = saved[form]
+    here = Parts(1, theirs, total_frames=140)
+    trainer = here.register(Trainer(**here.arguments))
+    with pytest.warns(UserWarning, match="taken over but") as caught:
+        trainer.load_from_file(path)
+    assert str(caught[0].message).splitlines()[1:] == [
+        "  the random state, which is not saved there"
+    ]
+    assert (trainer.collected_frames, trainer.optim_count) == (100, 15)
+    assert same(dict(here.loss.state_dict()), dict(there.loss.state_dict()))
+    assert same(here.optimizer.state_dict()["state"], there.optimizer.state_dict()["state"])
+    assert same(dict(here.estimator.state_dict()), dict(there.estimator.state_dict()))
+    for name in here.hooks.keys() - {"replay_buffer"}:
+        assert same(here.hooks[name].state_dict(), there.hooks[name].state_dict()), name
+    assert same_rows(here.buffer, there.buffer)
+    trainer.train()
+    assert (trainer.collected_frames, len(here.buffer)) == (140, 140)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_with_our_hooks_every_state_is_taken_over(form, saved):
+    path, there = saved[form]
+    here = Parts(1, hooktrainer, total_frames=140)
+    trainer = here.register(Trainer(**here.arguments))
+    assert set(HOOKS) <= set(trainer.registry.modules)
+    with pytest.warns(UserWarning, match="taken over but\n  the random state, which") as caught:
+        trainer.load_from_file(path)
+    assert len(str(caught[0].message).splitlines()) == 2
+    hooks, stats = here.hooks, there.hooks["reward_normalizer"]._reward_stats
+    assert hooks["clear_cuda_cache"].count == 5
+    assert hooks["count_frames_log"].frame_count == 100
+    assert hooks["reward_normalizer"].mean.item() == pytest.approx(stats["mean"].item())
+    assert hooks["reward_normalizer"].std.item() == pytest.approx(stats["std"].item(), abs=1e-3)
+    assert hooks["early_stopping"].best_score == there.hooks["early_stopping"].best_score
+    assert hooks["early_stopping"].state_dict()["improved_at"] == 20
+    assert hooks["lr_scheduler"].scheduler.last_epoch == 5
+    assert hooks["update_weights"].counter == 5
+    assert hooks["recorder"].state_dict()["count"] == 5
+    trainer.train()
+    assert trainer.collected_frames == 140
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_our_own_buffer_is_filled(form, saved):
+    path, there = saved[form]
+    here = Parts(1, hooktrainer, total_frames=140)
+    buffer = ReplayBuffer(200, batch_size=8, keys=["observation", ("next", "reward")])
+    trainer = Trainer(**here.arguments)
+    hooktrainer.ReplayBufferTrainer(buffer).register(trainer, "replay_buffer")
+    with pytest.warns(UserWarning, match="no hook has this name here"):
+        trainer.load_from_file(path)
+    assert len(buffer) == 100
+    assert buffer._storage[:100]["observation"].equal(there.buffer[:]["observation"])
+    trainer.shutdown()
+
+
+def test_some_components_only(tmp_path):
+    here = Parts(0, theirs)
+    here.optimizer.param_groups[0]["lr"] = 0.5
+    checkpoint = Checkpoint(
+        trainer_state=CountersOf(70, 12),
+        optimizer=here.optimizer,
+        save_components={"trainer_state", "optimizer"},
+    )
+    checkpoint.save(tmp_path / "some")
+    other = Parts(1, hooktrainer)
+    trainer = Trainer(**other.arguments)
+    before = {k: v.clone() for k, v in other.loss.state_dict().items()}
+    with pytest.warns(UserWarning, match="what was not saved: collector, loss_module"):
+        trainer.load_from_file(tmp_path / "some")
+    assert (trainer.collected_frames, trainer.optim_count) == (70, 12)
+    assert other.optimizer.param_groups[0]["lr"] == 0.5
+    assert same(before, dict(other.loss.state_dict()))
+    trainer.shutdown()
+
+
+class CountersOf:
+    def __init__(self, frames, steps):
+        self.counters = {"collected_frames": frames, "_optim_count": steps}
+
+    def state_dict(self):
+        return self.counters
+
+    def load_state_dict(self, state): ...
+
+
+class Everything:
+    """A state with one of every type that TorchRL's schema has a word for."""
+
+    def __init__(self):
+        import collections
+        import pathlib
+
+        import numpy as np
+
+        self.state = {
+            "tensor": torch.arange(3),
+            "empty": torch.empty(0, 2),
+            "flags": torch.tensor([True, False]),
+            "array": np.arange(4.0).reshape(2, 2),
+            "scalar": np.float32(1.5),
+            "ordered": collections.OrderedDict(a=(1, [2.5, None]), b={"x"}),
+            "frozen": frozenset({1}),
+            "slice": slice(1, None),
+            "range": range(1, 9, 2),
+            "size": torch.Size([2, 3]),
+            "device": torch.device("cpu"),
+            "dtype": torch.float16,
+            "path": pathlib.Path("a/b"),
+            "bytes": b"\x00\xff",
+            "array of bytes": bytearray(b"ab"),
+            "complex": 1 + 2j,
+            "more": ...,
+            3: "a number as a key",
+            "infinite": float("inf"),
+        }
+
+    def state_dict(self):
+        return self.state
+
+    def load_state_dict(self, state): ...
+
+
+@pytest.mark.parametrize("container", ["directory", "archive"])
+@pytest.mark.parametrize("payload", ["directory", "torch"])
+def test_a_state_of_every_type(container, payload, tmp_path):
+    thing = Everything()
+    if payload == "torch":  # plain data and tensors alone
+        thing.state = {k: thing.state[k] for k in ("tensor", "ordered", "size", "device", "bytes")}
+        thing.state["ordered"]["b"] = 1
+    checkpoint = Checkpoint(format=container)
+    checkpoint.register("thing", thing, adapter=StateDictCheckpointAdapter(payload))
+    checkpoint.save(tmp_path / "all")
+    read = formats.read(tmp_path / "all")["thing"]
+    assert list(read) == list(thing.state)
+    for key, value in thing.state.items():
+        assert type(read[key]) is type(value)
+        equal = read[key] == value
+        assert equal if isinstance(equal, bool) else equal.all()
+
+
+def test_a_compressed_archive(tmp_path):
+    Checkpoint(archive_compression="deflate", thing=torch.nn.Linear(9, 9)).save(
+        tmp_path / "a", format="archive"
+    )
+    assert formats.read(tmp_path / "a")["thing"]["weight"].shape == (9, 9)
+
+
+def test_a_packed_state_is_left_out_and_said(tmp_path):
+    checkpoint = Checkpoint(trainer_state=CountersOf(10, 1))
+    checkpoint.register(
+        "optimizer", Everything(), adapter=StateDictCheckpointAdapter("consolidated")
+    )
+    checkpoint.save(tmp_path / "packed")
+    trainer = make_trainer()
+    with pytest.warns(UserWarning, match=r"'optimizer': it is packed; save it with StateDict"):
+        trainer.load_from_file(tmp_path / "packed")
+    assert trainer.collected_frames == 10
+
+
+def test_infinite_numbers_are_read(memmap):
+    state = json.loads((memmap / "state.json").read_text())
+    state["_last_log"] = {"r": float("nan")}
+    (memmap / "state.json").write_text(json.dumps(state))
+    meta = json.loads((memmap / "early_stopping/best_score/meta.json").read_text())
+    meta["data"] = -float("inf")
+    (memmap / "early_stopping/best_score/meta.json").write_text(json.dumps(meta))
+    assert formats.read(memmap)["early_stopping"]["best_score"] == -float("inf")
+
+
+def test_what_is_read_is_a_copy(saved):
+    content = formats.read(saved["memmap"][0])
+    content["loss_module"]["value_network_params.module.0.module.bias"].fill_(9.0)
+    again = formats.read(saved["memmap"][0])
+    assert not (again["loss_module"]["value_network_params.module.0.module.bias"] == 9.0).any()
+
+
+def test_a_hook_whose_state_is_another_is_as_before_and_said(memmap):
+    here = Parts(1, theirs)
+    trainer = here.register(Trainer(**here.arguments))
+    trainer.register_module("optimizer_2", torch.nn.Linear(2, 4))
+    shutil.copytree(memmap / "value_estimator", memmap / "optimizer_2")
+    (memmap / "early_stopping/meta.json").write_text('{"best_score": 3}')
+    bias = trainer.registry.modules["optimizer_2"].bias.clone()  # which would have been loaded
+    with pytest.warns(UserWarning, match="'optimizer_2': its state has another form"):
+        trainer.load_from_file(memmap)
+    assert trainer.registry.modules["optimizer_2"].bias.equal(bias)
+    trainer.shutdown()

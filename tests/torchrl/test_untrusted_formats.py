@@ -1,0 +1,222 @@
+"""Nothing in what claims to be a checkpoint of TorchRL's is believed, and nothing is executed."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import struct
+import zipfile
+
+import pytest
+import torch
+from saved_there import Parts, same
+
+import hooktrainer
+from hooktrainer import CheckpointError, Trainer
+from hooktrainer.testing import make_trainer
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:The collector, a torchrl"),
+    pytest.mark.filterwarnings("ignore:No target network updater"),
+]
+
+
+def refuse(path, match):
+    with pytest.raises(CheckpointError, match=match) as caught:
+        make_trainer().load_from_file(path)
+    assert "\n" not in str(caught.value)
+
+
+class Evil:
+    def __reduce__(self):
+        return (print, ("it ran",))
+
+
+@pytest.mark.parametrize("thing", [Evil(), {"a": [Evil()]}])
+def test_a_pickle_is_not_run(memmap, thing, capsys):
+    (memmap / "optimizer/state/other.pickle").write_bytes(pickle.dumps(thing))
+    refuse(memmap, "holds more than plain data and tensors: builtins.print")
+    assert "it ran" not in capsys.readouterr().out
+
+
+def test_nor_is_one_within_a_storage(memmap, capsys):
+    class Storage:
+        def __reduce__(self):
+            return (torch.storage._load_from_bytes, (pickle.dumps(Evil()),))
+
+    (memmap / "optimizer/state/other.pickle").write_bytes(pickle.dumps({"x": Storage()}))
+    refuse(memmap, "the pickle")
+    assert "it ran" not in capsys.readouterr().out
+
+
+def test_a_storage_smaller_than_it_says_is_refused(memmap):
+    data = pickle.dumps({"x": torch.arange(1000.0)})
+    (memmap / "optimizer/state/other.pickle").write_bytes(data[:-2100] + data[-100:])
+    refuse(memmap, "pickle")
+
+
+def test_nor_is_one_that_counts_its_numbers_twice(memmap):
+    data = pickle.dumps({"x": torch.arange(3.0)})
+    numbers = torch.arange(3.0).numpy().tobytes()
+    assert data.count(struct.pack("<q", 3) + numbers) == 1
+    data = data.replace(struct.pack("<q", 3) + numbers, struct.pack("<q", 2) + numbers)
+    (memmap / "optimizer/state/other.pickle").write_bytes(data)
+    refuse(memmap, "a storage of 3 numbers says 2 and has 12 bytes")
+
+
+def test_a_tensor_larger_than_its_file_is_refused(memmap):
+    meta = memmap / "loss_module/meta.json"
+    content = json.loads(meta.read_text())
+    content["value_network_params.module.0.module.weight"]["shape"] = [2, 1 << 40]
+    meta.write_text(json.dumps(content))
+    refuse(memmap, r"has 32 bytes in place of 8,796,093,022,208")
+
+
+@pytest.mark.parametrize(
+    "shape", [[-1, 4], [2.0, 4], "24", None, [1 << 62, 4], [True, 8], [[2], 4]]
+)
+def test_a_shape_that_is_none_is_refused(shape, memmap):
+    meta = memmap / "loss_module/meta.json"
+    content = json.loads(meta.read_text())
+    content["value_network_params.module.0.module.weight"]["shape"] = shape
+    meta.write_text(json.dumps(content))
+    refuse(memmap, "memmap:")
+
+
+def test_no_file_of_elsewhere_is_read(memmap, tmp_path):
+    (tmp_path / "secret.memmap").write_bytes(b"\0" * 32)
+    meta = memmap / "loss_module/meta.json"
+    content = json.loads(meta.read_text())
+    content["../../secret"] = content.pop("value_network_params.module.0.module.weight")
+    meta.write_text(json.dumps(content))
+    refuse(memmap, "does not lie in its directory")
+
+
+def test_nor_by_way_of_a_link(memmap, tmp_path):
+    (tmp_path / "secret").write_bytes(b"\0" * 32)
+    weight = memmap / "loss_module/value_network_params.module.0.module.weight.memmap"
+    weight.unlink()
+    weight.symlink_to(tmp_path / "secret")
+    refuse(memmap, "is a link out of its directory")
+
+
+def test_a_component_elsewhere_is_refused(directory):
+    manifest = json.loads((directory / "manifest.json").read_text())
+    manifest["components"]["optimizer"]["path"] = "../../etc"
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    refuse(directory, "does not lie in its directory")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda m: m.update(components=3),
+        lambda m: m["components"].update(optimizer=[]),
+        lambda m: m["components"]["optimizer"].pop("path"),
+        lambda m: m["components"]["optimizer"].update(path=7),
+        lambda m: m["components"].update(again=m["components"]["optimizer"]),
+        lambda m: m.update(format_version=2),
+    ],
+)
+def test_a_damaged_manifest_is_refused(damage, directory):
+    manifest = json.loads((directory / "manifest.json").read_text())
+    damage(manifest)
+    (directory / "manifest.json").write_text(json.dumps(manifest))
+    refuse(directory, "directory: ")
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"kind": "system", "value": "ls"},
+        {"kind": "numpy", "key": "tensor_00000000", "dtype": "O"},
+        {"kind": "tensor", "key": "nothing"},
+        {"kind": "torch_dtype", "value": "nn"},
+        {"kind": "list", "items": 3},
+        {"kind": "numpy", "key": "tensor_00000000", "dtype": "S1000000"},
+        {"kind": "numpy_scalar", "dtype": "V1", "value": 1 << 40},
+        {"kind": "numpy_scalar", "dtype": "S1", "value": 1 << 40},
+        {"kind": "numpy_scalar", "dtype": "f4", "value": [0.0]},
+        [],
+        {},
+    ],
+)
+def test_a_schema_that_is_none_is_refused(node, directory):
+    (schema,) = directory.glob("components/*-optimizer/state.json")
+    schema.write_text(
+        json.dumps({"kind": "dict", "items": [[{"kind": "value", "value": "x"}, node]]})
+    )
+    refuse(directory, "directory: ")
+
+
+def test_deep_nesting_is_refused(directory):
+    (schema,) = directory.glob("components/*-optimizer/state.json")
+    depth = 100_000
+    schema.write_text('{"kind":"list","items":[' * depth + "]}" * depth)
+    refuse(directory, "nested too deep")
+
+
+def test_an_archive_whose_member_is_larger_than_it_says_is_refused(directory, tmp_path):
+    archive = tmp_path / "bomb"
+    (weight, *_) = sorted(directory.glob("components/*-loss_module/state/*.memmap"))
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
+        for source in sorted(directory.rglob("*")):
+            if source.is_file():
+                data = b"\0" * (1 << 20) if source == weight else source.read_bytes()
+                file.writestr(source.relative_to(directory).as_posix(), data)
+    refuse(archive, "has 1,048,576 bytes in place of 32")
+
+
+@pytest.mark.parametrize("spoil", ["overlap", "bzip2", "more than it can be"])
+def test_an_archive_that_stands_for_more_than_it_holds_is_refused(spoil, tmp_path):
+    kind = zipfile.ZIP_BZIP2 if spoil == "bzip2" else zipfile.ZIP_DEFLATED
+    with zipfile.ZipFile(tmp_path / "bomb", "w", kind) as file:
+        file.writestr("manifest.json", "0" * 100_000)
+        if spoil == "overlap":
+            for i in range(99):
+                file.writestr(f"{i}", "")
+            first = file.infolist()[0]
+            for entry in file.infolist():
+                entry.header_offset, entry.CRC = first.header_offset, first.CRC
+                entry.compress_size, entry.file_size = first.compress_size, first.file_size
+        if spoil == "more than it can be":
+            file.infolist()[0].file_size = 200 * 1032
+    match = {"overlap": "overlap", "bzip2": "packed as TorchRL never does"}
+    refuse(tmp_path / "bomb", match.get(spoil, "to be larger than it can be"))
+
+
+def test_a_cut_archive_is_refused(saved, tmp_path):
+    data = saved["archive"][0].read_bytes()
+    (tmp_path / "cut").write_bytes(data[:20] + data[400:])
+    refuse(tmp_path / "cut", "cut")
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    refuse(tmp_path / "pipe", "is not a regular file")
+
+
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"collected_frames": -1, "_optim_count": 0},
+        {"collected_frames": float("inf"), "_optim_count": 0},
+        {"collected_frames": 10},
+        {"collected_frames": [], "_optim_count": 0},
+        [],
+    ],
+)
+def test_counters_that_are_none_are_refused(counters, memmap):
+    (memmap / "state.json").write_text(json.dumps(counters))
+    here = Parts(1, hooktrainer)
+    trainer = Trainer(**here.arguments)
+    before = {k: v.clone() for k, v in here.loss.state_dict().items()}
+    with pytest.raises(CheckpointError, match="as its counters"):
+        trainer.load_from_file(memmap)
+    assert same(before, dict(here.loss.state_dict()))
+    trainer.shutdown()
+
+
+def test_a_directory_of_something_else_is_said(tmp_path):
+    refuse(tmp_path, "is a directory, and none that TorchRL's trainer saved")
