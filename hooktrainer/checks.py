@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -34,6 +34,29 @@ def check_fraction(name: str, value: float) -> float:
     if not 0 <= value <= 1:
         raise ConfigError(f"{name}={value!r}: pass a number between 0 and 1.")
     return value
+
+
+def check_positive(name: str, value: Any, what: str = "number", *, none: str = "") -> None:
+    """Refuse ``value`` unless it is a number above 0, perhaps infinite.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        what: What it is a number of, for the message.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+    """
+    if value is None and none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+        extra = f", or None ({none})" if none else ""
+        raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
+
+
+def check_seed(value: Any) -> None:
+    """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
+    check_count("seed", value, least=0)
+    if value >= 2**63:
+        raise ConfigError(f"seed={value!r:.80}: pass an integer below 2**63.")
 
 
 def check_rate(name: str, value: float) -> float:

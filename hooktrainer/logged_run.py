@@ -80,6 +80,7 @@ class OwnRun(LoggedRun):
         self._root, self._name = root, name
         self._step = 0
         self._metrics: dict[str, float] = {}
+        self._begun = time.time()
         self._next = 0.0
         self._status = "running"
         self._failed = False
@@ -159,11 +160,21 @@ class OwnRun(LoggedRun):
         self._run = RunDir(path, run_id=run_id or RunDir(path).run_id or new_run_id())
         self.is_settled = True
         self._attempt(lambda: self._run.begin(experiment=self._name))
+        self._attempt(self._go_on_counting)
         self._next = time.monotonic() + _SECONDS
+
+    def _go_on_counting(self) -> None:
+        self._begun -= self._run.read().get("seconds", 0.0)
 
     def _write(self) -> None:
         self._next = time.monotonic() + _SECONDS
-        fields = {"status": self._status, "frames": self._step, "metrics": self._metrics}
+        fields = {
+            "status": self._status,
+            "frames": self._step,
+            "optim_steps": int(self._metrics.get("train/optim_steps", 0)),
+            "seconds": round(max(0.0, time.time() - self._begun), 3),
+            "metrics": self._metrics,
+        }
         self._attempt(lambda: self._run.update(**fields))
 
     def _attempt(self, action: Callable[[], None]) -> None:

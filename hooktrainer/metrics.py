@@ -96,7 +96,7 @@ class Metrics:
 
         Raises:
             TypeError: If a value is not a scalar.
-            ValueError: If a name is no text.
+            ValueError: If a name is no text, or an integer is beyond the range of a float.
         """
         for name, value in values.items():
             if name == "log_pbar":
@@ -196,6 +196,8 @@ class Metrics:
                     f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
                     "its .mean()."
                 )
+            if value.is_complex():
+                raise TypeError(f"metric {name!r} is complex; log its .abs() or .real.")
             series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
         elif isinstance(value, Samples):
             series.add_many(value.values.detach())
@@ -203,7 +205,7 @@ class Metrics:
             series.set(float(value))
             series.is_total = isinstance(value, Total)
         elif isinstance(value, (Real, np.bool_)):
-            series.add(float(value))
+            series.add(_as_float(name, value))
         elif isinstance(value, np.ndarray) and value.size == 1:
             series.add(float(value.item()))
         else:
@@ -291,6 +293,13 @@ class _Series:
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
         return series
+
+
+def _as_float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of an integer, which has no bounds in Python
+        raise ValueError(f"metric {name!r} is an integer of more than 300 digits.") from None
 
 
 def _wide(values: torch.Tensor) -> torch.dtype:

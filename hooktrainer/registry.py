@@ -358,6 +358,11 @@ def _find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
 
 
 def _check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    if kind := _runs_later(op):
+        name = getattr(op, "__qualname__", type(op).__name__)
+        raise HookSignatureError(
+            f"hook {name} is {kind}: calling it runs none of its lines. Write a plain function."
+        )
     try:
         signature = inspect.signature(op)
     except (TypeError, ValueError):  # some builtins tell nothing; their first call will
@@ -374,6 +379,18 @@ def _check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str,
             f"hook {name} takes {signature}, but {point} passes "
             f"({', '.join(point.receives)}){extra}: {error}.{hint}"
         ) from None
+
+
+def _runs_later(op: Any) -> str | None:
+    """What an op is whose call only makes something that somebody else would have to run."""
+    while isinstance(op, functools.partial):
+        op = op.func
+    for called in (op, type(op).__call__ if callable(op) else None):
+        if inspect.iscoroutinefunction(called):
+            return "a coroutine function (async def)"
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            return "a generator function (it has a yield)"
+    return None
 
 
 def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:

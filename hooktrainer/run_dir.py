@@ -6,8 +6,7 @@ import json
 import math
 import os
 import shutil
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -405,27 +404,38 @@ class RunDir:
         return f"RunDir({str(self.path)!r})"
 
 
-def find_runs(root: str | os.PathLike[str] = "runs", experiment: str | None = None) -> list[RunDir]:
+def find_runs(
+    root: str | os.PathLike[str] = "runs",
+    experiment: str | None = None,
+    *,
+    onerror: Callable[[Exception], object] | None = None,
+) -> list[RunDir]:
     """Find the runs below a directory, the one started last at the end.
 
     Args:
         root: Where to look, at any depth.
         experiment: Only runs of this experiment.
+        onerror: Called with the error of each ``run.json`` and each directory that cannot be read;
+            it names the place. By default they are left out without a word.
 
     Returns:
         Every directory with a readable `run.json`.
     """
     found: list[tuple[str, str, RunDir]] = []
-    for place, directories, files in os.walk(root):
+    for place, directories, files in os.walk(root, onerror=onerror):
         run = RunDir(place)
         if RUN_FILE not in files:
             continue
         own = (run.checkpoints.name, run.logs.name, "policies")
         directories[:] = [name for name in directories if name not in own]
-        with suppress(ValueError, OSError):
+        try:
             state = run.read()
-            if experiment in (None, state.get("experiment")):
-                found.append((str(state.get("started", "")), str(run.path), run))
+        except (ConfigError, OSError) as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        if experiment in (None, state.get("experiment")):
+            found.append((str(state.get("started", "")), str(run.path), run))
     return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
 
 

@@ -87,7 +87,7 @@ class GracefulSignals:
 
     def _install(self, number: int, handler: Any) -> None:
         before = signal.getsignal(number)
-        if before in (*_DEFAULTS, _end_before_training) or only_cleans_up(before):
+        if before in _DEFAULTS or isinstance(before, _EndBeforeTraining) or only_cleans_up(before):
             self._previous[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
@@ -147,8 +147,9 @@ def ending_cleanly() -> Iterator[None]:
     Raises:
         SignalExit: A signal came, with the exit code 128 + its number.
     """
+    end = _EndBeforeTraining()
     previous = {
-        number: signal.signal(number, _end_before_training)
+        number: signal.signal(number, end)
         for number in ENDING
         if signal.getsignal(number) in _DEFAULTS
     }
@@ -160,6 +161,12 @@ def ending_cleanly() -> Iterator[None]:
         timer.daemon = True
         timer.start()
         raise
+    except Exception:
+        if end.number is None:
+            raise
+        # It was the signal all the same: an extension that was being imported made another
+        # exception of it.
+        raise SignalExit(end.number) from None
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
@@ -174,9 +181,16 @@ def exit_now(code: int) -> None:
     os._exit(code)
 
 
-def _end_before_training(number: int, frame: FrameType | None) -> None:
-    _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
-    raise SignalExit(number)
+class _EndBeforeTraining:
+    """The handler of `ending_cleanly`; knows which signal came."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
+        raise SignalExit(number)
 
 
 def _flush(flush: Callable[[], None]) -> None:

@@ -125,10 +125,8 @@ class Trainer(TorchRLNames):
         checks.check_count("log_interval", log_interval)
         checks.check_count("threads", threads, none="by the size of the networks")
         save_cadences = _save_cadences(save_trainer_interval)
-        if clip_norm is not None and not clip_norm > 0:
-            raise ConfigError(f"clip_norm={clip_norm!r}: pass a positive number, or None.")
-        if not grace > 0:
-            raise ConfigError(f"grace={grace!r}: pass a positive number of seconds.")
+        checks.check_positive("clip_norm", clip_norm, none="no clipping")
+        checks.check_positive("grace", grace, "number of seconds")
         checks.check_collector(collector)
         frame_skip = checks.agreed_frame_skip(frame_skip, collector)
         checks.check_loss_module(loss_module)
@@ -410,7 +408,12 @@ class Trainer(TorchRLNames):
         return self.progress.optim_steps
 
     def set_seed(self, seed: int) -> None:
-        """Seed the global generators and the collector, whose environments are reset."""
+        """Seed the global generators and the collector, whose environments are reset.
+
+        Raises:
+            ConfigError: ``seed`` is not an integer from 0 to 2**63 - 1.
+        """
+        checks.check_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)

@@ -28,10 +28,17 @@ def test_counts_are_positive_integers(name, value):
         make_trainer(**{name: value})
 
 
-@pytest.mark.parametrize("value", [0, -0.5, float("nan")], ids=repr)
-def test_clip_norm_is_positive(value):
-    with pytest.raises(ConfigError, match=f"clip_norm={value!r}"):
-        make_trainer(clip_norm=value)
+@pytest.mark.parametrize("name", ["clip_norm", "grace"])
+@pytest.mark.parametrize("value", [0, -0.5, float("nan"), "1", True], ids=repr)
+def test_bounds_are_positive(name, value):
+    with pytest.raises(ConfigError, match=f"{name}={value!r}: pass a positive number"):
+        make_trainer(**{name: value})
+
+
+@pytest.mark.parametrize("value", [-1, 1.5, "1", True, 2**63], ids=repr)
+def test_a_seed_is_an_integer_that_every_generator_takes(value):
+    with pytest.raises(ConfigError, match=f"seed={value!r}: pass an integer"):
+        make_trainer(seed=value)
 
 
 def test_a_collector_is_iterable():

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
@@ -126,6 +127,31 @@ def test_a_callable_with_too_many_arguments_is_refused():
         make_trainer().register_op("optimizer", lambda losses: losses)
     with pytest.raises(HookSignatureError, match="pre_optim_steps passes"):
         make_trainer().register_op("pre_optim_steps", lambda batch: None)
+
+
+async def _coroutine() -> None: ...
+
+
+def _generator() -> Iterator[None]:
+    yield
+
+
+async def _async_generator() -> AsyncIterator[None]:
+    yield
+
+
+class _CalledLater:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "op",
+    [_coroutine, _generator, _async_generator, functools.partial(_generator), _CalledLater()],
+    ids=lambda op: getattr(op, "__name__", type(op).__name__),
+)
+def test_what_would_never_run_is_refused_at_registration(op):
+    with pytest.raises(HookSignatureError, match="runs none of its lines"):
+        make_trainer().register_op("post_steps", op)
 
 
 def test_an_unknown_keyword_is_refused():

@@ -220,6 +220,23 @@ def test_before_training_a_signal_ends_the_process_with_one_line(number, capfd):
     assert line == f"{signal.Signals(number).name}: ended; no batch was under way."
 
 
+def test_what_an_import_makes_of_the_signal_is_still_its_end():
+    def import_extension():
+        try:
+            send(signal.SIGTERM)
+        except SystemExit:  # as extension modules do that are being initialized
+            raise ImportError("initialization failed") from None
+
+    with pytest.raises(SignalExit) as ended, ending_cleanly():
+        import_extension()
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_an_error_without_a_signal_stays_what_it_is():
+    with pytest.raises(ImportError), ending_cleanly():
+        raise ImportError("there is no such module")
+
+
 def test_it_is_not_taken_for_an_environment_that_exits():
     with pytest.raises(SignalExit), ending_cleanly(), explain_missing("env", {}):
         send(signal.SIGTERM)

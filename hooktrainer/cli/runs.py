@@ -109,8 +109,12 @@ def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunS
     for place in places:
         if not place.is_dir():
             raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
-        found.update({run.path.resolve(): run for run in find_runs(place)})
+        found.update({run.path.resolve(): run for run in find_runs(place, onerror=_tell_left_out)})
     return [summarize(run, metric, minimize=minimize) for run in found.values()]
+
+
+def _tell_left_out(error: Exception) -> None:
+    output.say(f"left out: {error}")
 
 
 def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:

@@ -128,6 +128,18 @@ def test_damaged_and_foreign_files_do_not_hide_other_runs(call, tmp_path):
     assert [entry["last"] for entry in entries] == [20.0, 1.0]
 
 
+def test_a_run_that_cannot_be_read_is_told(call, tmp_path):
+    write_run(tmp_path / "good")
+    (tmp_path / "bad").mkdir()
+    (tmp_path / "bad" / "run.json").write_text("{")
+    code, out, err = call("runs", tmp_path)
+    assert (code, "bad" in out) == (0, False)
+    assert f"left out: {tmp_path / 'bad' / 'run.json'}" in err
+    code, out, err = call("runs", tmp_path / "bad")
+    assert "no such run" in out
+    assert "left out:" in err
+
+
 def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
     run = write_run(tmp_path / "a", ())
     run.metrics.write_text("step,name,value\n100,train/return,4.0\n")

@@ -45,6 +45,26 @@ def test_it_says_how_it_stands_from_its_first_value_to_its_end(tmp_path):
     assert [found.path for found in find_runs(tmp_path)] == [run.path]
 
 
+def test_its_time_and_optimizer_steps_are_known(tmp_path, monkeypatch):
+    now = [1000.0]
+    monkeypatch.setattr("hooktrainer.logged_run.time.time", lambda: now[0])
+    logger = get_logger("csv", tmp_path, "first")
+    now[0] += 5.0
+    logger.log_scalars({"train/optim_steps": 40.0}, 10)
+    state = logger.state_dict()
+    logger.close()
+    known = RunDir(tmp_path / "first").read()
+    assert (known["seconds"], known["optim_steps"]) == (5.0, 40)
+    now[0] += 100.0  # nobody was there
+    again = get_logger("csv", tmp_path, "first")
+    again.load_state_dict(state)
+    now[0] += 2.0
+    again.log_scalars({"train/optim_steps": 60.0}, 20)
+    again.close()
+    known = RunDir(tmp_path / "first").read()
+    assert (known["seconds"], known["optim_steps"]) == (7.0, 60)
+
+
 def test_the_same_program_runs_twice_and_nothing_is_mixed(tmp_path, caplog):
     assert [run_once(tmp_path, value) for value in (1.0, 2.0, 3.0)] == [
         str(tmp_path / name) for name in ("first", "first_2", "first_3")
