@@ -15,9 +15,9 @@ import torch
 
 from .text import MalformedError, refusing
 from .torch_file import _Builder
-from .torch_pickle import _Global, _Machine, _Storage
+from .torch_pickle import _Global, _Instructions, _Machine, _Storage
 
-_INSTRUCTIONS = (
+_MORE = (
     *("FRAME", "MEMOIZE", "STACK_GLOBAL"),
     *("SHORT_BINUNICODE", "SHORT_BINBYTES", "BINBYTES"),
 )
@@ -63,14 +63,16 @@ class _Pickle(_Machine):
     def persistent_load(self, pid: Any) -> Any:
         raise MalformedError("it refers to what is not in it")
 
-    dispatch: ClassVar[Any] = {
-        **_Machine.dispatch,
-        **{
-            getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
-            for name in _INSTRUCTIONS
-        },
-        pickle.REDUCE[0]: load_reduce,
-    }
+    dispatch: ClassVar[Any] = _Instructions(
+        {
+            **_Machine.dispatch,
+            **{
+                getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
+                for name in _MORE
+            },
+            pickle.REDUCE[0]: load_reduce,
+        }
+    )
 
 
 class _Part(_Machine):

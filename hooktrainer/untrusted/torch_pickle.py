@@ -75,6 +75,15 @@ def read_tree(data: bytes, records: Mapping[str, int]) -> Any:
     return _Machine(data, records).load()
 
 
+class _Instructions(dict[int, Callable[[Any], None]]):
+    """What the machine does, by the byte of the instruction."""
+
+    def __missing__(self, code: int) -> Any:
+        raise MalformedError(
+            f"it holds more than plain data and tensors: the pickle instruction {code}"
+        )
+
+
 class _Machine(pickle._Unpickler):
     """Python's own unpickler, with the few instructions that plain data and tensors need."""
 
@@ -116,10 +125,19 @@ class _Machine(pickle._Unpickler):
             raise MalformedError("it holds more than plain data and tensors")
         set_attributes(self.stack[-1], state)
 
-    dispatch: ClassVar[Any] = {
-        getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
-        for name in _INSTRUCTIONS
-    } | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
+    def load_newobj(self) -> None:
+        kind = self.stack[-2]
+        called = ".".join(kind) if type(kind) is _Global else "an object"
+        raise MalformedError(f"it holds more than plain data and tensors: {one_line(called)}")
+
+    dispatch: ClassVar[Any] = _Instructions(
+        {
+            getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
+            for name in _INSTRUCTIONS
+        }
+        | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
+        | {pickle.NEWOBJ[0]: load_newobj}
+    )
 
 
 def set_attributes(mapping: OrderedDict[Any, Any], attributes: Mapping[str, Any]) -> None:

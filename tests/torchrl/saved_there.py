@@ -10,7 +10,7 @@ import torch
 import torchrl.trainers as theirs
 from test_checkpoint import torchrl_parts
 from torchrl.checkpoint import Checkpoint
-from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
+from torchrl.data import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 
 FORMS = ("torch", "memmap", "directory", "archive")
@@ -37,9 +37,16 @@ def environment() -> TransformedEnv:
 class Parts:
     """What a trainer is made of, and the hooks that both trainers have."""
 
-    def __init__(self, seed: int, module: Any, total_frames: int = 100, size: int = 200) -> None:
+    def __init__(
+        self, seed: int, module: Any, total_frames: int = 100, sampler: Any = None
+    ) -> None:
         self.collector, self.loss, self.optimizer, _ = torchrl_parts(seed, total_frames)
-        self.buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(size), batch_size=8)
+        self.buffer = TensorDictReplayBuffer(
+            storage=LazyTensorStorage(200),
+            sampler=sampler,
+            batch_size=8,
+            priority_key="td_error",
+        )
         scheduler = torch.optim.lr_scheduler.StepLR(self.optimizer, 2)
         self.estimator = torch.nn.BatchNorm1d(4)
         self.estimator.weight.data.normal_()
@@ -68,11 +75,18 @@ class Parts:
             "progress_bar": False,
         }
 
+    def give_priorities(self) -> None:
+        """Give each row another one."""
+        rows = torch.arange(len(self.buffer))
+        self.buffer.sampler.update_priority(rows, 0.1 + rows.float())
+
     def register(self, trainer: Any) -> Any:
         trainer.register_op("pre_steps_log", lambda td: {"r": float(td["next", "reward"].mean())})
         for name, hook in self.hooks.items():
             hook.register(trainer, name)
         trainer.register_module("value_estimator", self.estimator)
+        if isinstance(self.buffer.sampler, PrioritizedSampler):
+            trainer.register_op("post_steps", self.give_priorities)
         return trainer
 
 
@@ -82,7 +96,11 @@ def their_trainer(parts: Parts, **options: Any) -> Any:
         return parts.register(theirs.Trainer(**parts.arguments, **options))
 
 
-def save(form: str, path: Any) -> Parts:
+def prioritized() -> PrioritizedSampler:
+    return PrioritizedSampler(200, alpha=0.7, beta=0.5)
+
+
+def save(form: str, path: Any, sampler: Any = None) -> Parts:
     """Train, save in one of the forms, and return the parts as they were then."""
     options = {}
     if form in ("directory", "archive"):
@@ -90,7 +108,7 @@ def save(form: str, path: Any) -> Parts:
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
         patch.setenv("CKPT_BACKEND", form if form == "memmap" else "torch")
-        parts = Parts(0, theirs)
+        parts = Parts(0, theirs, sampler=sampler)
         options |= {"save_trainer_file": str(path), "save_trainer_interval": 10**6}
         their_trainer(parts, **options).train()
     return parts
@@ -104,3 +122,9 @@ def same(one, other) -> bool:
     if isinstance(one, (list, tuple)):
         return len(one) == len(other) and all(map(same, one, other))
     return one == other
+
+
+def same_priorities(one: Any, other: Any) -> bool:
+    trees = [(b.sampler._sum_tree, b.sampler._min_tree) for b in (one, other)]
+    rows = torch.arange(200)
+    return all(a[rows].equal(b[rows]) for a, b in zip(*trees, strict=True))

@@ -7,7 +7,7 @@ import warnings
 import pytest
 import torch
 import torchrl.trainers as theirs
-from saved_there import Parts, their_trainer
+from saved_there import Parts, prioritized, same_priorities, their_trainer
 
 import hooktrainer
 from hooktrainer import Trainer
@@ -22,9 +22,9 @@ pytestmark = [
 ]
 
 
-def save_here(tmp_path, module):
+def save_here(tmp_path, module, sampler=None):
     """Train here, and return the parts as they were when the checkpoint was written."""
-    parts = Parts(0, module)
+    parts = Parts(0, module, sampler=sampler)
     trainer = parts.register(
         Trainer(**parts.arguments, checkpoints=CheckpointManager(tmp_path / "run/checkpoints"))
     )
@@ -71,6 +71,20 @@ def test_torchrls_trainer_goes_on_from_it(module, tmp_path, capsys, monkeypatch)
         other.train()
     assert any(not here.loss.state_dict()[key].equal(value) for key, value in weights.items())
     assert (other.collected_frames, hooks["count_frames_log"].frame_count) == (140, 140)
+
+
+@pytest.mark.usefixtures("trees")
+def test_priorities_go_with_it(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("CKPT_BACKEND", "torch")
+    there = save_here(tmp_path, hooktrainer, prioritized())
+    assert main(["ckpt", "export", str(tmp_path / "run"), str(tmp_path / "trainer.pt")]) == 0
+    here = Parts(1, theirs, total_frames=140, sampler=prioritized())
+    here.loss.make_value_estimator()
+    trainer = their_trainer(here)
+    trainer.load_from_file(tmp_path / "trainer.pt", weights_only=False)
+    assert same_priorities(here.buffer, there.buffer)
+    assert here.buffer.sampler._sum_tree.query(0, 100) > 100
+    trainer.train()
 
 
 def test_and_back_again(tmp_path, capsys):

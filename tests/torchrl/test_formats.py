@@ -8,11 +8,11 @@ import shutil
 import pytest
 import torch
 import torchrl.trainers as theirs
-from saved_there import FORMS, HOOKS, Parts, same
+from saved_there import FORMS, HOOKS, Parts, prioritized, same, same_priorities, save
 from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
 
 import hooktrainer
-from hooktrainer import Trainer
+from hooktrainer import CheckpointError, Trainer
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import make_trainer
 from hooktrainer.torchrl import formats
@@ -84,6 +84,29 @@ def test_our_own_buffer_is_filled(form, saved):
     assert len(buffer) == 100
     assert buffer._storage[:100]["observation"].equal(there.buffer[:]["observation"])
     trainer.shutdown()
+
+
+@pytest.mark.usefixtures("trees")
+@pytest.mark.parametrize("module", [theirs, hooktrainer])
+@pytest.mark.parametrize("form", ["directory", "archive"])
+def test_priorities_are_taken_over(form, module, tmp_path):
+    there = save(form, tmp_path / form, prioritized())
+    here = Parts(1, module, total_frames=140, sampler=prioritized())
+    trainer = here.register(Trainer(**here.arguments))
+    with pytest.warns(UserWarning, match="taken over but\n  the random state, which") as caught:
+        trainer.load_from_file(tmp_path / form)
+    assert len(str(caught[0].message).splitlines()) == 2
+    assert same_priorities(here.buffer, there.buffer)
+    assert here.buffer.sampler._sum_tree.query(0, 100) > 100
+    trainer.train()
+
+
+@pytest.mark.usefixtures("trees")
+@pytest.mark.parametrize("form", ["torch", "memmap"])
+def test_a_pickled_tree_is_refused_by_its_name(form, tmp_path):
+    save(form, tmp_path / form, prioritized())
+    with pytest.raises(CheckpointError, match=r"torchrl\._torchrl\.SumSegmentTreeFp32"):
+        make_trainer().load_from_file(tmp_path / form)
 
 
 def test_some_components_only(tmp_path):
