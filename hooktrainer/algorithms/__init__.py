@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ..algorithm_names import ALGORITHMS
 from ..errors import ConfigError
 from ..trainer import Trainer
 from ..words import did_you_mean
@@ -20,7 +21,7 @@ from .offline import cql, iql
 from .on_policy import a2c, ppo, reinforce
 from .options import Options
 
-_ALGORITHMS = {f.__name__: f for f in (a2c, cql, ddpg, dqn, iql, mbpo, ppo, reinforce, sac, td3)}
+_ALGORITHMS: dict[str, Callable[..., Trainer]] = {name: globals()[name] for name in ALGORITHMS}
 
 __all__ = [
     "Options",

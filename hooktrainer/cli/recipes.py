@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..algorithm_names import ALGORITHMS
 from ..errors import ConfigError
 from ..words import did_you_mean
 
@@ -63,9 +64,7 @@ def recipes() -> list[Trainable]:
 
 def algorithms() -> list[Trainable]:
     """The algorithms of this package."""
-    from .. import algorithms as package
-
-    return [Trainable(name) for name in package.names()]
+    return [Trainable(name) for name in ALGORITHMS]
 
 
 def find(name: str) -> Trainable:

@@ -64,11 +64,12 @@ def _check_loggers(words: list[str]) -> None:
     Raises:
         ConfigError: A ``--logger`` that there is not, or whose package is not installed.
     """
-    from ..loggers.factory import check_kinds
-
     named = [value for option, value in itertools.pairwise(words) if option == "--logger"]
     named += [word.partition("=")[2] for word in words if word.startswith("--logger=")]
-    check_kinds(list(dict.fromkeys(named)))
+    if named:
+        from ..loggers.factory import check_kinds  # it imports NumPy
+
+        check_kinds(list(dict.fromkeys(named)))
 
 
 def separate_arguments(words: list[str]) -> list[str]:

@@ -85,6 +85,18 @@ def test_an_algorithm_is_found_by_its_name(call, place, started):
     assert started == [[sys.executable, *module, "--env", "Pendulum-v1"]]
 
 
+def test_what_is_to_be_trained_is_found_without_importing_torch_twice(tmp_path):
+    program = (
+        "import os, sys; from hooktrainer.cli import main\n"
+        "os.execve = lambda *_: sys.exit('torch' in sys.modules or 'numpy' in sys.modules)\n"
+        "main(['train', 'ppo', '--env', 'CartPole-v1', '--total-frames', '1'])"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", program]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, timeout=60)
+    assert done.returncode == 0
+
+
 def test_a_recipe_comes_before_an_algorithm_of_its_name(call, place, started):
     (place / "recipes" / "ppo.py").touch()
     call("train", "ppo")
