@@ -26,7 +26,7 @@ test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
 test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
 	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/checkpoint $(ARGS)
 
-test-fuzz: $(VENV)/.dev  ## open thousands of spoilt files of every kind; ARGS="--cases 100" for fewer
+test-fuzz: $(VENV)/.dev  ## open 10,000 spoilt files of every kind; ARGS='--cases 500 policy' fewer
 	$(VENV)/bin/python tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev  ## check style, format and types

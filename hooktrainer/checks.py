@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from .errors import ConfigError
+from .errors import ConfigError, StateMismatchError
 
 
 def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
@@ -150,6 +150,36 @@ def check_loss_module(loss_module: Any) -> None:
             f"loss_module {type(loss_module).__name__} computes {list(keys)}: none of these keys "
             "begins with 'loss', so there is nothing to minimize. Rename the loss's key."
         )
+
+
+_MOMENTS = frozenset(
+    {
+        *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
+        *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
+    }
+)
+
+
+def check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse moments that are not of their parameter's shape: fused optimizers do not look at it.
+
+    Only optimizers of torch are known well enough to say what their state is.
+
+    Raises:
+        StateMismatchError: Names what does not fit.
+    """
+    if not any(kind.__module__.startswith("torch.optim.") for kind in type(optimizer).__mro__[:-2]):
+        return
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items() if isinstance(parameter, torch.Tensor) else ():
+            if name not in _MOMENTS or not isinstance(value, torch.Tensor):
+                continue
+            shape = torch.Size([]) if name == "step" else parameter.shape
+            if value.shape != shape and (name != "step" or value.numel() != 1):
+                raise StateMismatchError(
+                    f"the optimizer's {name!r} is {list(value.shape)} in the state, and its "
+                    f"parameter {list(parameter.shape)}."
+                )
 
 
 def check_optimizer(optimizer: Any, loss_module: Any) -> None:

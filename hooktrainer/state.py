@@ -7,19 +7,30 @@ import copy
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import nn
 
 from .cadence import Every
-from .checkpoint.rng import rng_state, set_rng_state
-from .errors import StateMismatchError, add_note
+from .checkpoint.rng import check_rng_state, rng_state, set_rng_state
+from .errors import USER_ERRORS, StateMismatchError, add_note
 from .hooks.optimizer import OptimizerHook
 from .provenance import library_versions
 from .registry import has_state
+from .untrusted import check_fields, one_line, refusing
 
 if TYPE_CHECKING:
     from .trainer import Trainer
+
+
+class SavedState(TypedDict, total=False):
+    """The fields of the state of a trainer that are read here."""
+
+    components: Mapping[str, Any]
+    rng: Mapping[str, Any]
+    versions: Mapping[str, str | None]
+    ended: bool
+    total_frames: int | None
 
 
 def components(trainer: Trainer) -> dict[str, Any]:
@@ -149,19 +160,30 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
             "this is not the state of a hooktrainer.Trainer: it has no 'format' 1. Pass what "
             "trainer.state_dict() returned or trainer.save_trainer() wrote."
         )
-    saved, live = dict(state["components"]), components(trainer)
-    missing = [
-        *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
-        *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
-    ]
-    both = [name for name in live if name in saved]
-    for name in [name for name in both if isinstance(live[name], Every)]:
-        if live[name].unit != (unit := saved[name]["unit"]):
-            missing.append(f"{name} counts {live[name].unit} here and {unit} in the state")
-            both.remove(name)
-    for name in both:
-        build_value_estimator(live[name], saved[name])
-    reshaped = {n: lines for n in both if (lines := _differences(n, live[n], saved[n]))}
+    with refusing("the state is malformed", StateMismatchError):
+        check_fields(state, SavedState)
+        check_rng_state(state["rng"])
+        saved, live = dict(state["components"]), components(trainer)
+        missing = [
+            *(
+                f"{name} is in the state but not in this trainer"
+                for name in saved
+                if name not in live
+            ),
+            *(
+                f"{name} is in this trainer but not in the state"
+                for name in live
+                if name not in saved
+            ),
+        ]
+        both = [name for name in live if name in saved]
+        for name in [name for name in both if isinstance(live[name], Every)]:
+            if live[name].unit != (unit := saved[name]["unit"]):
+                missing.append(f"{name} counts {live[name].unit} here and {unit} in the state")
+                both.remove(name)
+        for name in both:
+            build_value_estimator(live[name], saved[name])
+        reshaped = {n: lines for n in both if (lines := _differences(n, live[n], saved[n]))}
     advice = {
         "build the networks as they were": list(itertools.chain(*reshaped.values())),
         "register the same hooks under the same names and cadences": missing,
@@ -235,9 +257,13 @@ def _what_fits(part: nn.Module, saved: Any) -> dict[str, Any]:
 def _load(name: str, part: Any, saved: Any) -> None:
     try:
         part.load_state_dict(saved)
-    except Exception as error:
+    except USER_ERRORS as error:
         add_note(error, f"while loading the state of {name}")
         raise
+    except Exception as error:  # what a part does with a state that is not its own is not known
+        raise StateMismatchError(
+            f"{name} cannot take up what was saved of it: {type(error).__name__}: {one_line(error)}"
+        ) from error
 
 
 def build_value_estimator(part: Any, saved: Any) -> None:

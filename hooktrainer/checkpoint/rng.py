@@ -41,7 +41,6 @@ def set_rng_state(state: dict[str, Any]) -> None:
         RuntimeWarning: If this process has fewer CUDA devices than the state; the states of the
             devices it lacks have nowhere to go.
     """
-    check_bit_generator(state["numpy"])
     random.setstate(state["python"])
     np.random.set_state(state["numpy"])
     torch.set_rng_state(state["torch"].cpu())
@@ -55,6 +54,21 @@ def set_rng_state(state: dict[str, Any]) -> None:
             RuntimeWarning,
             stacklevel=2,
         )
+
+
+def check_rng_state(state: Any) -> None:
+    """Try out a state of every global random generator of the CPU, and leave them as they are.
+
+    Raises:
+        Exception: Of any kind, if it is none.
+    """
+    with undisturbed():
+        check_bit_generator(state["numpy"])  # NumPy itself does not
+        random.setstate(state["python"])
+        np.random.set_state(state["numpy"])
+        torch.set_rng_state(state["torch"].cpu())
+    if not all(isinstance(cuda, torch.Tensor) for cuda in state["cuda"]):
+        raise TypeError("the state of a CUDA device is a tensor")
 
 
 @contextmanager

@@ -21,9 +21,13 @@ from ..words import printable
 
 
 def console(file: TextIO | None = None) -> Console:
-    """A console on stdout, or on ``file``; as wide as need be where nobody reads it on a screen."""
+    """A console on stdout, or on ``file``; as wide as need be where nobody reads it on a screen.
+
+    Text is shown as it is: names out of files may look like rich's markup.
+    """
     file = file or sys.stdout
-    return Console(file=file, highlight=False, width=None if file.isatty() else 10_000)
+    width = None if file.isatty() else 10_000
+    return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
 
 
 def say(text: str) -> None:

@@ -52,7 +52,8 @@ def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds
     if not interval > 0:
         raise ConfigError(f"--interval {interval}: give a positive number of seconds.")
     place = _newest(run)
-    screen = Console(highlight=False, width=None if sys.stdout.isatty() else 100)
+    width = None if sys.stdout.isatty() else 100
+    screen = Console(highlight=False, markup=False, emoji=False, width=width)
     tail = MetricsTail(place.metrics)
 
     def look() -> tuple[RunSummary, RenderableType]:

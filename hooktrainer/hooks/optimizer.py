@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from torch import nn
 
 from ..cadence import Every
-from ..checks import check_optimizer, parameters_of
+from ..checks import check_moments, check_optimizer, parameters_of
 from ..dispatch import Adapter
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..hook import TrainerHookBase
@@ -200,10 +200,14 @@ class OptimizerHook(TrainerHookBase):
 
         A hyperparameter that this one was given otherwise than the saved one, such as another
         learning rate, keeps its new value; if it was being changed over the run, it is scaled.
+
+        Raises:
+            StateMismatchError: If the moments of a parameter have not its shape.
         """
         state = dict(state_dict)
         then = state.pop("given", self._given)
         self.optimizer.load_state_dict(state)
+        check_moments(self.optimizer)
         for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
             for name in before.keys() & now.keys():
                 if before[name] == now[name]:

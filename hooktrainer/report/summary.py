@@ -92,17 +92,16 @@ def _summary(
     if metric is not None:
         curve = read_curves(run, [metric]).get(metric, curve)
     best = curve.best(minimize=minimize)
-    total = state.get("total_frames", options.get("total_frames"))
     return RunSummary(
         path=run.path,
         id=id_in(state),
         forked_from=parent_in(state),
         experiment=str(state.get("experiment") or ""),
-        seed=state.get("seed", options.get("seed")),
+        seed=_whole(state.get("seed", options.get("seed"))),
         status=status,
         reason=state.get("reason"),
         frames=int(state.get("frames", 0)),
-        total_frames=None if total is None else int(total),
+        total_frames=_whole(state.get("total_frames", options.get("total_frames"))),
         optim_steps=int(state.get("optim_steps", 0)),
         seconds=float(state.get("seconds", 0.0)),
         started=_seconds(state.get("started")),
@@ -114,6 +113,11 @@ def _summary(
         options=options,
         metrics=metrics,
     )
+
+
+def _whole(value: Any) -> int | None:
+    """A number of an option, which may be anything."""
+    return value if type(value) is int else None
 
 
 def _seconds(stamp: Any) -> float | None:

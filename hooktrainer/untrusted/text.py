@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import reprlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..words import printable
+
+if TYPE_CHECKING:
+    import yaml
 
 _LONGEST = 400
 _MAX_YAML = 1 << 20
 _MAX_NODES = 100_000
+_MOST_DIGITS = 1000
+_DEEPEST = 100
 
 
 class MalformedError(ValueError):
@@ -79,7 +85,8 @@ def parse_json(data: bytes | str, *, nan: bool = False) -> Any:
         MalformedError: If it is not JSON, or nested too deep.
     """
     try:
-        return json.loads(data, parse_constant=None if nan else _refuse_constant)
+        text = data if isinstance(data, str) else data.decode()  # others would be guessed at
+        return json.loads(text, parse_constant=None if nan else _refuse_constant)
     except MalformedError:
         raise
     except RecursionError:
@@ -96,15 +103,15 @@ def parse_yaml(text: str) -> Any:
     """Return the value of a YAML document of plain values.
 
     Raises:
-        MalformedError: If it is not YAML, asks for other types, is nested too deep, or is larger
-            than a million characters or, with its aliases written out, 100,000 values.
+        MalformedError: If it is not YAML, asks for other types, is nested deeper than 100 brackets,
+            or is larger than a million characters or, with its aliases written out, 100,000 values.
     """
     import yaml
 
     if len(text) > _MAX_YAML:
         raise MalformedError(f"it has {len(text):,} characters, more than {_MAX_YAML:,}")
     try:
-        loader = yaml.SafeLoader(text)
+        loader = _loader()(text)
         try:
             node = loader.get_single_node()
             if node is None:
@@ -122,9 +129,26 @@ def parse_yaml(text: str) -> Any:
         raise MalformedError(f"it is not valid YAML: {kind}{one_line(error, 200)}") from None
 
 
+@functools.cache
+def _loader() -> type[yaml.SafeLoader]:
+    import yaml
+
+    class Shallow(yaml.SafeLoader):
+        """PyYAML looks at all open brackets at every token: a second for 6 kB of them."""
+
+        def fetch_flow_collection_start(self, token_class: Any) -> None:
+            if self.flow_level >= _DEEPEST:
+                raise MalformedError("it is nested too deep")
+            super().fetch_flow_collection_start(token_class)
+
+    return Shallow
+
+
 def _count(node: Any, known: dict[int, int]) -> int:
     """How many values a YAML node has with its aliases written out."""
     if not isinstance(node.value, list):
+        if node.tag.endswith(":int") and len(node.value) > _MOST_DIGITS:
+            raise MalformedError(f"it holds a number of {len(node.value):,} digits")
         return 1
     if id(node) not in known:
         known[id(node)] = _MAX_NODES  # should it meet itself

@@ -140,6 +140,21 @@ def test_a_run_that_cannot_be_read_is_told(call, tmp_path):
     assert "left out:" in err
 
 
+def test_names_are_printed_as_they_are(call, tmp_path):
+    """What looks like markup of the library that prints, a link for example, is a name."""
+    for value in (1, 2):
+        path = tmp_path / str(value)
+        options = {"[/x]": value, "[link=http://a]b": value, ":smile:": value}
+        write_run(path, seed=0, options=options).update(reason="[red]", experiment="[bold]:smile:")
+    for words in (("runs", tmp_path), ("watch", tmp_path / "1", "--once")):
+        done = call(*words)
+        assert done.code == 0, done.err
+        assert "[bold]:smile:" in done.out
+    table = call("runs", tmp_path).out
+    assert all(name in table for name in options), table
+    assert "[red]" in call("watch", tmp_path / "1", "--once").out
+
+
 def test_without_evaluations_the_training_return_is_shown(call, tmp_path):
     run = write_run(tmp_path / "a", ())
     run.metrics.write_text("step,name,value\n100,train/return,4.0\n")

@@ -18,6 +18,7 @@ from guard import poisoned_environment
 if __name__ == "__main__" and "MALLOC_PERTURB_" not in os.environ:
     os.execve(sys.executable, [sys.executable, *sys.argv], poisoned_environment())
 
+import holes
 from runner import FAULTS, OUTCOMES, Report, clock, run_cases
 from target import Target
 
@@ -27,11 +28,14 @@ _SHOWN = 40
 
 def all_targets() -> dict[str, Target]:
     """Every target by its name."""
+    import arrays
     import checkpoints
+    import policies
     import runs
+    import training
 
-    found = [*checkpoints.targets(), *runs.targets()]
-    return {target.name: target for target in found}
+    modules = (checkpoints, training, policies, runs, arrays)
+    return {target.name: target for module in modules for target in module.targets()}
 
 
 def _run(task: tuple[str, Sequence[int], int, float]) -> tuple[str, Report, float]:
@@ -42,18 +46,23 @@ def _run(task: tuple[str, Sequence[int], int, float]) -> tuple[str, Report, floa
 
 def _parse(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make test-fuzz", description=__doc__)
-    parser.add_argument("targets", nargs="*", help="parts of names of targets; all by default")
+    parser.add_argument("targets", nargs="*", help="parts of their names; all by default")
     parser.add_argument("--cases", type=int, default=10_000, help="of each target (10,000)")
     parser.add_argument("--seed", type=int, default=0, help="from which all cases follow (0)")
     parser.add_argument("--case", type=int, help="this one alone, and what came of it")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="at once")
     parser.add_argument("--patience", type=float, default=60.0, help="seconds a case may take (60)")
+    parser.add_argument(
+        "--holes", action="store_true", help="plant defects, and see that each is found"
+    )
     return parser.parse_args(words)
 
 
 def main(words: Sequence[str] | None = None) -> int:
     """Run what the words ask for; 1 if anything was found."""
     args = _parse(words)
+    if args.holes:
+        return holes.main(TARGETS, args.seed)
     chosen = [
         name for name in TARGETS if not args.targets or any(part in name for part in args.targets)
     ]
@@ -72,6 +81,8 @@ def main(words: Sequence[str] | None = None) -> int:
             reports[name].counts += report.counts
             reports[name].faults += report.faults
             seconds[name] += took
+            done = reports[name].counts.total()
+            print(f"{name}: {done:,} of {args.cases:,}", file=sys.stderr, flush=True)
     return _print(reports, seconds, args, clock() - begin)
 
 

@@ -10,9 +10,6 @@ import sysconfig
 from pathlib import Path
 from typing import Any
 
-MEMORY_BOUND = 256 << 20
-"""Bytes that opening a case may take; its files have some kilobytes."""
-
 ADDRESS_BOUND = 2 << 30
 """Bytes of addresses that a process may ask for beside those that it begins with."""
 
@@ -62,12 +59,16 @@ def leaks(data: bytes) -> bool:
 class Guard:
     """Watches over one process, from which it cannot be taken away again.
 
+    Args:
+        memory: Bytes that it may take.
+
     Attributes:
         place: The directory of the case; nothing else may be opened.
         seen: What was done that must not be.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, memory: int) -> None:
+        self._memory = memory
         self.place: str | None = None
         self.seen: list[str] = []
         self._base = _peak()
@@ -78,7 +79,7 @@ class Guard:
 
     def took_too_much(self) -> bool:
         """Whether more memory was taken than may be, ever."""
-        return _peak() - self._base > MEMORY_BOUND
+        return _peak() - self._base > self._memory
 
     def _audit(self, event: str, args: tuple[Any, ...]) -> None:
         if self.place is None:

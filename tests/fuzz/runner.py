@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import random
@@ -15,7 +16,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stderr, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -28,6 +29,9 @@ OUTCOMES = ("equal", "differs", "refused")
 FAULTS = ("exception", "crash", "hang", "memory", "executed", "leak")
 _LONGEST_LINE = 2000
 _BROKEN = 77
+_START = 600.0  # seconds for what comes before the first case
+_IMPORTED_LATE = ("encodings.unicode_escape", "torch._subclasses.schema_check_mode")
+"""What libraries import when they say what is wrong; any other import is one that a file named."""
 
 
 @dataclass
@@ -50,6 +54,7 @@ def run_cases(
     *,
     patience: float = 60.0,
     hole: Callable[[], None] | None = None,
+    until: Sequence[str] = (),
 ) -> Report:
     """Open the cases of a target in child processes, one of them after the other.
 
@@ -59,6 +64,7 @@ def run_cases(
         seed: The seed.
         patience: Seconds that a case may take; many, since the machine may be busy.
         hole: Called in each child: plants a defect.
+        until: Faults at the first of which to end.
     """
     report, left = Report(), list(numbers)
     good = target.make()
@@ -69,6 +75,8 @@ def run_cases(
             report.counts[outcome] += 1
             if outcome not in OUTCOMES:
                 report.faults.append((number, outcome, what))
+            if outcome in until:
+                return report
         left = left[done:]
     return report
 
@@ -84,40 +92,48 @@ def _in_child(
     """The outcomes of cases in a child, up to the first that it does not live through."""
     ours, theirs = os.pipe()
     sys.stdout.flush()
+    sys.stderr.flush()
+    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory()))
     pid = os.fork()
     if pid == 0:
-        code = 1
+        code = _BROKEN
         try:
             os.close(ours)
-            _child(target, good, numbers, seed, theirs, hole)
+            _child(target, good, numbers, seed, theirs, hole, root)
             code = 0
         except BaseException:
             traceback.print_exc()
-            code = _BROKEN
         finally:
             os._exit(code)
     os.close(theirs)
-    done, pending = 0, b""
-    fault = "crash"
-    with open(ours, "rb", buffering=0) as pipe:
-        while True:
-            if not select.select([pipe], [], [], patience)[0]:
-                fault = "hang"
-                os.kill(pid, signal.SIGKILL)
-                break
-            data = pipe.read(1 << 16)
-            if not data:
-                break
-            *lines, pending = (pending + data).split(b"\n")
-            for line in lines:
-                yield numbers[done], *json.loads(line)
-                done += 1
-    status = os.waitpid(pid, 0)[1]
-    if status >> 8 == _BROKEN:
+    done, hung = -1, False  # first it says that it is ready
+    try:
+        with open(ours, "rb", buffering=0) as pipe:
+            pending = b""
+            while True:
+                if not select.select([pipe], [], [], patience if done >= 0 else _START)[0]:
+                    hung = True
+                    break
+                data = pipe.read(1 << 16)
+                if not data:
+                    break
+                *lines, pending = (pending + data).split(b"\n")
+                for line in lines:
+                    if done >= 0:
+                        yield numbers[done], *json.loads(line)
+                    done += 1
+    finally:
+        if hung or sys.exc_info()[0] is not None:
+            os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+        shutil.rmtree(root, ignore_errors=True)
+    if status >> 8 == _BROKEN or done < 0:
         raise RuntimeError(f"the target {target.name!r} cannot be run; see above")
-    if done < len(numbers) and (fault == "hang" or status):
+    if hung:
+        yield numbers[done], "hang", f"no answer in {patience:.0f} s"
+    elif done < len(numbers) and status:
         died = f"signal {status & 127}" if status & 127 else f"exit code {status >> 8}"
-        yield numbers[done], fault, f"no answer in {patience:.0f} s" if fault == "hang" else died
+        yield numbers[done], "crash", died
 
 
 def _child(
@@ -127,27 +143,25 @@ def _child(
     seed: int,
     pipe: int,
     hole: Callable[[], None] | None,
+    root: Path,
 ) -> None:
     warnings.simplefilter("ignore")
-    sys.stderr.flush()
-    root = Path(tempfile.mkdtemp(prefix="fuzz-", dir=_memory()))
-    try:
-        expected = warm_up(target, good, root)
-        if hole is not None:
-            hole()
-        guard = Guard()
-        for number in numbers:
-            answer = _case(target, spoilt(target, good, seed, number), root, guard, expected)
-            os.write(pipe, json.dumps(answer).encode() + b"\n")
-            if answer[0] == "memory":
-                break
-    finally:
-        shutil.rmtree(root, ignore_errors=True)
+    expected = warm_up(target, good, root)
+    if hole is not None:
+        hole()
+    guard = Guard(target.memory)
+    os.write(pipe, b"\n")
+    for number in numbers:
+        answer = _case(target, spoilt(target, good, seed, number), root, guard, expected)
+        os.write(pipe, json.dumps(answer).encode() + b"\n")
+        if answer[0] == "memory":
+            break
 
 
 def warm_up(target: Target, good: Files, root: Path) -> str:
     """Import what opening needs, so that a later import is seen; return the good fingerprint."""
-    "\x1b".encode("unicode_escape")
+    for name in _IMPORTED_LATE:
+        importlib.import_module(name)
     place = root / "good"
     write(good, place)
     expected = fingerprint(_open(target, place))[0]
@@ -165,7 +179,8 @@ def spoilt(target: Target, good: Files, seed: int, number: int) -> Files:
     """The files of a case."""
     rng = random.Random(f"{target.name} {seed} {number}")
     files = dict(good)
-    target.spoil(files, rng)
+    with suppress(RecursionError):  # what is nested deep is not spoilt further
+        target.spoil(files, rng)
     return files
 
 
@@ -220,7 +235,8 @@ def _refused(target: Target, error: Exception) -> tuple[str, str]:
         return "memory", f"{type(error).__name__}: {text[:300]}"
     if not isinstance(error, target.errors):
         return "exception", _place_of(error)
-    if not text or not text.isprintable() or len(text) > _LONGEST_LINE:
+    lines = text.split("\n") if target.lines else [text]
+    if not text or not all(x.isprintable() and len(x) < _LONGEST_LINE for x in lines):
         return "exception", f"{type(error).__name__} is not said in one line: {text[:300]!r}"
     return "refused", text
 

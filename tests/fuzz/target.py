@@ -41,6 +41,8 @@ class Target:
         spoil: Changes them, hashes and all.
         open: Opens a directory of them, and returns what it took from them.
         errors: The errors that are documented for it.
+        memory: Bytes that opening a case may take; its files have some kilobytes.
+        lines: Whether they may list differences, each in a line.
     """
 
     name: str
@@ -48,6 +50,8 @@ class Target:
     spoil: Callable[[Files, random.Random], None]
     open: Callable[[Path], Any]
     errors: tuple[type[Exception], ...] = USER_ERRORS
+    lines: bool = False
+    memory: int = 256 << 20
 
 
 def write(files: Files, place: Path) -> None:

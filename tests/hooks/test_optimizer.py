@@ -6,7 +6,14 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import ConfigError, Every, HookError, NonFiniteError, OptimizerHook
+from hooktrainer import (
+    ConfigError,
+    Every,
+    HookError,
+    NonFiniteError,
+    OptimizerHook,
+    StateMismatchError,
+)
 from hooktrainer.testing import ScriptedLoss, make_trainer
 
 
@@ -352,3 +359,20 @@ def test_one_optimizer_over_all_losses_may_be_delayed_as_well():
     hook.register(trainer)
     trainer.train()
     assert loss.parameter.item() == pytest.approx(-0.2)
+
+
+@pytest.mark.parametrize("name", ["exp_avg", "exp_avg_sq", "step"])
+def test_moments_of_another_shape_are_refused(name):
+    """A fused Adam would read beyond their end."""
+
+    def make():
+        w = weight(1.0, 2.0, 3.0)
+        return OptimizerHook(torch.optim.Adam([w], fused=True)), w
+
+    hook, w = make()
+    hook(losses(loss=w.sum()), True, None, 0)
+    saved = hook.state_dict()
+    make()[0].load_state_dict(saved)
+    saved["state"][0] = {**saved["state"][0], name: torch.ones(2)}
+    with pytest.raises(StateMismatchError, match=rf"'{name}' is \[2\] .* parameter \[3\]"):
+        make()[0].load_state_dict(saved)

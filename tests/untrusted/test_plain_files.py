@@ -45,6 +45,8 @@ def test_json_that_is_none(text):
         "{[]: 1}",
         "&a [*a]",
         "[" * 10_000,
+        "[" * 101 + "]" * 101,
+        "x: " + "9" * 1_001,
         "a: 1\n---\nb: 2",
         "x: " + "y" * 2_000_000,
         "\n".join(
@@ -69,6 +71,14 @@ def test_yaml_of_options():
         "c": {"d": None},
     }
     assert parse_yaml("") is None
+    assert parse_yaml("[" * 100 + "]" * 100)
+    assert parse_yaml("9" * 1_000) == 10**1_000 - 1
+
+
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-32-le"])
+def test_json_is_utf8(encoding):
+    with pytest.raises(MalformedError, match="not valid JSON"):
+        parse_json('{"a": 1}'.encode(encoding))
 
 
 @pytest.mark.parametrize("dtype", ["<f4", "<i8", "|b1", "<c16", "<M8[s]", "<U3"])
