@@ -52,11 +52,11 @@ def check_positive(name: str, value: Any, what: str = "number", *, none: str = "
         raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
 
 
-def check_seed(value: Any) -> None:
+def check_seed(value: Any, name: str = "seed") -> None:
     """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
-    check_count("seed", value, least=0)
+    check_count(name, value, least=0)
     if value >= 2**63:
-        raise ConfigError(f"seed={value!r:.80}: pass an integer below 2**63.")
+        raise ConfigError(f"{name}={value!r:.80}: pass an integer below 2**63.")
 
 
 def check_rate(name: str, value: float) -> float:

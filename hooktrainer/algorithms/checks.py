@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
@@ -9,16 +10,16 @@ import gymnasium as gym
 import torch
 from gymnasium import spaces
 
-from ..checks import check_count, check_fraction, check_rate
+from ..checks import check_count, check_fraction, check_rate, check_seed
 from ..errors import ConfigError
 from ..words import did_you_mean
 from .options import Options
 
 _COUNTS = {"total_frames", "num_envs", "steps_per_batch", "num_epochs", "mini_batch_size"}
 _COUNTS |= {"batch_size", "buffer_size", "optim_steps_per_batch", "log_interval"}
-_COUNTS |= {"save_interval", "eval_interval", "keep_last", "threads"}
-_NOT_NEGATIVE = {"seed", "eval_episodes", "init_random_frames"}
-_FRACTIONS = {"gamma", "lmbda", "tau"}
+_COUNTS |= {"save_interval", "eval_interval", "keep_last", "threads", "target_interval"}
+_NOT_NEGATIVE = {"eval_episodes", "init_random_frames"}
+_FRACTIONS = {"gamma", "lmbda", "tau", "eps_end"}
 
 Actions = Literal["continuous", "discrete", "any"]
 
@@ -63,6 +64,13 @@ def check_numbers(algorithm: str, arguments: Mapping[str, Any]) -> None:
             check_rate(f"{algorithm}: {name}", value)
         elif name in _FRACTIONS:
             check_fraction(f"{algorithm}: {name}", value)
+        elif name == "seed":
+            check_seed(value, f"{algorithm}: {name}")
+        elif name == "num_cells":
+            for cells in value:
+                check_count(f"{algorithm}: {name}: the width of a layer", cells)
+        elif isinstance(value, float) and math.isnan(value):
+            raise ConfigError(f"{algorithm}: {name}={value!r}: pass a number.")
 
 
 def check_device(algorithm: str, device: Any) -> torch.device:

@@ -237,6 +237,26 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     assert (recorded["real_ratio"], recorded["env"]) == (0.25, PENDULUM)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_cells": (64, 0)},
+        {"num_cells": (1.5,)},
+        {"seed": 2**63},
+        {"seed": True},
+        {"eps_end": 1.5},
+        {"target_interval": 0},
+        {"max_grad_norm": float("nan")},
+        {"stop_at": float("nan")},
+    ],
+    ids=repr,
+)
+def test_numbers_that_no_network_or_generator_takes_are_refused_by_name(wrong):
+    (name,) = wrong
+    with pytest.raises(ConfigError, match=f"dqn: {name}"):
+        algorithms.dqn("CartPole-v1", total_frames=100, **wrong)
+
+
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "iql", "cql"])
 def test_continuous_algorithms_refuse_discrete_actions(name):
     data = {"dataset": make_dataset()} if name in OFFLINE else {}
