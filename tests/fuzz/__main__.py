@@ -32,9 +32,10 @@ def all_targets() -> dict[str, Target]:
     import checkpoints
     import policies
     import runs
+    import torchrl_files
     import training
 
-    modules = (checkpoints, training, policies, runs, arrays)
+    modules = (checkpoints, torchrl_files, training, policies, runs, arrays)
     return {target.name: target for module in modules for target in module.targets()}
 
 

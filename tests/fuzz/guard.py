@@ -42,13 +42,15 @@ _LIBRARIES = tuple(
         for path in (*sysconfig.get_paths().values(), sys.prefix, sys.base_prefix, *sys.path)
         if path and path != "/"
     }
-    | {"/proc/meminfo", "/proc/self/statm", "/dev/null", "/etc/localtime", "/usr/share/zoneinfo"}
+    | {"/etc/localtime", "/usr/share/zoneinfo"}
 )
+_SYSTEM = ("/proc/meminfo", "/proc/self/statm", "/dev/null")
 
 
 def poisoned_environment() -> dict[str, str]:
     """An environment in which memory that was never written shows, whoever reads it."""
-    return {**os.environ, "MALLOC_PERTURB_": str(_PATTERN), "OMP_NUM_THREADS": "1"}
+    quiet = {"RL_LOGGING_LEVEL": "WARNING", "OMP_NUM_THREADS": "1"}
+    return {**os.environ, "MALLOC_PERTURB_": str(_PATTERN), **quiet}
 
 
 def leaks(data: bytes) -> bool:
@@ -99,7 +101,7 @@ class Guard:
     def _check_path(self, event: str, path: Any) -> None:
         if isinstance(path, bytes | os.PathLike):
             path = os.fsdecode(path)
-        if not isinstance(path, str) or self.place is None:
+        if not isinstance(path, str) or self.place is None or (event == "open" and path in _SYSTEM):
             return
         place, self.place = self.place, None  # what is asked here is no part of the case
         try:

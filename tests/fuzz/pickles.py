@@ -28,7 +28,7 @@ def spoil_torch_file(data: Any, rng: random.Random) -> bytes:
             for name in names:
                 content = old.read(name)
                 if name == victim:
-                    content = _spoil_pickle(content, rng)
+                    content = spoil_pickle(content, rng)
                 if name == victim and rng.random() < 0.05:
                     new.writestr(name, old.read(name))
                 if not (name == victim and rng.random() < 0.05):
@@ -55,7 +55,7 @@ _INSTRUCTIONS = (
 )
 
 
-def _spoil_pickle(content: bytes, rng: random.Random) -> bytes:
+def spoil_pickle(content: bytes, rng: random.Random) -> bytes:
     """Other sizes, other names, other instructions."""
     changed = content
     for _ in range(rng.choice((1, 1, 2, 3))):
