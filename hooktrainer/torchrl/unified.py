@@ -49,6 +49,8 @@ def _state_dict(folder: Folder, place: str) -> Any:
     if f"{place}/state.pt" in folder:
         return read_torch(folder.read(f"{place}/state.pt"))
     if f"{place}/state/meta.json" not in folder:
+        if not folder.names(place):
+            raise MalformedError(f"it has no {place}")
         return NotRead("it is packed; save it with StateDictCheckpointAdapter('directory')")
     tensors = read_tensordict(folder, f"{place}/state")
     return _Decoder(tensors).node(parse_json(folder.read(f"{place}/state.json"), nan=True))

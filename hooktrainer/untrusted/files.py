@@ -14,7 +14,7 @@ from .text import MalformedError, one_line, shown
 MAX_STRUCTURE: Final = 1 << 28
 """Bytes of the largest file that is parsed as a whole, such as a ``state.json``."""
 
-_LONGEST_NAME = 500
+_LONGEST_NAME, _LONGEST_PART = 500, 255
 
 
 def check_name(name: object) -> str:
@@ -26,6 +26,8 @@ def check_name(name: object) -> str:
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= _LONGEST_NAME:
         raise MalformedError(f"{shown(name)} is no name of a file")
     path = PurePosixPath(name)
+    if max(len(os.fsencode(part)) for part in path.parts or ("",)) > _LONGEST_PART:
+        raise MalformedError(f"{shown(name)} is no name of a file")
     if path.is_absolute() or ".." in path.parts or str(path) != name or name == ".":
         raise MalformedError(f"{shown(name)} does not lie in its directory")
     return name

@@ -117,6 +117,8 @@ def test_a_component_elsewhere_is_refused(directory):
         lambda m: m["components"]["optimizer"].update(path=7),
         lambda m: m["components"].update(again=m["components"]["optimizer"]),
         lambda m: m.update(format_version=2),
+        lambda m: m["components"]["optimizer"].update(path="nowhere"),
+        lambda m: m["components"]["optimizer"].update(path="a" * 300),
     ],
 )
 def test_a_damaged_manifest_is_refused(damage, directory):
