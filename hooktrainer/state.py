@@ -189,7 +189,7 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         "register the same hooks under the same names and cadences": missing,
         "install the versions that saved it": other_versions(state.get("versions", {})),
     }
-    if lines := list(itertools.chain(*advice.values())):
+    if lines := [one_line(line) for line in itertools.chain(*advice.values())]:
         message = "\n  ".join(["the state and this trainer differ:", *lines])
         if strict:
             todo = ", ".join(what for what, lines in advice.items() if lines)

@@ -100,10 +100,10 @@ def _ordered_dict(decoder: Decoder, pairs: Json, node: Json) -> OrderedDict[Any,
 def _ndarray(decoder: Decoder, name: str, node: Json) -> np.ndarray[Any, Any]:
     dtype, shape = plain_dtype(node["dtype"]), node["shape"]
     check_shape(shape, dtype.itemsize)
-    data = decoder.tensor(name).numpy()
-    if data.dtype != np.uint8 or math.prod(shape) * dtype.itemsize != data.size:
+    data = decoder.tensor(name)
+    if data.dtype != torch.uint8 or math.prod(shape) * dtype.itemsize != data.numel():
         raise MalformedError(f"{dtype}{shape} is not of the {data.nbytes} bytes of its array")
-    return np.ndarray(shape, dtype, buffer=data)
+    return np.ndarray(shape, dtype, buffer=data.contiguous().numpy())
 
 
 def _numpy_scalar(decoder: Decoder, data: str, node: Json) -> Any:

@@ -14,6 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from ..timing import Timing
+from ..untrusted import one_line
 from ..words import listed
 from .action_log import ActionLog
 from .actors import Actor, FunctionActor, Policy, as_array
@@ -129,8 +130,8 @@ class Rollout:
             return
         if saved["kind"] != self._group.kind:
             raise StateMismatchError(
-                f"The saved collector stepped {saved['kind']}, this one steps {self._group.kind}: "
-                "build it from the same env and vectorization_mode."
+                f"The saved collector stepped {one_line(saved['kind'])}, this one steps "
+                f"{self._group.kind}: build it from the same env and vectorization_mode."
             )
         methods = [restore.method for restore in self._group.restores]
         pairs = zip(methods, saved["methods"], strict=True)

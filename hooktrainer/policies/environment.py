@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigError
+from ..untrusted import one_line
 from ..words import printable
 from .code import find_callable
 
@@ -144,8 +145,8 @@ class Environment:
             return gym.registry[name]
         if self.factory is None:
             raise ConfigError(
-                f"there is no environment {printable(name)} here. If a package registers "
-                f"{printable(name)}, import it first; or make the environment yourself, and pass "
+                f"there is no environment {one_line(name, 80)} here. If a package registers "
+                f"it, import it first; or make the environment yourself, and pass "
                 "it as env=."
             )
         # Whoever saved the policy had imported what registers it, and nobody has here.

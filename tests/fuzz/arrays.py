@@ -161,7 +161,10 @@ def _open_environment(place: Path) -> Any:
     except MalformedError as error:
         raise ConfigError(str(error)) from None
     drawn = [repr(x.random(700)) for x in _generators(found)]
-    return [dumps(found), drawn]
+    try:
+        return [dumps(found), drawn]
+    except RecursionError:  # writing takes more than reading
+        return "nested deep"
 
 
 def _generators(tree: Any) -> list[np.random.Generator]:
