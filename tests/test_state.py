@@ -437,6 +437,16 @@ def test_what_is_no_state_is_refused(state):
         make_trainer().load_state_dict(state)
 
 
+def test_names_out_of_a_state_are_said_in_a_line_each():
+    saved = make_trainer().state_dict()
+    saved["components"]["hook/\ud800\n\x1b[31m" + "x" * 5000] = {}
+    with pytest.raises(StateMismatchError, match="the state and this trainer differ") as caught:
+        make_trainer().load_state_dict(saved)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() and len(line) < 500 for line in lines)
+
+
 def test_a_component_that_cannot_load_is_named():
     saved = make_trainer().state_dict()
     saved["components"]["hook/optimizer"] = {"nonsense": 1}
