@@ -24,7 +24,7 @@ test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
 	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
 
 test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
-	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/checkpoint $(ARGS)
+	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/store $(ARGS)
 
 test-fuzz: $(VENV)/.dev  ## open 10,000 spoilt files of every kind; ARGS='--cases 500 policy' fewer
 	$(VENV)/bin/python tests/fuzz $(ARGS)

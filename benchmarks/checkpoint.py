@@ -35,7 +35,7 @@ from results import finite, machine, versions
 from rich.console import Console
 from rich.table import Table
 
-from hooktrainer.checkpoint import All, CheckpointManager, Last
+from hooktrainer.store import All, CheckpointManager, Last
 
 HERE = Path(__file__).parent
 Tensors = dict[str, torch.Tensor]

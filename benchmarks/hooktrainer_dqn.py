@@ -19,7 +19,7 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
+from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer

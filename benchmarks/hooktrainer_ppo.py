@@ -19,7 +19,7 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
-from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 

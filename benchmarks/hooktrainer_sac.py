@@ -19,7 +19,7 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer

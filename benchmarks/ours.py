@@ -11,8 +11,8 @@ from measure import Act, Meter, Run
 from tensordict import TensorDictBase
 
 from hooktrainer import Trainer, TrainerHookBase, get_logger
-from hooktrainer.loggers import Logger
-from hooktrainer.recipe import RunArgs
+from hooktrainer.log import Logger
+from hooktrainer.run.recipe import RunArgs
 
 LOG_INTERVAL = RunArgs.log_interval
 """Frames in a log window: as in every recipe."""

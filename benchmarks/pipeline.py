@@ -48,7 +48,7 @@ from hooktrainer import (
     VectorCollector,
     get_logger,
 )
-from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 

@@ -22,12 +22,12 @@ from typing import Any
 import torch
 
 from hooktrainer import MiniBatches, Trainer, ValueEstimatorHook, VectorCollector
-from hooktrainer.checkpoint.rng import rng_state
-from hooktrainer.distributed import Ranks
-from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.placement import Place
+from hooktrainer.run.placement import Place
+from hooktrainer.run.ranks import Ranks
+from hooktrainer.store.rng import rng_state
 
 PARAMETERS = (10_000, 100_000, 1_000_000, 10_000_000)
 ROUNDS = 7
@@ -89,8 +89,8 @@ def weights() -> dict[str, Any]:
     """Milliseconds to publish weights to Ray's store, and for a batch with as good as no work."""
     import ray
 
-    from hooktrainer.ray import Cluster, RayCollector
-    from hooktrainer.ray.actors import load_weights, weights_of
+    from hooktrainer.run.ray import Cluster, RayCollector
+    from hooktrainer.run.ray.actors import load_weights, weights_of
 
     cluster = Cluster(2)
     cluster.retain()

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hooktrainer import hook_points
-from hooktrainer.priorities import PRIORITIES
+from hooktrainer.loop import hook_points
+from hooktrainer.loop.priorities import PRIORITIES
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (
@@ -27,10 +27,10 @@ BENCHMARKS = (
 
 
 def loop() -> str:
-    """The loop, as `hooktrainer.hook_points` draws it."""
+    """The loop, as `hooktrainer.loop.hook_points` draws it."""
     drawing = re.search(r"::\n\n((?:    .*\n|\n)+)", hook_points.__doc__ or "")
     if drawing is None:
-        raise ValueError("the docstring of hooktrainer.hook_points draws no loop")
+        raise ValueError("the docstring of hooktrainer.loop.hook_points draws no loop")
     return textwrap.dedent(drawing[1]).strip()
 
 

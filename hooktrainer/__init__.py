@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import algorithms as algorithms
-    from . import datasets as datasets
     from .public import *  # noqa: F403
+    from .replay import datasets as datasets
 
 __version__ = "0.1.0"
 

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from .cadence import Every
-from .collectors import OverlappedCollector, VectorCollector
+from .collect import OverlappedCollector, VectorCollector
 from .errors import CheckpointError, ConfigError, HookError, NonFiniteError, StateMismatchError
-from .hook import TrainerHookBase
-from .hook_points import HOOK_POINTS, HookPoint, HookPointName
 from .hooks import (
     BatchSubSampler,
     ClearCudaCache,
@@ -39,9 +36,13 @@ from .hooks import (
     ValueEstimatorHook,
     mask_batch,
 )
-from .loggers import generate_exp_name, get_logger
-from .metrics import Latest, Samples
-from .plugins import available_hooks
+from .hooks.plugins import available_hooks
+from .log import generate_exp_name, get_logger
+from .loop.cadence import Every
+from .loop.hook import TrainerHookBase
+from .loop.hook_points import HOOK_POINTS, HookPoint, HookPointName
+from .loop.metrics import Latest, Samples
+from .loop.trainer import Trainer
 from .policies import (
     LoadedPolicy,
     SavedPolicy,
@@ -50,8 +51,7 @@ from .policies import (
     load_policy,
     play_episodes,
 )
-from .run_dir import RunDir
-from .trainer import Trainer
+from .run.run_dir import RunDir
 
 __all__ = [
     "HOOK_POINTS",

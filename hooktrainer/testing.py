@@ -12,12 +12,12 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from .checkpoint.tree import flatten, unflatten
 from .errors import HookError
-from .hook import TrainerHookBase
-from .hook_points import HOOK_POINTS
-from .registry import has_state
-from .trainer import Trainer
+from .loop.hook import TrainerHookBase
+from .loop.hook_points import HOOK_POINTS
+from .loop.registry import has_state
+from .loop.trainer import Trainer
+from .store.tree import flatten, unflatten
 
 _MUTABLE = (list, dict, set, bytearray, deque, torch.Tensor, np.ndarray)
 

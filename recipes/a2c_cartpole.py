@@ -23,10 +23,10 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
-from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE
 from hooktrainer.optim import FlatAdam
-from hooktrainer.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

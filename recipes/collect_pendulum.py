@@ -22,11 +22,11 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.datasets import RecordDataset
-from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.replay.datasets import RecordDataset
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

@@ -20,10 +20,10 @@ import torch
 from torch import nn
 
 from hooktrainer import Evaluate, Every, TargetNetUpdaterHook, Trainer
-from hooktrainer.datasets import DatasetCollector, load_dataset
-from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import CQLLoss, SoftUpdate
-from hooktrainer.recipe import Run, RunArgs, launch
+from hooktrainer.replay.datasets import DatasetCollector, load_dataset
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

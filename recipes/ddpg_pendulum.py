@@ -23,10 +23,10 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import AdditiveGaussian, DeterministicPolicy, ValueNetwork, mlp
+from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import DDPGLoss, SoftUpdate
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

@@ -25,11 +25,11 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import EpsilonGreedy, QNetwork, mlp
+from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.optim import FlatAdam
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import PrioritizedSampler, RandomSampler, ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

@@ -26,11 +26,11 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import DynamicsEnsemble, TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

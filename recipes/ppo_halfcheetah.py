@@ -28,7 +28,7 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
-from hooktrainer.modules import (
+from hooktrainer.networks import (
     DiagonalGaussianPolicy,
     RunningNorm,
     ValueNetwork,
@@ -37,7 +37,7 @@ from hooktrainer.modules import (
 )
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

@@ -33,10 +33,10 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
-from hooktrainer.modules import mlp, orthogonal_init
+from hooktrainer.networks import mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

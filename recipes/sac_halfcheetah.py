@@ -25,10 +25,10 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 ENV, OBSERVATIONS, ACTIONS = "HalfCheetah-v5", 17, 6
 

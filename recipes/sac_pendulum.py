@@ -23,10 +23,10 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
-from hooktrainer.recipe import Run, RunArgs, launch
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs, launch
 
 
 @dataclass

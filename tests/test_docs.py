@@ -23,7 +23,7 @@ import pytest
 
 import hooktrainer
 from hooktrainer.cli.main import CKPT, COMMANDS, POLICIES
-from hooktrainer.hook_points import HOOK_POINTS
+from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
 
 ROOT = Path(__file__).parent.parent

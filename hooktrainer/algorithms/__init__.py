@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from ..algorithm_names import ALGORITHMS
 from ..errors import ConfigError
-from ..trainer import Trainer
+from ..loop.trainer import Trainer
 from ..words import did_you_mean
 from .model_based import mbpo
 from .off_policy import ddpg, dqn, sac, td3

@@ -10,8 +10,8 @@ import gymnasium as gym
 import torch
 from gymnasium import spaces
 
-from ..checks import check_count, check_fraction, check_rate, check_seed
 from ..errors import ConfigError
+from ..loop.checks import check_count, check_fraction, check_rate, check_seed
 from ..words import did_you_mean
 from .options import Options
 

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..cadence import Every
 from ..errors import ConfigError
 from ..hooks import ModelRollouts, TargetNetUpdaterHook
-from ..modules import DynamicsEnsemble, TanhGaussianPolicy
+from ..loop.cadence import Every
+from ..loop.trainer import Trainer
+from ..networks import DynamicsEnsemble, TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
-from ..trainer import Trainer
 from .off_policy import replay_trainer
 from .options import Options
 from .task import Task

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..cadence import Every
 from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
-from ..modules import (
+from ..loop.cadence import Every
+from ..loop.trainer import Trainer
+from ..networks import (
     AdditiveGaussian,
     DeterministicPolicy,
     EpsilonGreedy,
@@ -20,7 +21,6 @@ from ..modules import (
 from ..objectives import DDPGLoss, DQNLoss, HardUpdate, SACLoss, SoftUpdate, TD3Loss
 from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
-from ..trainer import Trainer
 from .options import Options
 from .task import Task
 

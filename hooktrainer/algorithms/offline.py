@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from ..cadence import Every
-from ..datasets import Dataset, DatasetCollector, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
-from ..modules import Box, DiagonalGaussianPolicy, TanhGaussianPolicy, ValueNetwork
+from ..loop.cadence import Every
+from ..loop.trainer import Trainer
+from ..networks import Box, DiagonalGaussianPolicy, TanhGaussianPolicy, ValueNetwork
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
-from ..trainer import Trainer
+from ..replay.datasets import Dataset, DatasetCollector, load_dataset
 from .options import Options
 from .task import Task
 

@@ -9,14 +9,9 @@ import torch
 from torch import nn
 
 from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
-from ..modules import (
-    CategoricalPolicy,
-    DiagonalGaussianPolicy,
-    ValueNetwork,
-    orthogonal_init,
-)
+from ..loop.trainer import Trainer
+from ..networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, orthogonal_init
 from ..objectives import GAE, ClipPPOLoss
-from ..trainer import Trainer
 from .options import Options
 from .task import Task
 

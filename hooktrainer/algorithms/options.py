@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
 
-from ..hook import TrainerHookBase
+from ..loop.hook import TrainerHookBase
 
 
 class Options(TypedDict, total=False):

@@ -14,19 +14,19 @@ from gymnasium.envs.registration import EnvSpec
 from tensordict import TensorDictBase
 from torch import nn
 
-from ..cadence import Every
-from ..collectors import VectorCollector
-from ..collectors.make_group import find_spec
-from ..collectors.probe import spaces_of
+from ..collect import VectorCollector
+from ..collect.make_group import find_spec
+from ..collect.probe import spaces_of
 from ..errors import ConfigError
 from ..hooks import Evaluate, LogEpisodes
-from ..loggers.factory import check_kinds
-from ..modules import ValueNetwork, mlp
+from ..log.factory import check_kinds
+from ..loop.cadence import Every
+from ..loop.signals import GRACE
+from ..loop.trainer import Trainer
+from ..networks import ValueNetwork, mlp
 from ..objectives.common import Loss
-from ..recipe import Run, RunArgs
 from ..replay import PrioritizedSampler, ReplayBuffer
-from ..signals import GRACE
-from ..trainer import Trainer
+from ..run.recipe import Run, RunArgs
 from .checks import (
     Actions,
     check_actions,

@@ -19,12 +19,12 @@ import tyro
 from typing_extensions import TypedDict, Unpack
 from tyro.conf import UseAppendAction
 
-from .. import command_line
 from ..errors import ConfigError
-from ..signals import ending_cleanly
+from ..loop.signals import ending_cleanly
+from ..run import command_line
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 _RUNS = "runs/<algorithm>/<timestamp>_seed<seed>"
 
@@ -76,7 +76,7 @@ def main(words: Sequence[str] | None = None) -> None:
     name, *options = sys.argv[1:] if words is None else words
     with ending_cleanly():  # while it imports, too
         from .. import algorithms
-        from ..recipe import mistakes_in_one_line
+        from ..run.recipe import mistakes_in_one_line
 
         with mistakes_in_one_line():
             make = algorithms.get(name)
@@ -167,7 +167,7 @@ def _explanations(documented: Any) -> dict[str, str]:
 
 
 def _run_dir(name: str, arguments: Mapping[str, Any]) -> Path:
-    from ..run_dir import find_runs, new_directory
+    from ..run.run_dir import find_runs, new_directory
 
     if arguments.get("resume") is None:
         return new_directory(Path("runs") / name, arguments.get("seed", 0))

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from ..checkpoint import Checkpoint, TensorSpec
+    from ..store import Checkpoint, TensorSpec
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -29,7 +29,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run
         json: print JSON: a list with one object per checkpoint
     """
-    from ..checkpoint import list_checkpoints
+    from ..store import list_checkpoints
     from .places import checkpoints_of, recorded_best
 
     directory = checkpoints_of(run)
@@ -113,9 +113,9 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         run: directory of the run, or of a checkpoint that was moved out of it
         json: print JSON: a list with one object per checkpoint
     """
-    from ..checkpoint import Checkpoint, list_checkpoints
-    from ..checkpoint.find import Listing
-    from ..checkpoint.manifest import FILE
+    from ..store import Checkpoint, list_checkpoints
+    from ..store.find import Listing
+    from ..store.manifest import FILE
     from .places import checkpoints_of
 
     if (run / FILE).is_file():
@@ -181,7 +181,7 @@ def diff(
         limit: how many differences to print; 0 for all
         json: print JSON: a list of all differences
     """
-    from ..checkpoint.diff import differences
+    from ..store.diff import differences
     from .compare import is_ignored, without_clock
     from .places import open_checkpoint
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from ..checkpoint import Checkpoint, CheckpointManager, Retention
+    from ..store import Checkpoint, CheckpointManager, Retention
 
 Count = Annotated[int | None, shown_as("N")]
 Hours = Annotated[float | None, shown_as("N")]
@@ -53,8 +53,8 @@ def prune(
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
-    from ..checkpoint import list_checkpoints
-    from ..checkpoint.housekeeping import surplus
+    from ..store import list_checkpoints
+    from ..store.housekeeping import surplus
     from .keep import parse_policy
     from .places import checkpoints_of, recorded_best
 
@@ -114,7 +114,7 @@ def rollback(
         yes: do not ask
         json: print JSON: a list with the fate of each checkpoint
     """
-    from ..checkpoint import list_checkpoints
+    from ..store import list_checkpoints
     from .places import open_checkpoint
 
     target = open_checkpoint(checkpoint)
@@ -191,8 +191,8 @@ def _agreed(question: str, yes: Flag) -> bool:
 
 def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManager:
     """The manager of a run's checkpoints, which holds off training while it is open."""
-    from ..checkpoint import CheckpointManager, lock
     from ..errors import CheckpointError
+    from ..store import CheckpointManager, lock
 
     try:
         lock.RunLock(directory).release()

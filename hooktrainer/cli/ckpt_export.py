@@ -27,7 +27,7 @@ def export(
         out: the file to write
         to: the trainer it is for
     """
-    from ..checkpoint import load_file
+    from ..store import load_file
     from ..torchrl.export import export as write
     from .places import open_checkpoint
 

@@ -11,11 +11,11 @@ from typing import Any
 
 from tensordict import TensorDictBase
 
-from ..checkpoint import find
-from ..checkpoint.diff import Difference, differences
-from ..checkpoint.stored import Checkpoint
-from ..loggers import read_csv, read_scalars
-from ..run_dir import RunDir
+from ..log import read_csv, read_scalars
+from ..run.run_dir import RunDir
+from ..store import find
+from ..store.diff import Difference, differences
+from ..store.stored import Checkpoint
 
 Series = Mapping[str, Sequence[tuple[int, float]]]
 """For each metric its steps and values."""

@@ -17,7 +17,7 @@ from . import output
 from .arguments import Flag, ScriptArgs, shown_as
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 Target = Annotated[str, Positional, shown_as("RUN|SCRIPT|NAME")]
 
@@ -49,7 +49,7 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 
 def _of_run(path: Path) -> list[dict[str, Any]]:
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
 
     run = RunDir(path)
     if not run.holds_run:
@@ -85,8 +85,8 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 @contextmanager
 def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     """In the block, ``train()`` describes the trainer and leaves; runs go to a temporary place."""
-    from ..run_dir import RunDir
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
+    from ..run.run_dir import RunDir
 
     train, prepare = Trainer.train, RunDir.prepare
 
@@ -110,7 +110,7 @@ def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
 
 
 def _print(table: Sequence[dict[str, Any]]) -> None:
-    from ..hook_points import HOOK_POINTS
+    from ..loop.hook_points import HOOK_POINTS
 
     rows: list[Sequence[Any]] = []
     for point in HOOK_POINTS:

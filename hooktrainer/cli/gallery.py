@@ -15,7 +15,7 @@ from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
 
 if TYPE_CHECKING:
-    from ..gallery import Exhibit, Gallery
+    from ..show.gallery import Exhibit, Gallery
 
 Page = Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
 Seed = Annotated[int | None, shown_as("SEED")]
@@ -63,10 +63,10 @@ def gallery(
         json: print JSON: a list with one object per saved policy
     """
     from ..errors import CheckpointError
-    from ..gallery import View, make_gallery
     from ..policies.evaluation import SEED, check_not_negative
-    from ..report import summarize
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
+    from ..show.gallery import View, make_gallery
+    from ..show.report import summarize
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")
@@ -115,7 +115,7 @@ def _report(made: Gallery, json: bool) -> int:
     if json:
         output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
     else:
-        from ..gallery.captions import return_text
+        from ..show.gallery.captions import return_text
 
         rows = [
             (

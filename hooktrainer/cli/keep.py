@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from functools import reduce
 from operator import or_
 
-from ..checkpoint import Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
 from ..errors import ConfigError
+from ..store import Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
 
 _BEST = re.compile(r"(\d+):(.+?)(?::(max|min))?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)

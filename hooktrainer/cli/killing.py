@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-from ..checkpoint import list_checkpoints
 from ..errors import ConfigError
-from ..run_dir import RunDir
+from ..run.run_dir import RunDir
+from ..store import list_checkpoints
 from ..words import plural
 from .output import say
 from .scripts import without_fork

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..checkpoint import Best, Checkpoint, find
-from ..checkpoint.find import checkpoint_directory
-from ..checkpoint.stored import NAME
-from ..run_dir import RunDir
+from ..run.run_dir import RunDir
+from ..store import Best, Checkpoint, find
+from ..store.find import checkpoint_directory
+from ..store.stored import NAME
 
 
 def checkpoints_of(run: Path) -> Path:

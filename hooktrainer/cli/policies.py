@@ -138,7 +138,7 @@ def evaluate(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
-    from ..checks import check_count
+    from ..loop.checks import check_count
     from ..policies.evaluate import alone, evaluate_run
     from ..policies.evaluation import SEED, check_not_negative
 
@@ -198,11 +198,11 @@ def prune(
     from functools import reduce
     from operator import or_
 
-    from ..checkpoint import Best, EveryFrames, Last, Retention
-    from ..checkpoint.housekeeping import delete, surplus
     from ..errors import ConfigError
     from ..policies.recorder import METRIC, as_checkpoints
     from ..policies.spread import Spread
+    from ..store import Best, EveryFrames, Last, Retention
+    from ..store.housekeeping import delete, surplus
 
     rules: list[Retention] = []
     rules += [] if spread is None else [Spread(spread)]
@@ -267,7 +267,7 @@ def print_episodes(evaluation: Evaluation) -> None:
 
 def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
 
     directory = policy_directory(run)
     if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):

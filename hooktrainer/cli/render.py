@@ -54,10 +54,10 @@ def render(
         quality: of a .webp, 0 to 100, by default 60: the more, the larger the file
         trust: run the code that its environment needs, if that is not installed
     """
-    from ..gallery import View, encode, film_policies
-    from ..gallery.film import check_format
     from ..policies import find_policy, list_policies
     from ..policies.evaluation import SEED, check_not_negative
+    from ..show.gallery import View, encode, film_policies
+    from ..show.gallery.film import check_format
 
     output.refuse_directory(file, "film.webp")
     check_format(file, quality)

@@ -30,9 +30,9 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         trust: run the command though the run was begun by somebody else, or elsewhere
     """
     from ..errors import ConfigError, NotFoundError
-    from ..ownership import is_own_command
-    from ..provenance import replace_process
-    from ..run_dir import RunDir
+    from ..run.ownership import is_own_command
+    from ..run.provenance import replace_process
+    from ..run.run_dir import RunDir
     from .places import checkpoints_of
     from .scripts import command_of, refuse_run_options
 

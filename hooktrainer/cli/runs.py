@@ -17,7 +17,7 @@ from . import output
 from .arguments import Flag, Patterns, shown_as
 
 if TYPE_CHECKING:
-    from ..report import Group, RunSummary
+    from ..show.report import Group, RunSummary
 
 Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
 Metrics = Annotated[UseAppendAction[tuple[str, ...]], shown_as("NAME")]
@@ -64,8 +64,8 @@ def runs(
         html: write the comparison to this file, one page that needs nothing else
         json: print JSON: a list with one object per run
     """
-    from ..report import comparison_page, group_runs
-    from ..report.page import repeat_note
+    from ..show.report import comparison_page, group_runs
+    from ..show.report.page import repeat_note
 
     if html is not None:
         output.refuse_directory(html, "runs.html")
@@ -102,8 +102,8 @@ def runs(
 
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
-    from ..report import summarize
-    from ..run_dir import find_runs
+    from ..run.run_dir import find_runs
+    from ..show.report import summarize
 
     found = {}
     for place in places:
@@ -120,8 +120,8 @@ def _tell_left_out(error: Exception) -> None:
 def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     """Refuse a metric that no run has logged, if there are others."""
     from ..errors import ConfigError
-    from ..report.curves import read_curves
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
+    from ..show.report.curves import read_curves
 
     known = {name for run in runs for name in run.metrics}
     for name in names:
@@ -150,7 +150,7 @@ def _chosen(
     where: Sequence[str],
 ) -> list[RunSummary]:
     from ..errors import ConfigError
-    from ..run_dir import STATUSES
+    from ..run.run_dir import STATUSES
 
     known = {*STATUSES, "died"}
     if unknown := set(statuses) - known:
@@ -171,7 +171,7 @@ def _chosen(
 
 
 def _option(run: RunSummary, name: str) -> Any:
-    from ..loggers.hparams import flatten
+    from ..log.hparams import flatten
 
     return flatten(run.options).get(name.replace("-", "_"))
 
@@ -204,7 +204,7 @@ def _sorted(runs: Sequence[RunSummary], column: str, reverse: bool) -> list[RunS
 
 
 def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
-    from ..report.curves import configuration, differing, lineage
+    from ..show.report.curves import configuration, differing, lineage
 
     configs = [configuration(run) for run in runs]
     options = differing(runs)
@@ -245,10 +245,10 @@ def _status(run: RunSummary) -> object:
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from rich.text import Text
 
-    from ..report.curves import band, read_curves
-    from ..report.page import spread
-    from ..report.terminal import COLORS, plot
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
+    from ..show.report.curves import band, read_curves
+    from ..show.report.page import spread
+    from ..show.report.terminal import COLORS, plot
 
     screen = output.console()
     width = min(screen.width, 110)

@@ -12,7 +12,7 @@ from . import output
 from .arguments import shown_as
 
 if TYPE_CHECKING:
-    from ..loggers.spool import Spool
+    from ..log.spool import Spool
 
 Place = Annotated[Path, Positional, shown_as("RUN")]
 Address = Annotated[str | None, shown_as("URI")]
@@ -31,8 +31,8 @@ def sync(run: Place, /, *, to: Address = None) -> int:
         to: address of another server, which is sent everything; by default MLFLOW_TRACKING_URI, if
             the run went by that, or else where the run's was
     """
-    from ..loggers.sending import bound_requests
-    from ..loggers.spool import Spool
+    from ..log.sending import bound_requests
+    from ..log.spool import Spool
 
     if not run.is_dir():
         raise FileNotFoundError(f"there is no run {run}.")
@@ -48,7 +48,7 @@ def sync(run: Place, /, *, to: Address = None) -> int:
 
 def _send(spool: Spool, to: str | None) -> int:
     """Send one spool, and say what came of it."""
-    from ..loggers.sending import reason, sender_of
+    from ..log.sending import reason, sender_of
 
     run = spool.directory.parents[1]
     with spool.sending() as free:

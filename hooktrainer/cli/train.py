@@ -30,7 +30,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         words: a recipe, a script or an algorithm, and its arguments
         json: of the list: print JSON
     """
-    from ..provenance import replace_process
+    from ..run.provenance import replace_process
     from . import recipes
 
     if words:
@@ -67,7 +67,7 @@ def _check_loggers(words: list[str]) -> None:
     named = [value for option, value in itertools.pairwise(words) if option == "--logger"]
     named += [word.partition("=")[2] for word in words if word.startswith("--logger=")]
     if named:
-        from ..loggers.factory import check_kinds  # it imports NumPy
+        from ..log.factory import check_kinds  # it imports NumPy
 
         check_kinds(list(dict.fromkeys(named)))
 

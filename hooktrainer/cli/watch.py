@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from ..report import MetricsTail, RunSummary
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
+    from ..show.report import MetricsTail, RunSummary
 
 Place = Annotated[Path, Positional, shown_as("[RUN]")]
 Seconds = Annotated[float, shown_as("SECONDS")]
@@ -47,7 +47,7 @@ def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds
     from rich.live import Live
 
     from ..errors import ConfigError
-    from ..report import MetricsTail, summarize
+    from ..show.report import MetricsTail, summarize
 
     if not interval > 0:
         raise ConfigError(f"--interval {interval}: give a positive number of seconds.")
@@ -165,7 +165,7 @@ def _metrics(values: Mapping[str, float], tail: MetricsTail, room: int | None) -
     from rich.table import Table
     from rich.text import Text
 
-    from ..report.terminal import sparkline
+    from ..show.report.terminal import sparkline
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("metric")
@@ -193,7 +193,7 @@ def _phases(times: Mapping[str, float]) -> Table:
     from rich.table import Table
     from rich.text import Text
 
-    from ..time_table import BESIDE, TimeRow, bar_of, beside_rows, serial_rows
+    from ..loop.time_table import BESIDE, TimeRow, bar_of, beside_rows, serial_rows
 
     table = Table(box=None, pad_edge=False, header_style="dim")
     table.add_column("phase")
@@ -222,7 +222,7 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 def _newest(place: Path) -> RunDir:
     """The run in a directory, or below it the one begun last."""
-    from ..run_dir import RunDir, find_runs
+    from ..run.run_dir import RunDir, find_runs
 
     if RunDir(place).run_file.exists():
         return RunDir(place)

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
-from ..batches import mask_of
-from ..checks import check_count, share_equally
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.batches import mask_of
+from ..loop.checks import check_count, share_equally
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class BatchSubSampler(TrainerHookBase):

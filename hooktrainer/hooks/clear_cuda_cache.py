@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..checks import check_count
-from ..hook import TrainerHookBase
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class ClearCudaCache(TrainerHookBase):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
-from ..batches import count_valid
-from ..checks import check_count
-from ..hook import TrainerHookBase
-from ..metrics import Total
+from ..loop.batches import count_valid
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Total
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class CountFramesLog(TrainerHookBase):

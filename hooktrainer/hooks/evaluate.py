@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
-from ..cadence import Every
-from ..checkpoint.rng import undisturbed
-from ..checks import check_count
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..metrics import Latest
+from ..loop.cadence import Every
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest
+from ..store.rng import undisturbed
 
 if TYPE_CHECKING:
-    from ..collectors import VectorCollector
-    from ..trainer import Trainer
+    from ..collect import VectorCollector
+    from ..loop.trainer import Trainer
 
 _STEPS_AT_ONCE = 64
 
@@ -129,7 +129,7 @@ class Evaluate(TrainerHookBase):
         if self._collector is None:
             from tensordict.nn import InteractionType
 
-            from ..collectors import VectorCollector
+            from ..collect import VectorCollector
 
             self._collector = VectorCollector(
                 self.env,

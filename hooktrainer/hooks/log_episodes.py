@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDictBase
 
 from ..errors import HookError
-from ..hook import TrainerHookBase
-from ..metrics import Samples, Total
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Samples, Total
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class LogEpisodes(TrainerHookBase):

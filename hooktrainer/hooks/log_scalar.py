@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..batches import valid
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.batches import valid
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": torch.mean,

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
-from ..hook import TrainerHookBase
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class LogTiming(TrainerHookBase):

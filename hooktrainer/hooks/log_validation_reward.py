@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..checkpoint.rng import undisturbed
-from ..checks import check_count
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..store.rng import undisturbed
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 _REWARD = ("next", "reward")
 

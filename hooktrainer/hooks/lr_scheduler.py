@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 from torch.optim.lr_scheduler import LRScheduler
 
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class LRSchedulerHook(TrainerHookBase):

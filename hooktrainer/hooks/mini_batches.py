@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..batches import mask_of
-from ..checks import check_count, share_equally
-from ..hook import TrainerHookBase
+from ..loop.batches import mask_of
+from ..loop.checks import check_count, share_equally
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class MiniBatches(TrainerHookBase):

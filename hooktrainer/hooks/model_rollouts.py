@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from ..batches import valid_steps
-from ..cadence import Every
-from ..checks import check_count
-from ..hook import TrainerHookBase
-from ..metrics import Latest
-from ..modules.dynamics import DynamicsEnsemble
-from ..priorities import AFTER
+from ..loop.batches import valid_steps
+from ..loop.cadence import Every
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest
+from ..loop.priorities import AFTER
+from ..networks.dynamics import DynamicsEnsemble
 
 if TYPE_CHECKING:
+    from ..loop.trainer import Trainer
     from ..replay import ReplayBuffer
-    from ..trainer import Trainer
 
 Transition = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 

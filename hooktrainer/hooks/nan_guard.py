@@ -10,11 +10,11 @@ import torch
 from tensordict import TensorDictBase
 
 from ..errors import NonFiniteError
-from ..hook import TrainerHookBase
-from ..priorities import EARLY
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class NanGuard(TrainerHookBase):

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from tensordict import NestedKey, TensorDictBase
 
-from ..batches import valid
-from ..hook import TrainerHookBase
-from ..modules.normalization import RunningNorm
-from ..priorities import EARLY
+from ..loop.batches import valid
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
+from ..networks.normalization import RunningNorm
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class ObservationNormalizer(TrainerHookBase):

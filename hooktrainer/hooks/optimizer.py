@@ -10,16 +10,16 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from ..cadence import Every
-from ..checks import check_moments, check_optimizer, parameters_of
-from ..dispatch import Adapter
 from ..errors import ConfigError, HookError, NonFiniteError
-from ..hook import TrainerHookBase
-from ..metrics import Metrics
-from ..priorities import AFTER
+from ..loop.cadence import Every
+from ..loop.checks import check_moments, check_optimizer, parameters_of
+from ..loop.dispatch import Adapter
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Metrics
+from ..loop.priorities import AFTER
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class OptimizerHook(TrainerHookBase):

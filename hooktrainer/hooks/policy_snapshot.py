@@ -8,22 +8,22 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
-from ..cadence import Every
-from ..checkpoint import Retention
-from ..checkpoint.retention import as_retention
-from ..checkpoint.rng import undisturbed
-from ..checks import check_count
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.cadence import Every
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
 from ..policies.evaluation import EPISODES, SEED, check_not_negative
-from ..run_dir import RunDir
+from ..run.run_dir import RunDir
+from ..store import Retention
+from ..store.retention import as_retention
+from ..store.rng import undisturbed
 from .evaluate import Evaluate
 
 if TYPE_CHECKING:
+    from ..loop.trainer import Trainer
     from ..policies.evaluator import Evaluator
     from ..policies.recorder import PolicyRecorder
     from ..policies.spread import SpreadCadence
-    from ..trainer import Trainer
 
 
 class PolicySnapshot(TrainerHookBase):

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
-from ..cadence import Every
-from ..checks import check_count
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..priorities import LAST
+from ..loop.cadence import Every
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import LAST
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class Profiler(TrainerHookBase):

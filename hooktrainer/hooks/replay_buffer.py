@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase, pad
 
-from ..batches import mask_of, valid_steps
-from ..checks import share_equally
-from ..hook import TrainerHookBase
+from ..loop.batches import mask_of, valid_steps
+from ..loop.checks import share_equally
+from ..loop.hook import TrainerHookBase
 from ..torchrl.written import writes_into
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class ReplayBufferTrainer(TrainerHookBase):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..batches import valid
 from ..errors import ConfigError, HookError
-from ..hook import TrainerHookBase
-from ..priorities import LATE
+from ..loop.batches import valid
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import LATE
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class RewardNormalizer(TrainerHookBase):

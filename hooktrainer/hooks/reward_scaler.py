@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
-from ..batches import mask_of
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..priorities import EARLY
+from ..loop.batches import mask_of
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class RewardScaler(TrainerHookBase):
@@ -70,7 +70,7 @@ class RewardScaler(TrainerHookBase):
             self._returns = returns
         else:
             values = values[mask.T]
-        # Chan, Golub and LeVeque, 1979, as in `hooktrainer.modules.RunningNorm`.
+        # Chan, Golub and LeVeque, 1979, as in `hooktrainer.networks.RunningNorm`.
         number, total = values.numel(), self._count + values.numel()
         delta = float(values.mean()) - self._mean
         squares = self._var * self._count + float(values.var(correction=0)) * number

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from ..cadence import Every
-from ..hook import TrainerHookBase
-from ..run_dir import RunDir, write_atomically
+from ..loop.cadence import Every
+from ..loop.hook import TrainerHookBase
+from ..run.run_dir import RunDir, write_atomically
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class RunRecorder(TrainerHookBase):

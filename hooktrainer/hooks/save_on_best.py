@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, Literal
 from tensordict import TensorDictBase
 
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..priorities import LATE
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import LATE
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class SaveOnBest(TrainerHookBase):

@@ -11,11 +11,11 @@ import torch
 from tqdm.auto import tqdm
 
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..priorities import EARLY
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class Schedule(TrainerHookBase):

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from tensordict import NestedKey, TensorDictBase
 
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class SelectKeys(TrainerHookBase):

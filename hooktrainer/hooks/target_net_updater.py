@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ..cadence import Every
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.cadence import Every
+from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class TargetNetUpdaterHook(TrainerHookBase):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
-from ..checks import check_count
-from ..hook import TrainerHookBase
-from ..priorities import FIRST
-from ..tracing import Trace
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import FIRST
+from ..loop.tracing import Trace
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class Tracer(TrainerHookBase):

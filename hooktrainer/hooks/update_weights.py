@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tensordict import TensorDict
 
-from ..checks import check_count
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
+from ..loop.checks import check_count
+from ..loop.hook import TrainerHookBase
 from ..torchrl.processes import send_to
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class UpdateWeights(TrainerHookBase):

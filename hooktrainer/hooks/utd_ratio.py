@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
-from ..hook import TrainerHookBase
-from ..metrics import Latest
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class UTDRHook(TrainerHookBase):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDictBase
 
 from ..errors import ConfigError
-from ..hook import TrainerHookBase
-from ..priorities import EARLY
-from ..registry import has_state
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
+from ..loop.registry import has_state
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 class ValueEstimatorHook(TrainerHookBase):

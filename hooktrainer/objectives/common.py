@@ -14,7 +14,7 @@ from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..errors import ConfigError
-from ..modules import QNetwork, ValueNetwork
+from ..networks import QNetwork, ValueNetwork
 
 Distance: TypeAlias = Callable[..., torch.Tensor]
 
@@ -163,7 +163,7 @@ def evaluate(
 ) -> torch.Tensor:
     """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
 
-    The networks of `hooktrainer.modules` are called with tensors, others with a TensorDict.
+    The networks of `hooktrainer.networks` are called with tensors, others with a TensorDict.
 
     Args:
         network: A TensorDict module.

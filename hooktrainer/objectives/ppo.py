@@ -29,7 +29,7 @@ class ClipPPOLoss(Loss):
       ``max_ratio``, ``mean_ratio``.
 
     Args:
-        actor_network: The policy, from `hooktrainer.modules` or with TorchRL's ``get_dist``.
+        actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
         critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
         clip_epsilon: How far the ratio may leave 1; a pair for below and above.
         entropy_bonus: Whether there is ``loss_entropy``.

@@ -17,9 +17,9 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 
-from ..collectors.make_group import Envs, find_spec
-from ..collectors.missing import explain_missing
-from ..collectors.spaces import MASK, ActionFormat, Leaf, ObservationLayout
+from ..collect.make_group import Envs, find_spec
+from ..collect.missing import explain_missing
+from ..collect.spaces import MASK, ActionFormat, Leaf, ObservationLayout
 from ..errors import ConfigError
 from .environment import Environment
 from .interface import Action, Interface, Observation

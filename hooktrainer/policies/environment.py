@@ -116,7 +116,7 @@ class Environment:
         try:
             return self._make_by_id(kwargs) if self.id else self._make_by_factory(kwargs)
         except gym.error.DependencyNotInstalled:
-            from ..collectors.missing import explain_missing
+            from ..collect.missing import explain_missing
 
             with explain_missing():
                 raise

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..sealed import unseal
+from ..store.sealed import unseal
 from ..untrusted import MalformedError, read_file
 from ..words import printable
 

@@ -1,6 +1,6 @@
 """What goes into a policy and what comes out, as plain data.
 
-It says of a policy what `hooktrainer.collectors.spaces` finds out from Gymnasium's spaces, so that
+It says of a policy what `hooktrainer.collect.spaces` finds out from Gymnasium's spaces, so that
 a saved policy needs neither.
 """
 

@@ -13,7 +13,7 @@ from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
 from ..errors import ConfigError
-from ..modules.inference import Inference
+from ..networks.inference import Inference
 from .interface import MASK
 
 IS_INIT = "is_init"

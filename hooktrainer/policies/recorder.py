@@ -8,14 +8,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..checkpoint import Checkpoint, Manifest, Retention, fs
-from ..checkpoint.background import BackgroundJob
-from ..checkpoint.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
-from ..checkpoint.manifest import FileRecord
-from ..checkpoint.retention import best_of
-from ..collectors.make_group import Envs
-from ..progress import Progress
-from ..provenance import origin
+from ..collect.make_group import Envs
+from ..loop.progress import Progress
+from ..run.provenance import origin
+from ..store import Checkpoint, Manifest, Retention, fs
+from ..store.background import BackgroundJob
+from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
+from ..store.manifest import FileRecord
+from ..store.retention import best_of
 from .describe import Described, describe_environment
 from .environment import Environment
 from .files import POLICY, Content

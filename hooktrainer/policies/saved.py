@@ -217,7 +217,7 @@ def _behind(path: Path) -> Path:
 
 
 def _holds_run(path: Path) -> bool:
-    from ..run_dir import RunDir
+    from ..run.run_dir import RunDir
 
     return RunDir(path).holds_run
 

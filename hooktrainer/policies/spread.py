@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..checkpoint import Checkpoint, EveryFrames, Last, Retention
 from ..errors import ConfigError
+from ..store import Checkpoint, EveryFrames, Last, Retention
 
 _HALVINGS = 6
 

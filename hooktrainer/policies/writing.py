@@ -11,9 +11,9 @@ from typing import Any
 
 import xxhash
 
-from ..checkpoint import fs
-from ..checkpoint.housekeeping import move_away, sweep
-from ..sealed import seal
+from ..store import fs
+from ..store.housekeeping import move_away, sweep
+from ..store.sealed import seal
 from .files import FACTS, LATEST, POLICY, SCHEMA, SEAL, Content, encode, read_facts
 
 

@@ -6,20 +6,20 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..dispatch import Adapter
-from ..hook_points import HookPoint
+from ..loop.dispatch import Adapter
+from ..loop.hook_points import HookPoint
 from . import stages
 from .processes import CollectorProcesses, has_processes, send_to
 from .written import writes_into
 
 if TYPE_CHECKING:
-    from ..bridge import HookHandle
-    from ..cadence import Every
-    from ..trainer import Trainer
+    from ..loop.bridge import HookHandle
+    from ..loop.cadence import Every
+    from ..loop.trainer import Trainer
 
 
 class TorchRLBridge:
-    """Serves hooks, steppers and stages of ``torchrl.trainers``; see `hooktrainer.bridge.Bridge`.
+    """Serves hooks, steppers and stages of ``torchrl.trainers``; see `hooktrainer.loop.bridge`.
 
     Args:
         trainer: The trainer whose registry it serves.

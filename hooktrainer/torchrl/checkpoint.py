@@ -13,8 +13,8 @@ from torch import nn
 
 from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
+from ..loop.state import build_value_estimator
 from ..replay import ReplayBuffer
-from ..state import build_value_estimator
 from ..untrusted import one_line, shown
 from . import trees
 from .formats import OWN
@@ -22,7 +22,7 @@ from .hook_states import to_ours
 from .unified import NotRead
 
 if TYPE_CHECKING:
-    from ..trainer import Trainer
+    from ..loop.trainer import Trainer
 
 
 def load(trainer: Trainer, content: Mapping[str, Any]) -> None:

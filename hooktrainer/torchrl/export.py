@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from ..checkpoint import fs
-from ..checkpoint.single_file import torch_save
 from ..errors import CheckpointError, TakenError
+from ..store import fs
+from ..store.single_file import torch_save
 from . import trees
 from .hook_states import to_theirs
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
-from ..progress import Progress
+from ..loop.progress import Progress
 
 State = Mapping[str, Any]
 

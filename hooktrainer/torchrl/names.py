@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-from ..metrics import Metrics
+from ..loop.metrics import Metrics
 
 if TYPE_CHECKING:
-    from ..bridge import HookHandle
-    from ..control import Control
-    from ..progress import Progress
-    from ..registry import Registry
+    from ..loop.bridge import HookHandle
+    from ..loop.control import Control
+    from ..loop.progress import Progress
+    from ..loop.registry import Registry
 
 
 class TorchRLNames:

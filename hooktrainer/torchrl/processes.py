@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from ..control import Control
+    from ..loop.control import Control
 
 
 def has_processes(collector: Any) -> bool:

@@ -20,14 +20,14 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDict, TensorDictBase
 
-from ..dispatch import Adapter
 from ..errors import ConfigError, HookReturnError
-from ..hook_points import HookPoint, HookPointName
-from ..priorities import EARLY, LAST, LATE
+from ..loop.dispatch import Adapter
+from ..loop.hook_points import HookPoint, HookPointName
+from ..loop.priorities import EARLY, LAST, LATE
 
 if TYPE_CHECKING:
-    from ..bridge import HookHandle
-    from ..trainer import Trainer
+    from ..loop.bridge import HookHandle
+    from ..loop.trainer import Trainer
 
 _METRICS = "a dict of metrics, or None"
 

@@ -15,10 +15,10 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, algorithms
-from hooktrainer.datasets import Dataset
 from hooktrainer.errors import ConfigError
-from hooktrainer.loggers import read_csv
-from hooktrainer.recipe import RunArgs
+from hooktrainer.log import read_csv
+from hooktrainer.replay.datasets import Dataset
+from hooktrainer.run.recipe import RunArgs
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}

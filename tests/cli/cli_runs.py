@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict
 
-from hooktrainer.checkpoint import rng_state
+from hooktrainer.store import rng_state
 
 
 def state(frames: int, *, weight: float = 0.0, seconds: float = 1.0) -> dict[str, Any]:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import pytest
 
-from hooktrainer.checkpoint import All, Best, CheckpointManager
 from hooktrainer.cli import main
-from hooktrainer.run_dir import RunDir
+from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store import All, Best, CheckpointManager
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -10,7 +10,9 @@ import sys
 import pytest
 from cli_runs import frames
 
-from hooktrainer.checkpoint import (
+from hooktrainer.cli.keep import parse_policy, parse_size
+from hooktrainer.errors import ConfigError
+from hooktrainer.store import (
     Best,
     CheckpointManager,
     EveryFrames,
@@ -18,8 +20,6 @@ from hooktrainer.checkpoint import (
     Last,
     MaxBytes,
 )
-from hooktrainer.cli.keep import parse_policy, parse_size
-from hooktrainer.errors import ConfigError
 
 RETURNS = (5.0, 1.0, 2.0, 4.0, 3.0)
 

@@ -8,10 +8,10 @@ from cli_runs import state
 from tensordict import TensorDict
 
 from hooktrainer import Every, get_logger
-from hooktrainer.checkpoint import CheckpointManager
-from hooktrainer.checkpoint.diff import Difference
 from hooktrainer.cli.compare import compare_runs, compare_series, without_clock
-from hooktrainer.run_dir import RunDir
+from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store import CheckpointManager
+from hooktrainer.store.diff import Difference
 from hooktrainer.testing import make_trainer
 
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from hooktrainer import RunDir, RunRecorder, Trainer
-from hooktrainer.hook_points import HOOK_POINTS
+from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.testing import make_trainer
 
 SCRIPT = """

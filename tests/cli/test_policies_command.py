@@ -14,13 +14,13 @@ import pytest
 
 from hooktrainer import list_policies
 from hooktrainer.cli.main import main
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.loop.progress import Progress
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy
 from hooktrainer.policies.evaluate import evaluate_run
 from hooktrainer.policies.files import read_facts
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts
-from hooktrainer.progress import Progress
 
 
 @pytest.fixture
@@ -158,7 +158,7 @@ def test_who_plays_does_not_wait_for_what_trains(run):
     code = (
         "import sys; from hooktrainer.cli import main\n"
         f"assert main(['play', {str(run)!r}, '--episodes', '1']) == 0\n"
-        "assert not {'tensordict', 'torchrl', 'hooktrainer.trainer'} & set(sys.modules)\n"
+        "assert not {'tensordict', 'torchrl', 'hooktrainer.loop.trainer'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE)
 

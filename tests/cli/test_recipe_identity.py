@@ -10,10 +10,10 @@ import pytest
 import torch
 from test_recipe_resume import frames, read_rows, train, weights
 
-from hooktrainer.checkpoint import Checkpoint, find, list_checkpoints
 from hooktrainer.errors import CheckpointError, ConfigError
-from hooktrainer.loggers import read_csv
-from hooktrainer.run_dir import RunDir
+from hooktrainer.log import read_csv
+from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store import Checkpoint, find, list_checkpoints
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
-from hooktrainer.checkpoint import CheckpointManager, list_checkpoints
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
-from hooktrainer.recipe import Run, RunArgs
-from hooktrainer.run_dir import RunDir
+from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store import CheckpointManager, list_checkpoints
 from hooktrainer.testing import FakeCollector
 
 

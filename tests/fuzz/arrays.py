@@ -17,10 +17,10 @@ from mutate import mutate_bytes, mutate_json
 from target import Files, Target, read, spoil_place
 from tensordict import TensorDict
 
-from hooktrainer.collectors.codec import dumps, loads
-from hooktrainer.datasets import Dataset, load_dataset
+from hooktrainer.collect.codec import dumps, loads
 from hooktrainer.errors import ConfigError
 from hooktrainer.replay import PrioritizedSampler
+from hooktrainer.replay.datasets import Dataset, load_dataset
 from hooktrainer.untrusted import MalformedError
 
 

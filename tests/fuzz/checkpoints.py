@@ -20,12 +20,12 @@ from pickles import spoil_torch_file
 from target import Files, Target, read, spoil_place
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
-from hooktrainer.checkpoint import Checkpoint, CheckpointManager, load_file, save_file
-from hooktrainer.checkpoint.manifest import FileRecord, Manifest
-from hooktrainer.checkpoint.rng import rng_state
-from hooktrainer.checkpoint.single_file import FORMAT, _checksum, read_plain
 from hooktrainer.errors import CheckpointError
-from hooktrainer.sealed import seal
+from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
+from hooktrainer.store.manifest import FileRecord, Manifest
+from hooktrainer.store.rng import rng_state
+from hooktrainer.store.sealed import seal
+from hooktrainer.store.single_file import FORMAT, _checksum, read_plain
 
 MANIFEST, STATE = "manifest.json", "state.json"
 

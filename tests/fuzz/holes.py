@@ -15,7 +15,7 @@ import torch
 from runner import run_cases
 from target import Target
 
-from hooktrainer.checkpoint.backends import native
+from hooktrainer.store.backends import native
 
 _CASES = 1000
 
@@ -33,7 +33,7 @@ def _no_sizes_in_native() -> None:
 
 def _memory_in_the_result() -> None:
     """As if a reader left memory unwritten that it returns."""
-    import hooktrainer.checkpoint.backends.torch_file as module
+    import hooktrainer.store.backends.torch_file as module
 
     class Unwritten(module.TorchFile):
         def _storage(self, key: str) -> torch.UntypedStorage:
@@ -46,14 +46,14 @@ def _objects_from_yaml() -> None:
     """As if options were read by a loader that makes objects."""
     import yaml
 
-    import hooktrainer.run_dir as module
+    import hooktrainer.run.run_dir as module
 
     module.parse_yaml = yaml.unsafe_load
 
 
 def _programs_for_options() -> None:
     """As if the options were what a program printed."""
-    import hooktrainer.run_dir as module
+    import hooktrainer.run.run_dir as module
 
     def run(text: str) -> Any:
         subprocess.run(["true"], check=False)
@@ -64,7 +64,7 @@ def _programs_for_options() -> None:
 
 def _headers_believed() -> None:
     """As if an array were made before its header is compared with its file."""
-    import hooktrainer.datasets.dataset as module
+    import hooktrainer.replay.datasets.dataset as module
     import hooktrainer.untrusted.array_file as arrays
 
     def read_array(path: Any, root: Any = None) -> Any:
@@ -83,7 +83,7 @@ def _headers_believed() -> None:
 
 def _waiting() -> None:
     """As if a pipe were opened like a file."""
-    import hooktrainer.checkpoint.manifest as module
+    import hooktrainer.store.manifest as module
 
     def read_file(path: Any, root: Any = None) -> bytes:
         if path.is_fifo():
@@ -107,7 +107,7 @@ def _links() -> None:
 
 def _own_errors() -> None:
     """As if an option were believed to be a number, and what Python raises came to the user."""
-    import hooktrainer.report.summary as module
+    import hooktrainer.show.report.summary as module
 
     module._whole = lambda value: None if value is None else int(value)
 

@@ -20,13 +20,13 @@ from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_tree
 from target import Files, Target, read, spoil_place
 
 from hooktrainer.errors import CheckpointError, ConfigError
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.loop.progress import Progress
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
 from hooktrainer.policies.calls import DTYPES
 from hooktrainer.policies.operators import ALLOWED, resolve
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.progress import Progress
-from hooktrainer.sealed import seal
+from hooktrainer.store.sealed import seal
 
 FACTS, WEIGHTS, SEAL = "policy.json", "policy.safetensors", "policy"
 

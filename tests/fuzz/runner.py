@@ -32,7 +32,7 @@ _BROKEN = 77
 _START = 600.0  # seconds for what comes before the first case
 _IMPORTED_LATE = (
     *("encodings.unicode_escape", "torch._subclasses.schema_check_mode", "zipp.compat.overlay"),
-    "hooktrainer.report.terminal",
+    "hooktrainer.show.report.terminal",
 )
 """What libraries import when they say what is wrong; any other import is one that a file named."""
 

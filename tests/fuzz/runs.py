@@ -17,11 +17,11 @@ from target import Files, Target, read, spoil_place
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
-from hooktrainer.loggers.csv import read_csv
-from hooktrainer.loggers.events import Scalars
-from hooktrainer.loggers.tensorboard import TensorBoardSink, read_scalars
-from hooktrainer.report import MetricsTail, comparison_page, group_runs, summarize
-from hooktrainer.run_dir import RunDir
+from hooktrainer.log.csv import read_csv
+from hooktrainer.log.events import Scalars
+from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
+from hooktrainer.run.run_dir import RunDir
+from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
 
 CONFIG = {
     "env": "CartPole-v1",

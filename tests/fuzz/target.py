@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from hooktrainer.checkpoint import flatten
 from hooktrainer.errors import USER_ERRORS
+from hooktrainer.store import flatten
 
 
 class Link(NamedTuple):

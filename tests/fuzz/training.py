@@ -24,10 +24,10 @@ from hooktrainer import (
     RewardNormalizer,
     Trainer,
 )
-from hooktrainer.checkpoint import load_file, save_file
-from hooktrainer.checkpoint.single_file import FORMAT, _checksum
-from hooktrainer.collectors import VectorCollector
+from hooktrainer.collect import VectorCollector
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.store import load_file, save_file
+from hooktrainer.store.single_file import FORMAT, _checksum
 
 
 class Loss(torch.nn.Module):

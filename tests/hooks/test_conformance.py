@@ -18,8 +18,8 @@ import torchrl.trainers
 import hooktrainer
 import hooktrainer.hooks
 from hooktrainer import Every, Trainer, TrainerHookBase
-from hooktrainer.checkpoint.tree import flatten
 from hooktrainer.errors import DuplicateNameError
+from hooktrainer.store.tree import flatten
 from hooktrainer.testing import FakeCollector, ScriptedLoss, check_hook, make_trainer
 
 HOOKS = {
@@ -66,7 +66,7 @@ class Continuous(FakeCollector):
 
 
 def model_rollouts(trainer: Trainer) -> TrainerHookBase:
-    from hooktrainer.modules import DynamicsEnsemble, TanhGaussianPolicy, mlp
+    from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, mlp
     from hooktrainer.replay import ReplayBuffer
 
     following = [("next", key) for key in ("observation", "reward", "terminated")]
@@ -81,7 +81,7 @@ def model_rollouts(trainer: Trainer) -> TrainerHookBase:
 
 
 def running_norm() -> torch.nn.Module:
-    from hooktrainer.modules import RunningNorm
+    from hooktrainer.networks import RunningNorm
 
     return RunningNorm(4)
 
@@ -116,7 +116,7 @@ def evaluate(trainer: Trainer) -> TrainerHookBase:
 
 
 def recorder(trainer: Trainer) -> TrainerHookBase:
-    from hooktrainer.run_dir import RunDir
+    from hooktrainer.run.run_dir import RunDir
 
     directory = Path(tempfile.mkdtemp()) / "run"
     return hooktrainer.RunRecorder(RunDir.create(directory), {"lr": 0.1}, report=False)

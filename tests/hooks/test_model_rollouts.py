@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, Every, ModelRollouts, ReplayBufferTrainer
-from hooktrainer.modules import DynamicsEnsemble, TanhGaussianPolicy, mlp
+from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import make_trainer
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 
 from hooktrainer import ObservationNormalizer
-from hooktrainer.modules import RunningNorm
+from hooktrainer.networks import RunningNorm
 from hooktrainer.testing import FakeCollector, check_hook, make_trainer
 
 

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer
-from hooktrainer.modules import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
+from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
@@ -200,7 +200,7 @@ def test_a_rate_that_is_a_tensor_stays_the_same_tensor():
 
 
 def ppo():
-    from hooktrainer.modules import CategoricalPolicy, ValueNetwork
+    from hooktrainer.networks import CategoricalPolicy, ValueNetwork
 
     return ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), clip_epsilon=0.2)
 

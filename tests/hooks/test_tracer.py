@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, Tracer, algorithms
-from hooktrainer.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunArgs
 from hooktrainer.testing import check_hook, make_trainer
 
 

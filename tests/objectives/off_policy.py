@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
-from hooktrainer.modules import ValueNetwork, mlp
+from hooktrainer.networks import ValueNetwork, mlp
 
 
 def make_critics(number: int = 2) -> list[ValueNetwork]:

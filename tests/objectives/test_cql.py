@@ -15,7 +15,7 @@ from torchrl.objectives import CQLLoss as TorchRLLoss
 from torchrl.objectives import SoftUpdate as TorchRLUpdate
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import TanhGaussianPolicy, mlp
+from hooktrainer.networks import TanhGaussianPolicy, mlp
 from hooktrainer.objectives import CQLLoss, SACLoss
 
 

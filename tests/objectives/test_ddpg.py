@@ -10,7 +10,7 @@ from off_policy import assert_equal_gradients, make_batch, make_critics, total, 
 from torchrl.objectives import DDPGLoss as TorchRLLoss
 from torchrl.objectives import SoftUpdate as TorchRLUpdate
 
-from hooktrainer.modules import DeterministicPolicy, mlp
+from hooktrainer.networks import DeterministicPolicy, mlp
 from hooktrainer.objectives import DDPGLoss
 
 

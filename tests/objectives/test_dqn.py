@@ -11,7 +11,7 @@ from torchrl.objectives import DQNLoss as TorchRLLoss
 from torchrl.objectives import HardUpdate as TorchRLUpdate
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import QNetwork, mlp
+from hooktrainer.networks import QNetwork, mlp
 from hooktrainer.objectives import DQNLoss
 
 

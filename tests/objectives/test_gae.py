@@ -12,7 +12,7 @@ from torchrl.objectives.value.functional import (
 )
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import ValueNetwork, mlp
+from hooktrainer.networks import ValueNetwork, mlp
 from hooktrainer.objectives import GAE, generalized_advantage_estimate
 
 

@@ -11,7 +11,7 @@ from torchrl.objectives import IQLLoss as TorchRLLoss
 from torchrl.objectives import SoftUpdate as TorchRLUpdate
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import DiagonalGaussianPolicy, TanhGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import DiagonalGaussianPolicy, TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss
 
 

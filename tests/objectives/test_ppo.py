@@ -10,7 +10,7 @@ from torchrl.modules import ProbabilisticActor
 from torchrl.objectives import ClipPPOLoss as TorchRLLoss
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import QNetwork, mlp
+from hooktrainer.networks import QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate, SoftUpdate
 
 

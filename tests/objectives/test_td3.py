@@ -11,7 +11,7 @@ from torchrl.objectives import SoftUpdate as TorchRLUpdate
 from torchrl.objectives import TD3Loss as TorchRLLoss
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.modules import DeterministicPolicy, mlp
+from hooktrainer.networks import DeterministicPolicy, mlp
 from hooktrainer.objectives import SoftUpdate, TD3Loss
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hooktrainer import ConfigError, OptimizerHook
-from hooktrainer.modules import mlp
+from hooktrainer.networks import mlp
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import make_trainer
 

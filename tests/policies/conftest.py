@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from hooktrainer.loop.progress import Progress
 from hooktrainer.policies import LoadedPolicy, load_policy
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.progress import Progress
 
 sys.path.insert(0, str(Path(__file__).parent))
 

@@ -12,7 +12,7 @@ import pytest
 from policy_envs import Broken, Endless, Toy
 
 from hooktrainer import list_policies
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluate import alone
 from hooktrainer.policies.evaluator import Evaluator
 

@@ -17,10 +17,10 @@ import xxhash
 from policy_envs import Toy
 
 from hooktrainer import CheckpointError
-from hooktrainer.checkpoint.housekeeping import TRASH, UNFINISHED, sweep
 from hooktrainer.cli import main
 from hooktrainer.errors import DamagedCheckpointError
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.loop.progress import Progress
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import SavedPolicy, files, find_policy, list_policies, load_policy
 from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.files import (
@@ -33,9 +33,9 @@ from hooktrainer.policies.files import (
 )
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts, write_policy
-from hooktrainer.progress import Progress
+from hooktrainer.store.housekeeping import TRASH, UNFINISHED, sweep
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "checkpoint"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 
 from fault_injection import Crash, FaultyOS, VolatileDisk, installed, scratch
 

@@ -20,7 +20,7 @@ from policy_envs import Toy
 from torch import nn
 
 from hooktrainer import CheckpointError, ConfigError, load_policy, play_episodes
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
 from hooktrainer.policies.evaluate import evaluate_run
 from hooktrainer.policies.files import read_facts
@@ -219,7 +219,7 @@ def test_every_form_that_a_collector_takes_is_made_again(env, reload):
 
 def test_the_environment_of_an_algorithm_is_made_again(reload):
     from hooktrainer.algorithms.task import _clipped
-    from hooktrainer.modules import DiagonalGaussianPolicy
+    from hooktrainer.networks import DiagonalGaussianPolicy
 
     loaded = reload(DiagonalGaussianPolicy(mlp(3, 1, (8,)), 1), _clipped("Pendulum-v1", {"g": 9.0}))
     env = loaded.make_env()
@@ -270,9 +270,9 @@ def test_a_wrapper_must_be_one(save):
 SCRIPT = """
 import sys
 import gymnasium as gym
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.progress import Progress
+from hooktrainer.loop.progress import Progress
 from pathlib import Path
 
 class Short(gym.Wrapper):
@@ -314,9 +314,9 @@ gym.register("Mine/Pushed-v0", ENTRY, max_episode_steps=4, kwargs={"push": 5.0})
 SAVES = """
 import sys
 from pathlib import Path
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.progress import Progress
+from hooktrainer.loop.progress import Progress
 
 if __name__ == "__main__":
     policy = CategoricalPolicy(mlp(4, 2, ()))
@@ -404,7 +404,7 @@ from hooktrainer import load_policy
 import numpy as np
 policy = load_policy(sys.argv[1])
 print(policy(np.zeros(4, dtype="float32")))
-heavy = ("tensordict", "torchrl", "gymnasium", "hooktrainer.trainer", "hooktrainer.modules")
+heavy = ("tensordict", "torchrl", "gymnasium", "hooktrainer.loop.trainer", "hooktrainer.networks")
 assert not [name for name in heavy if name in sys.modules], sys.modules.keys()
 """
 

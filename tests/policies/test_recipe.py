@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import ConfigError, list_policies, play_episodes
-from hooktrainer.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunArgs
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,11 +22,11 @@ from hooktrainer import (
     list_policies,
     load_policy,
 )
-from hooktrainer.checkpoint import Best, EveryFrames, Last
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.files import read_content, read_facts
 from hooktrainer.policies.writing import change_facts
+from hooktrainer.store import Best, EveryFrames, Last
 
 
 class Reinforce(nn.Module):

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import ConfigError
-from hooktrainer.checkpoint import Checkpoint, Manifest
 from hooktrainer.policies.spread import Spread, SpreadCadence
+from hooktrainer.store import Checkpoint, Manifest
 
 
 def checkpoints(frames: list[int]) -> list[Checkpoint]:

@@ -14,7 +14,7 @@ from policy_envs import Toy
 
 from hooktrainer import ConfigError, find_policy, load_policy
 from hooktrainer.cli import main
-from hooktrainer.modules import CategoricalPolicy, mlp
+from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.environment import Environment
 from hooktrainer.policies.evaluate import evaluate_run
 from hooktrainer.policies.files import read_facts

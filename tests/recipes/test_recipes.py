@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import ConfigError
-from hooktrainer.checkpoint import list_checkpoints
-from hooktrainer.loggers import read_csv
-from hooktrainer.recipe import Run, RunArgs, mistakes_in_one_line
+from hooktrainer.log import read_csv
+from hooktrainer.run.recipe import Run, RunArgs, mistakes_in_one_line
+from hooktrainer.store import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
 RECIPES = sorted((ROOT / "recipes").glob("*.py"))

@@ -25,7 +25,7 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
-from hooktrainer.modules import EpsilonGreedy, QNetwork
+from hooktrainer.networks import EpsilonGreedy, QNetwork
 from hooktrainer.objectives import DQNLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer
 

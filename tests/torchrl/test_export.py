@@ -11,9 +11,9 @@ from saved_there import Parts, prioritized, same_priorities, their_trainer
 
 import hooktrainer
 from hooktrainer import Trainer
-from hooktrainer.checkpoint import CheckpointManager, load_file, save_file
 from hooktrainer.cli.main import main
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.store import CheckpointManager, load_file, save_file
 from hooktrainer.testing import make_trainer
 
 pytestmark = [

@@ -20,8 +20,8 @@ from torchrl.data import (
 from torchrl.data.replay_buffers import samplers as s
 
 from hooktrainer import CheckpointError, ReplayBufferTrainer
-from hooktrainer.checkpoint import load_file, save_file
-from hooktrainer.checkpoint.tree import flatten, unflatten
+from hooktrainer.store import load_file, save_file
+from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import ScriptedLoss, make_trainer
 from hooktrainer.torchrl import trees as tree_values
 

@@ -27,9 +27,9 @@ from hooktrainer import (
     get_logger,
     load_policy,
 )
-from hooktrainer.checkpoint import Best, CheckpointManager, Last
-from hooktrainer.modules import CategoricalPolicy, ValueNetwork, mlp
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.store import Best, CheckpointManager, Last
 
 
 class EveryTenth(TrainerHookBase):

@@ -1,0 +1,72 @@
+"""Environments that cannot be made: what is missing, or which argument is wrong, in a line."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.error import DependencyNotInstalled
+
+from ..errors import ConfigError, MissingPackageError
+from ..loop.signals import SignalExit
+from ..words import did_you_mean, listed
+
+_OURS = ("box2d", "mujoco")
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+@contextmanager
+def explain_missing(source: Any = None, kwargs: Mapping[str, Any] | None = None) -> Iterator[None]:
+    """Turn what goes wrong where an environment is made into what its user can do.
+
+    Args:
+        source: What it is made of. An `EnvSpec` is made by Gymnasium, so that what cannot be
+            imported is a package, not a module of the user's.
+        kwargs: Keyword arguments of the environment.
+
+    Raises:
+        MissingPackageError: If a package is missing; it names the extra of ours, if there is one.
+        ConfigError: If the environment takes no argument of a name, or calls ``sys.exit()``.
+    """
+    try:
+        yield
+    except DependencyNotInstalled as error:
+        extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
+        ours = extra is not None and extra[1] in _OURS
+        line = f"pip install 'hooktrainer[{extra[1]}]'" if extra and ours else str(error)
+        raise MissingPackageError(
+            f"the environment needs a package that is not installed: {line}"
+        ) from error
+    except ImportError as error:
+        if not isinstance(source, EnvSpec):
+            raise
+        raise MissingPackageError(
+            f"{source.id} cannot be made: {error}", name=error.name
+        ) from error
+    except TypeError as error:
+        refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
+        if not isinstance(source, EnvSpec) or not kwargs or refused is None:
+            raise
+        raise ConfigError(
+            f"env_kwargs={dict(kwargs)}: {source.id} has no argument {refused[1]!r}."
+            f"{_what_it_takes(source, refused[1])}"
+        ) from error
+    except SignalExit:
+        raise
+    except SystemExit as error:  # which would end this program without a word
+        raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
+
+
+def _what_it_takes(spec: EnvSpec, name: str) -> str:
+    entry_point = spec.entry_point
+    create: Any = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
+    try:
+        parameters = inspect.signature(create).parameters.values()
+    except (TypeError, ValueError):
+        return ""
+    known = [parameter.name for parameter in parameters if parameter.kind not in _ANY]
+    return f"{did_you_mean(name, known)} It takes: {listed(known, most=12) or 'none'}."

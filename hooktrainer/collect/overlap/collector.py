@@ -1,0 +1,343 @@
+"""`OverlappedCollector`: the next batches are collected while the learner optimizes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Literal
+
+from tensordict import TensorDictBase
+
+from ...errors import ConfigError
+from ...loop.metrics import Total
+from ...loop.timing import Timing
+from .ahead import Ahead, Mode, check_policy
+from .iterated import with_methods
+from .state import OVERLAP, collector_state, stamped, version_of
+
+
+class OverlappedCollector:
+    """Collects up to ``depth`` batches ahead, in a process or a thread of its own.
+
+    With ``depth=0`` nothing is ahead: the batches are the collector's own, bit for bit, collected
+    in this thread by the policy as it is. With ``depth=1`` the next batch is begun when one is
+    handed out, so it is collected while the learner optimizes, by the policy as it was before: its
+    policy is one update older. With more, batches are that much older, and a collector whose
+    batches take unequally long does not keep the learner waiting.
+
+    The policy that collects is a copy. Its weights change between batches only, to those that the
+    learner's policy had when the batch was asked for. So the log-probabilities in a batch are those
+    of the policy that acted, and PPO's ratio is right. What the copy changes in itself while it
+    acts does not come back. Each batch holds ``("collector", "policy_version")``, int64: how many
+    batches the learner had trained on when the weights were taken.
+
+    Neither side runs ahead: a batch is only begun when fewer than ``depth`` are ready or under way,
+    and the learner waits for the next batch. So the ratio of updates to data is that of a run
+    without overlap.
+
+    A process has random numbers of its own, seeded from the run's. Which weights collect which
+    batch does not depend on time, so a run can be repeated, and is resumed, bit for bit: the state
+    waits for the batches under way and holds them. A thread draws from the learner's generators,
+    and who draws first is chance: such a run goes on after a resume, but is not the same, unless
+    the policy draws no random numbers.
+
+    Args:
+        collector: A `VectorCollector`, or any iterable of batches, such as one of TorchRL's
+            collectors, which goes into a thread. With the first batch it is closed, and a copy
+            takes its place. What has no ``state_dict`` begins anew after a resume.
+        depth: How many batches are collected ahead.
+        mode: ``"process"``, or ``"thread"`` for environments that wait for something or release
+            the interpreter's lock, and for what cannot be sent to another process.
+        weights: ``"fixed"``: a batch is collected with the weights as of when it was asked for,
+            which makes a run repeatable. ``"newest"``: with the newest there are when it begins,
+            which makes batches younger where collecting is the slower side. They are there when
+            `update_policy_weights_` is called, as it is after every batch once a trainer is
+            registered.
+        max_age: How many updates older than the learner's a batch's policy may be.
+        when_old: What is done so that none is older: ``"wait"``: batches are asked for later;
+            ``"drop"``: what turns out too old is thrown away, counted, and collected anew.
+        timeout: Seconds after which a process or thread that does not answer ends the run.
+
+    Attributes:
+        wrapped: The collector.
+        policy_age: How many updates the policy of the last batch was behind.
+        dropped: How many batches were thrown away because they were too old.
+        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+
+    Examples:
+        >>> from hooktrainer import VectorCollector
+        >>> collector = OverlappedCollector(
+        ...     VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=64, total_frames=192),
+        ...     mode="thread",
+        ... )
+        >>> [collector.policy_age for batch in collector]
+        [0, 1, 1]
+        >>> collector.shutdown()
+    """
+
+    is_saved = False
+
+    def __init__(
+        self,
+        collector: Any,
+        depth: int = 1,
+        *,
+        mode: Mode = "process",
+        weights: Literal["fixed", "newest"] = "fixed",
+        max_age: int | None = None,
+        when_old: Literal["wait", "drop"] = "wait",
+        timeout: float = 600.0,
+    ) -> None:
+        _check_choice("mode", mode, ("process", "thread"))
+        _check_choice("weights", weights, ("fixed", "newest"))
+        _check_choice("when_old", when_old, ("wait", "drop"))
+        for name, value in (("depth", depth), ("max_age", max_age)):
+            if value is not None and (not isinstance(value, int) or value < 0):
+                raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
+        if depth:
+            check_policy(getattr(collector, "policy", None))
+        self.depth = depth
+        self.mode: Mode = mode
+        self.weights = weights
+        self.max_age = max_age
+        self.when_old = when_old
+        self.policy_age = 0
+        self.dropped = 0
+        self.wrapped = collector
+        self._collector = collector = with_methods(collector)
+        self._ahead = Ahead(collector, mode, newest=weights == "newest", timeout=timeout)
+        self._updates = 0  # batches handed out, which is how often the learner trained
+        self._frames: int = getattr(collector, "frames", 0)
+        self._batch_frames = 0  # not known before the first
+        self._closed = False
+
+    # -- what it says of itself ------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Any:
+        """The learner's policy, of which the worker has a copy."""
+        return getattr(self._collector, "policy", None)
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return int(self._collector.num_envs)
+
+    @property
+    def frames_per_batch(self) -> int:
+        """Transitions of a batch."""
+        return int(self._collector.frames_per_batch)
+
+    @property
+    def total_frames(self) -> int:
+        """Transitions after which iteration ends; -1 for no end."""
+        total = getattr(self._collector, "total_frames", -1)
+        return -1 if total == math.inf else int(total)  # TorchRL's way to say that there is none
+
+    @property
+    def init_random_frames(self) -> int:
+        """So many transitions are collected with random actions first."""
+        return int(getattr(self._collector, "init_random_frames", 0) or 0)
+
+    @property
+    def frame_skip(self) -> int | None:
+        """How many times each action is repeated, if the collector says so."""
+        return getattr(self._collector, "frame_skip", None)
+
+    @property
+    def frames(self) -> int:
+        """Transitions handed out so far, those of earlier runs included."""
+        return self._frames
+
+    @property
+    def ahead(self) -> int:
+        """How many batches are ready or under way."""
+        return len(self._ahead)
+
+    @property
+    def timing(self) -> Timing:
+        """Where the times of the process or thread are added, as ``worker/<name>``."""
+        return self._ahead.timing
+
+    @timing.setter
+    def timing(self, timing: Timing) -> None:
+        self._ahead.timing = timing
+        if not self.depth and isinstance(getattr(self._collector, "timing", None), Timing):
+            self._collector.timing = timing
+
+    @property
+    def resumes_exactly(self) -> bool:
+        """Whether a run that is resumed is the run that was never interrupted."""
+        return self.depth == 0 or (self.mode == "process" and self.weights == "fixed")
+
+    def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
+        """What to log of a batch: ``data/age``, and ``data/dropped`` if batches may be."""
+        metrics: dict[str, Any] = {"data/age": self.policy_age}
+        if self.max_age is not None and self.when_old == "drop":
+            metrics["data/dropped"] = Total(self.dropped)
+        return metrics
+
+    def register(self, trainer: Any) -> None:
+        """Have a trainer log `metrics` with every batch, and hand over weights as they are made."""
+        trainer.register_op("pre_steps_log", self.metrics)
+        if self.weights == "newest":
+            trainer.register_op("post_steps", self.update_policy_weights_)
+
+    def on_train_start(self, trainer: Any) -> None:
+        """Start the process or thread, so that the first batch need not wait for it."""
+        if self.depth and not self._ahead.has_begun:
+            with trainer.timing.phase("start"):
+                self._ahead.begin(self._updates)
+
+    # -- collecting ------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """Yield batches until ``total_frames`` are collected, or the collector ends."""
+        while self.total_frames < 0 or self._frames < self.total_frames:
+            try:
+                batch = self.collect()
+            except StopIteration:
+                return
+            yield batch
+
+    def collect(self) -> TensorDictBase:
+        """Return the next batch, and ask for those that follow.
+
+        Raises:
+            StopIteration: If the collector has ended.
+            Exception: What an environment or the policy raises where they are, with its traceback.
+            ChildError: If the process died or does not answer.
+            TimeoutError: If the thread does not answer.
+        """
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        batch = self._young_enough()
+        self._frames += batch.numel()
+        self._batch_frames = batch.numel()
+        while self.ahead < self._limit and self._wants_more():
+            self._ahead.ask(self._updates)
+        self._updates += 1
+        return batch
+
+    def _young_enough(self) -> TensorDictBase:
+        while True:
+            batch = self._next()
+            self.policy_age = self._updates - version_of(batch)
+            if self.when_old == "wait" or self.max_age is None or self.policy_age <= self.max_age:
+                return batch
+            self.dropped += 1
+
+    def _next(self) -> TensorDictBase:
+        if not self.ahead:
+            if not self.depth:
+                return stamped(self._collector.collect(), self._updates)
+            self._ahead.ask(self._updates)
+        return self._ahead.take()
+
+    @property
+    def _limit(self) -> int:
+        """How many batches may be ahead."""
+        if self.when_old == "wait" and self.max_age is not None:
+            return min(self.depth, self.max_age)
+        return self.depth
+
+    def _wants_more(self) -> bool:
+        ahead = self.ahead * self._batch_frames
+        return self.total_frames < 0 or self._frames + ahead < self.total_frames
+
+    # -- what a trainer asks of it ---------------------------------------------------------------
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Start over: the first episode of every environment begins anew, seeded from ``seed``."""
+        self._ahead.set_seed(seed)
+        return seed if static_seed else seed + 1
+
+    def reset(self) -> None:
+        """Abandon the running episodes: the next batch begins with new ones."""
+        self._ahead.reset()
+
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
+        """Bring the learner's policy up to date, as the collector does; the worker's follows.
+
+        With ``weights="newest"`` it does so with the next batch that is begun, else with the next
+        that is asked for, in which case nothing needs to be called.
+        """
+        if policy_or_weights is not None:
+            self._collector.update_policy_weights_(policy_or_weights)
+        self._ahead.publish(self._updates)
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep only the share of one of several processes that collect together.
+
+        Each of them then has a worker of its own.
+        """
+        if self._ahead.has_begun:
+            raise ConfigError("shard() was called after the first batch.")
+        self._collector.shard(rank, world_size)
+        self._ahead.share = rank
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A state to go on with when the environments are shared out otherwise than before."""
+        state: dict[str, Any] = self._collector.reshard([collector_state(s) for s in states])
+        return state
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs; waits for the batches under way and holds them."""
+        state = self._ahead.state()
+        return {
+            "collector": state["collector"],
+            OVERLAP: {
+                "updates": self._updates,
+                "frames": self._frames,
+                "dropped": self.dropped,
+                "batches": [batch.copy() for batch in self._ahead.batches],
+                "rng": state["rng"],
+            },
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, of this or another depth, or of a plain collector.
+
+        Raises:
+            StateMismatchError: If the collector cannot take it up.
+        """
+        own = state_dict["collector"] if OVERLAP in state_dict else state_dict
+        ours = state_dict.get(OVERLAP, {})
+        self._ahead.load(own, ours.get("rng"))
+        self._ahead.put(ours.get("batches", []))
+        self._updates = ours.get("updates", 0)
+        self._frames = ours.get("frames", own.get("frames", 0))
+        self.dropped = ours.get("dropped", 0)
+
+    def shutdown(self) -> None:
+        """Close the environments, in the middle of a batch if need be. Safe to call again."""
+        if not self._closed:
+            self._closed = True
+            self._ahead.close()
+
+    close = shutdown
+
+    def __getstate__(self) -> dict[str, Any]:
+        if self._ahead.has_begun:
+            raise TypeError(
+                "a collector that has begun to collect ahead cannot be copied or pickled; give "
+                "its state_dict() to another one."
+            )
+        return self.__dict__
+
+    def __repr__(self) -> str:
+        resumed = "exactly" if self.resumes_exactly else "with other random numbers"
+        return (
+            f"OverlappedCollector({self._collector!r}, depth={self.depth}, mode={self.mode}, "
+            f"weights={self.weights}, resumed {resumed})"
+        )
+
+
+def _check_choice(name: str, value: Any, choices: Sequence[str]) -> None:
+    if value not in choices:
+        raise ConfigError(
+            f"OverlappedCollector({name}={value!r}): pass {' or '.join(map(repr, choices))}."
+        )

@@ -1,0 +1,321 @@
+"""One rollout after another: a policy, a group of environments, and the batches they make."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict.nn import TensorDictModuleBase
+
+from ..errors import ConfigError, StateMismatchError
+from ..loop.timing import Timing
+from ..untrusted import one_line
+from ..words import listed
+from .action_log import ActionLog
+from .actors import Actor, FunctionActor, Policy, as_array
+from .buffers import StepBuffers, env_first_array
+from .group import EnvGroup
+from .module_actor import ModuleActor
+from .random_actor import RandomActor, WarmUp
+from .spaces import MASK, ActionFormat, Array, ObservationLayout
+
+
+class Rollout:
+    """Steps a group of environments with a policy and makes batches of the transitions.
+
+    Args:
+        group: The environments.
+        policy: What `VectorCollector` takes.
+        horizon: Steps of a rollout.
+        action_format: How the policy writes actions.
+        traj_ids: Whether batches hold the trajectories' numbers.
+        policy_device: Where the policy computes.
+        device: Where batches live.
+    """
+
+    def __init__(
+        self,
+        group: EnvGroup,
+        policy: Policy | None,
+        horizon: int,
+        *,
+        action_format: ActionFormat,
+        traj_ids: bool,
+        policy_device: torch.device,
+        device: torch.device,
+    ) -> None:
+        self._group = group
+        self._traj_ids = traj_ids
+        self._policy_device = policy_device
+        self._device = device
+        # Compared once: a comparison of devices costs as much as making a small tensor.
+        self._moves_outputs = policy_device.type != "cpu" or device.type != "cpu"
+        self._moves_arrays = device.type != "cpu"
+        self._envs = range(group.num_envs)
+        num_envs = group.num_envs
+        mask = group.first_info().get(MASK)
+        layout = ObservationLayout(group.observation_space, mask)
+        group.bind(layout, action_format)
+        self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
+        self._buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
+        seeds = group.seeds
+        self._random = RandomActor(
+            self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
+        )
+        self._actor: Actor = self._random
+        if policy is not None:
+            self._actor = _actor(
+                policy, self._buffers, action_format, num_envs, horizon, policy_device
+            )
+        self._warm_up = WarmUp(self._actor, self._random)
+        self._rewards = np.zeros(num_envs)
+        self._counts = np.zeros(num_envs, np.int64)
+        self._finals: list[tuple[int, int, list[Array]]] = []
+        self._timing = Timing()
+        # Of the environments whose running episodes would have to be played again.
+        self._played = {
+            i: ActionLog(action_format.shape)
+            for i, restore in enumerate(group.restores)
+            if restore.method == "replay"
+        }
+
+    def begin_episodes(self) -> None:
+        """Begin the next episode of every environment."""
+        self._group.reset(self._buffers.rows[-1])
+        self._forget(self._envs)
+
+    def collect(self, timing: Timing, warm_up: bool = False) -> TensorDict:
+        """Step all environments ``horizon`` times and return the transitions.
+
+        Args:
+            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
+                batch together where it belongs, ``collect/transfer``.
+            warm_up: Whether random actions take the place of the policy's.
+        """
+        self._timing = timing
+        self._buffers.carry()
+        if warm_up and not self._actor.is_laid_out:
+            self._learn_outputs()
+        first_episodes = list(self._group.episodes)
+        actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
+        self._step(actor)
+        with timing.phase("collect/transfer"):
+            batch = self._batch(actor.tensors(), first_episodes)
+            if self._played:
+                self._log_actions(as_array(batch.get("action")))
+        return batch
+
+    def state_dict(self, is_running: bool) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside.
+
+        Args:
+            is_running: Whether the next rollout goes on with the running episodes.
+        """
+        return {
+            "policy": self._actor.state_dict(),
+            "random": self._random.state_dict(),
+            "running": self._running() if is_running else None,
+        }
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from other environments or policies."""
+        self._actor.check(state_dict["policy"])
+        saved = state_dict["running"]
+        if saved is None:
+            return
+        if saved["kind"] != self._group.kind:
+            raise StateMismatchError(
+                f"The saved collector stepped {one_line(saved['kind'])}, this one steps "
+                f"{self._group.kind}: build it from the same env and vectorization_mode."
+            )
+        methods = [restore.method for restore in self._group.restores]
+        pairs = zip(methods, saved["methods"], strict=True)
+        if any(method not in (before, "none") for method, before in pairs):
+            raise StateMismatchError(
+                f"The saved environments are restored by {listed(sorted({*saved['methods']}))}, "
+                f"these by {listed(sorted({*methods}))}: they are not the same."
+            )
+        shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
+        own = [list(leaf.shape) for leaf in self._buffers.leaves]
+        if shapes != own:
+            raise StateMismatchError(
+                f"The saved observations have the shapes {shapes}, those of this collector {own}."
+            )
+
+    def load_state_dict(self, state_dict: dict[str, Any], episodes: Sequence[int]) -> list[int]:
+        """Restore what `state_dict` returned.
+
+        Args:
+            state_dict: What `state_dict` returned and `check` has seen.
+            episodes: Index of each environment's running episode.
+
+        Returns:
+            The environments that could not be restored and have begun a new episode.
+
+        Raises:
+            StateMismatchError: If an episode that was played again took another course.
+        """
+        self._actor.load_state_dict(state_dict["policy"])
+        self._random.load_state_dict(state_dict["random"])
+        saved = state_dict["running"]
+        if saved is None:
+            return []
+        row = self._buffers.rows[-1]
+        for array, observation in zip(row.observation, saved["observations"], strict=True):
+            array[...] = observation.numpy()
+        self._rewards = saved["episode_rewards"].numpy().copy()
+        self._counts = saved["step_counts"].numpy().copy()
+        for i, log in self._played.items():
+            log.clear()
+            log.extend(saved["actions"][str(i)].numpy())
+        actions = [self._played[i].actions if i in self._played else None for i in self._envs]
+        lost = self._group.restore(episodes, saved["snapshots"], actions, row)
+        self._forget(lost)
+        return lost
+
+    def _running(self) -> dict[str, Any]:
+        return {
+            "kind": self._group.kind,
+            "methods": [restore.method for restore in self._group.restores],
+            "episode_rewards": torch.from_numpy(self._rewards.copy()),
+            "step_counts": torch.from_numpy(self._counts.copy()),
+            "observations": [
+                torch.from_numpy(array[-1].copy()) for array in self._buffers.observation
+            ],
+            "snapshots": self._group.snapshots(),
+            "actions": {str(i): torch.from_numpy(p.actions) for i, p in self._played.items()},
+        }
+
+    def _step(self, actor: Actor | WarmUp) -> None:
+        act = self._timing.traced("collect/inference", actor.act)
+        step = self._timing.traced("collect/env", self._group.step)
+        self._finals.clear()
+        inference = stepping = 0.0
+        now = perf_counter()
+        for t, row in enumerate(self._buffers.rows):
+            actions = act(t)
+            acted = perf_counter()
+            finished = step(actions, row)
+            if finished:
+                actor.begin([i for i, _ in finished])
+                self._finals += [(i, t, values) for i, values in finished]
+            inference += acted - now
+            now = perf_counter()
+            stepping += now - acted
+        self._add_up()
+        self._timing.add("collect/inference", inference)
+        self._timing.add("collect/env", stepping)
+
+    def _add_up(self) -> None:
+        """Add up the rewards and steps of each episode."""
+        ended: defaultdict[int, list[int]] = defaultdict(list)
+        for i, t, _ in self._finals:
+            ended[t].append(i)
+        rewards, counts = self._rewards, self._counts
+        for t, row in enumerate(self._buffers.rows):
+            rewards = np.add(rewards, row.reward, out=row.episode_reward)
+            counts = np.add(counts, 1, out=row.step_count)
+            if t in ended:
+                rewards, counts = rewards.copy(), counts.copy()
+                rewards[ended[t]] = counts[ended[t]] = 0
+        self._rewards, self._counts = rewards.copy(), counts.copy()
+
+    def _batch(
+        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
+    ) -> TensorDict:
+        buffers, num_envs, horizon = self._buffers, self._group.num_envs, len(self._buffers.rows)
+        root: dict[NestedKey, Any] = {}
+        following: dict[NestedKey, Any] = {}
+        for key, tensor in outputs.items():
+            placed = tensor.to(self._device) if self._moves_outputs else tensor
+            if isinstance(key, tuple) and key[0] == "next":
+                following[unravel_key(key[1:])] = placed
+            else:
+                root[key] = placed
+        for k, (name, array) in enumerate(zip(self._names, buffers.observation, strict=True)):
+            after = env_first_array(array[1:])
+            for i, t, values in self._finals:
+                after[i, t] = values[k]
+            root[name] = self._tensor(env_first_array(array[:-1]))
+            following[name] = self._tensor(after)
+        terminated = env_first_array(buffers.terminated)[..., None]
+        truncated = env_first_array(buffers.truncated)[..., None]
+        done = terminated | truncated
+        following["reward"] = self._tensor(env_first_array(buffers.reward)[..., None])
+        following["done"] = self._tensor(done)
+        following["terminated"] = self._tensor(terminated)
+        following["truncated"] = self._tensor(truncated)
+        episode_reward = env_first_array(buffers.episode_reward).astype(np.float32)
+        following["episode_reward"] = self._tensor(episode_reward[..., None])
+        following["step_count"] = self._tensor(env_first_array(buffers.step_count)[..., None])
+        for name in ("done", "terminated", "truncated"):
+            root[name] = torch.zeros(done.shape, dtype=torch.bool, device=self._device)
+        size = (num_envs, horizon)
+        if self._traj_ids:
+            ids = self._trajectories(done[..., 0], first_episodes)
+            root["collector"] = TensorDict({"traj_ids": ids}, batch_size=size)
+        root["next"] = TensorDict(following, batch_size=size)
+        return TensorDict(root, batch_size=size)
+
+    def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
+        """``episode * num_envs + environment``, where the episode counts on after each end."""
+        num_envs = len(done)
+        ended = np.cumsum(done, axis=1) - done  # before this step
+        episodes = ended + np.asarray(first_episodes)[:, None]
+        return self._tensor(episodes * num_envs + np.arange(num_envs)[:, None])
+
+    def _log_actions(self, actions: Array) -> None:
+        last = {i: t for i, t, _ in self._finals}
+        for i, log in self._played.items():
+            if i in last:
+                log.clear()
+            log.extend(actions[i, last.get(i, -1) + 1 :])
+
+    def _forget(self, envs: Sequence[int]) -> None:
+        index = list(envs)
+        self._rewards[index] = 0.0
+        self._counts[index] = 0
+        self._actor.begin(index)
+        for i in self._played.keys() & set(index):
+            self._played[i].clear()
+
+    def _learn_outputs(self) -> None:
+        """Call the policy once to see what it writes, and undo the call."""
+        state = self._actor.state_dict()
+        cuda = [self._policy_device] if self._policy_device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            self._actor.act(0)
+        self._actor.load_state_dict(state)
+
+    def _tensor(self, array: Array) -> torch.Tensor:
+        tensor = torch.from_numpy(array)
+        return tensor.to(self._device) if self._moves_arrays else tensor
+
+
+def _actor(
+    policy: Policy,
+    buffers: StepBuffers,
+    action_format: ActionFormat,
+    num_envs: int,
+    horizon: int,
+    device: torch.device,
+) -> Actor:
+    """The actor for a policy of any kind."""
+    rest = (buffers, action_format, num_envs, horizon, device)
+    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+    if callable(complete):
+        act = getattr(policy, "sample", act)
+    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+    missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
+    if callable(act) and not missing:
+        return FunctionActor(act, *rest, keys=keys or None, complete=complete)
+    if isinstance(policy, TensorDictModuleBase):
+        return ModuleActor(policy, *rest)
+    if callable(policy):
+        return FunctionActor(policy, *rest)
+    raise ConfigError(f"The policy reads {sorted(map(str, missing))}, which no environment gives.")

@@ -1,0 +1,306 @@
+"""Environments in processes of their own, stepped in stages."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import cloudpickle
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec
+
+from ..errors import ConfigError
+from ..processes.child import Child, close_all
+from .buffers import Row, StepBuffers
+from .env_worker import CALL, STEP, Facts, Task, serve
+from .group import EnvGroup, Finished, GroupOptions
+from .make_group import Envs, Source, VectorizationMode, find_spec
+from .shared_memory import SharedMemory
+from .spaces import ActionFormat, Array, ObservationLayout
+
+
+class WorkerGroup(EnvGroup):
+    """An `EnvGroup` whose environments step in processes of their own, side by side.
+
+    The processes write observations and rewards into memory they share with this one; actions go
+    to them, and the ends of episodes come back, through a pipe. Each process has environments of
+    every stage, so that it steps those of one while the policy acts for those of another.
+
+    Args:
+        env: An environment id or its `EnvSpec`, a factory, or a list of factories.
+        num_envs: How many; with an id or one factory.
+        options: What all groups are told.
+        workers: Number of processes.
+        stages: Number of stages.
+        env_kwargs: Keyword arguments of the environment, with an id.
+        mode: How environments of an id are stepped.
+
+    Attributes:
+        stages: The environments of each stage.
+
+    Raises:
+        ConfigError: If there are too few environments, or they cannot be built in other processes.
+    """
+
+    def __init__(
+        self,
+        env: Envs,
+        num_envs: int | None,
+        options: GroupOptions,
+        *,
+        workers: int,
+        stages: int,
+        env_kwargs: Mapping[str, Any] | None = None,
+        mode: VectorizationMode | None = None,
+    ) -> None:
+        source, count = envs_to_share(env, num_envs, workers, stages)
+        self.stages = _parts(slice(0, count), stages)
+        shares = [_parts(stage, workers) for stage in self.stages]  # by stage and worker
+        # By worker and stage.
+        self._shares = [[stage[w] for stage in shares] for w in range(workers)]
+        self._children: list[Child] = []
+        self._asked = [0] * workers
+        self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
+        try:
+            for w, own in enumerate(self._shares):
+                task = Task(
+                    [_part_of(source, share) for share in own],
+                    own,
+                    count,
+                    options,
+                    env_kwargs,
+                    mode,
+                )
+                envs = ", ".join(map(_words, own))
+                self._children.append(Child(f"worker {w} (environments {envs})", serve, task))
+            facts = [pickle.loads(child.receive()) for child in self._children]
+            self._describe(facts, options)
+        except BaseException:
+            self._end()
+            raise
+
+    def _describe(self, facts: Sequence[Sequence[Facts]], options: GroupOptions) -> None:
+        first = facts[0][0]
+        for fact in (fact for own in facts for fact in own):
+            for name in ("observation_space", "action_space"):
+                if getattr(fact, name) != getattr(first, name):
+                    raise ConfigError(
+                        f"{fact.names[0]} has the {name} {getattr(fact, name)}, {first.names[0]} "
+                        f"has {getattr(first, name)}. All have to be the same."
+                    )
+        in_order = [fact for by_stage in zip(*facts, strict=True) for fact in by_stage]
+        self.kind = first.kind
+        super().__init__(
+            [name for fact in in_order for name in fact.names],
+            [restore for fact in in_order for restore in fact.restores],
+            options.seeds,
+            first.observation_space,
+            first.action_space,
+        )
+        self._told_seed = options.seeds.seed
+
+    def first_info(self) -> dict[str, Any]:
+        """The ``info`` of the first environment's first reset."""
+        self._settle()
+        info: dict[str, Any] = self._ask(0, "first_info")
+        return info
+
+    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
+        """Say how to write observations and how to read actions; called before any step."""
+        super().bind(layout, action_format)
+        self._sent_dtype = None
+        self._ask_all("bind", lambda w: (layout, action_format))
+
+    def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
+        """The memory of a rollout, shared with the processes; it is never page-locked."""
+        leaves = self._layout.leaves
+        size = SharedMemory.size_for(
+            StepBuffers.size(leaves, self.num_envs, horizon), len(leaves) + 5
+        )
+        memory = SharedMemory(size)
+        buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate)
+        for w, child in enumerate(self._children):
+            self._tell(w, "map", size, horizon)
+            child.give_file(memory.descriptor)
+        for w in range(len(self._children)):
+            self._answer(w)
+        memory.close_file()
+        return buffers
+
+    def reset(self, row: Row) -> None:
+        """Begin the next episode of every environment."""
+        self._settle()
+        self._pass_on_seed()
+        self._ask_all("reset", lambda w: ([self.episodes[s] for s in self._shares[w]],))
+        self.episodes = [episode + 1 for episode in self.episodes]
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step every environment and begin the next episode of those that finished."""
+        for stage, envs in enumerate(self.stages):
+            self.send(stage, actions[envs], row)
+        return [end for stage in range(len(self.stages)) for end in self.receive(stage)]
+
+    def send(self, stage: int, actions: Array, row: Row) -> None:
+        """Begin to step the environments of a stage.
+
+        Args:
+            stage: Which.
+            actions: As the policy writes them, one for each environment of the stage.
+            row: Where everything is written.
+        """
+        kind = (actions.dtype.str, actions.shape[1:])
+        if kind != self._sent_dtype:
+            self._settle()
+            self._ask_all("expect", lambda w: kind)
+            self._sent_dtype = kind
+        header = STEP.pack(stage, row.index)
+        start = self.stages[stage].start
+        for w, child in enumerate(self._children):
+            share = self._shares[w][stage]
+            part = actions[share.start - start : share.stop - start]
+            child.send(header + part.tobytes())
+            self._asked[w] += 1
+
+    def receive(self, stage: int) -> list[Finished]:
+        """Wait for the environments of a stage, the one that began to step first.
+
+        Returns:
+            The environments that finished with their true final observations.
+        """
+        finished: list[Finished] = []
+        for w in range(len(self._children)):
+            if answer := self._receive(w):
+                start = self._shares[w][stage].start
+                for i, final in pickle.loads(answer):
+                    finished.append((start + i, final))
+                    self.episodes[start + i] += 1
+        return finished
+
+    def snapshots(self) -> list[str | None]:
+        """The state of each environment whose method is ``state``; ``None`` for the others."""
+        answers = self._ask_all("snapshots", lambda w: ())
+        return [state for by_stage in zip(*answers, strict=True) for s in by_stage for state in s]
+
+    def restore(
+        self,
+        episodes: Sequence[int],
+        snapshots: Sequence[str | None],
+        actions: Sequence[Array | None],
+        row: Row,
+    ) -> list[int]:
+        """See `EnvGroup.restore`."""
+        self._settle()
+        self._pass_on_seed()
+
+        def states(w: int) -> tuple[Any]:
+            return ([(episodes[s], snapshots[s], actions[s]) for s in self._shares[w]],)
+
+        self.episodes = list(episodes)
+        lost = []
+        for w, by_stage in enumerate(self._ask_all("restore", states)):
+            for share, envs in zip(self._shares[w], by_stage, strict=True):
+                lost += [share.start + i for i in envs]
+        for i in lost:
+            self.episodes[i] += 1
+        return sorted(lost)
+
+    def _restore(self, *args: Any) -> list[int]:
+        raise AssertionError("the processes restore their environments")
+
+    def close(self) -> None:
+        """End the processes. Safe to call again."""
+        self._end()
+
+    def _pass_on_seed(self) -> None:
+        if self.seeds.seed != self._told_seed:
+            seed = self.seeds.seed
+            self._ask_all("seed", lambda w: (seed,))
+            self._told_seed = seed
+
+    def _settle(self) -> None:
+        """Take the answers that are still to come after a failure; nobody asks for them now."""
+        for w in range(len(self._children)):
+            while self._asked[w]:
+                with suppress(Exception):
+                    self._receive(w)
+
+    def _ask(self, w: int, name: str, *args: Any) -> Any:
+        self._tell(w, name, *args)
+        return self._answer(w)
+
+    def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
+        workers = range(len(self._children))
+        for w in workers:
+            self._tell(w, name, *args(w))
+        return [self._answer(w) for w in workers]
+
+    def _tell(self, w: int, name: str, *args: Any) -> None:
+        self._children[w].send(STEP.pack(CALL, 0) + cloudpickle.dumps((name, args)))
+        self._asked[w] += 1
+
+    def _answer(self, w: int) -> Any:
+        return pickle.loads(self._receive(w))
+
+    def _receive(self, w: int) -> bytes:
+        self._asked[w] -= 1  # an error is an answer too
+        return self._children[w].receive()
+
+    def _end(self) -> None:
+        close_all(self._children)
+
+
+def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:
+    """What the environments are made of, and how many there are.
+
+    Raises:
+        ConfigError: If they are too few for so many processes and stages, or were made already.
+    """
+    source = find_spec(env) if isinstance(env, str) else env
+    count = _count(source, num_envs)
+    if count < workers * stages:
+        raise ConfigError(
+            f"num_envs={count} with workers={workers} and stages={stages}: each process needs "
+            f"an environment for each stage, so at least {workers * stages}."
+        )
+    return source, count
+
+
+def _count(source: Any, num_envs: int | None) -> int:
+    """How many environments there are."""
+    if isinstance(source, gym.vector.VectorEnv):
+        raise ConfigError(
+            "A vector environment that was made already cannot step in processes of the collector: "
+            "give an environment id, a factory or a list of factories, or leave out workers."
+        )
+    if isinstance(source, EnvSpec) or callable(source):
+        if num_envs is None or num_envs < 1:
+            raise ConfigError(f"num_envs={num_envs}: say how many environments to step.")
+        return num_envs
+    if not isinstance(source, Sequence):
+        raise ConfigError(
+            f"env={source!r}: give an environment id, a factory or a list of factories."
+        )
+    if num_envs not in (None, len(source)):
+        raise ConfigError(f"num_envs={num_envs}, but env holds {len(source)}: leave num_envs out.")
+    return len(source)
+
+
+def _part_of(source: Any, share: slice) -> Envs:
+    one_for_all = isinstance(source, EnvSpec) or callable(source)
+    part: Envs = source if one_for_all else source[share]
+    return part
+
+
+def _parts(whole: slice, number: int) -> list[slice]:
+    """A range cut into parts as equal as can be, the larger ones first."""
+    sizes = [len(part) for part in np.array_split(range(whole.start, whole.stop), number)]
+    ends = (whole.start + np.cumsum(sizes)).tolist()
+    return [slice(end - size, end) for end, size in zip(ends, sizes, strict=True)]
+
+
+def _words(share: slice) -> str:
+    last = share.stop - 1
+    return f"{share.start}-{last}" if last > share.start else f"{last}"

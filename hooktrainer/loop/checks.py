@@ -1,0 +1,202 @@
+"""Checks of a trainer's arguments: one clear error each, before any training."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+import torch
+
+from ..errors import ConfigError, StateMismatchError
+
+
+def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
+    """Refuse ``value`` unless it is a positive integer, or one of 0 and more.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+        least: 1, or 0.
+    """
+    if value is None and none is not None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        extra = f", or None ({none})" if none else ""
+        kind = "a positive integer" if least else "an integer of 0 or more"
+        raise ConfigError(f"{name}={value!r}: pass {kind}{extra}.")
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it lies between 0 and 1, both included."""
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}: pass a number between 0 and 1.")
+    return value
+
+
+def check_positive(name: str, value: Any, what: str = "number", *, none: str = "") -> None:
+    """Refuse ``value`` unless it is a number above 0, perhaps infinite.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        what: What it is a number of, for the message.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+    """
+    if value is None and none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+        extra = f", or None ({none})" if none else ""
+        raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
+
+
+def check_seed(value: Any, name: str = "seed") -> None:
+    """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
+    check_count(name, value, least=0)
+    if value >= 2**63:
+        raise ConfigError(f"{name}={value!r:.80}: pass an integer below 2**63.")
+
+
+def check_rate(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it is a finite number of 0 or more."""
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"{name}={value!r}: pass a finite number of 0 or more.")
+    return value
+
+
+def share_equally(number: int, world_size: int, what: str) -> int:
+    """One process's share of ``number`` things, when ``world_size`` of them train together.
+
+    Raises:
+        ConfigError: If they cannot be shared equally.
+    """
+    if number % world_size:
+        raise ConfigError(
+            f"{what}={number} cannot be shared equally by {world_size} processes: give a multiple "
+            f"of {world_size}."
+        )
+    return number // world_size
+
+
+def check_collector(collector: Any) -> None:
+    """Refuse what cannot be iterated, and a sequence that holds something but TensorDicts."""
+    if not isinstance(collector, Iterable):
+        raise ConfigError(
+            f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such "
+            "as a VectorCollector, a torchrl collector or a list."
+        )
+    if isinstance(collector, Sequence):
+        from tensordict import is_tensor_collection  # slow, and who only plays has no collector
+
+        for index, batch in enumerate(collector):
+            if not is_tensor_collection(batch):
+                raise ConfigError(not_a_tensordict(f"collector[{index}] is", batch))
+
+
+def agreed_frame_skip(frame_skip: int | None, collector: Any) -> int:
+    """Frames per collected step: what was given, else what the collector says, else 1.
+
+    Raises:
+        ConfigError: If what was given is no count, or contradicts the collector.
+    """
+    own = getattr(collector, "frame_skip", None)
+    if frame_skip is None:
+        return 1 if own is None else int(own)
+    check_count("frame_skip", frame_skip)
+    if own not in (None, frame_skip):
+        raise ConfigError(
+            f"frame_skip={frame_skip}, but the collector repeats each action {own} times: leave "
+            "frame_skip out, and the trainer counts as the collector does."
+        )
+    return frame_skip
+
+
+def check_register(collector: Any) -> None:
+    """Refuse a collector whose ``register`` cannot be called with a trainer, as that of hooks."""
+    try:
+        signature = inspect.signature(collector.register)
+    except (TypeError, ValueError):  # not written in Python
+        return
+    try:
+        signature.bind(collector)
+    except TypeError:
+        raise ConfigError(
+            f"the collector, a {type(collector).__name__}, has a method register{signature}, which "
+            "the trainer would call with itself, as it calls that of hooks: let it take a trainer, "
+            "or give it another name."
+        ) from None
+
+
+def not_a_tensordict(what: str, value: Any) -> str:
+    """The message for something that should have been a TensorDict."""
+    return (
+        f"{what} {value!r:.80} of type {type(value).__name__}, not a TensorDict; wrap it: "
+        "TensorDict({...}, batch_size=[...])."
+    )
+
+
+def check_loss_module(loss_module: Any) -> None:
+    """Refuse a loss that cannot be called, or says that it computes no ``loss*`` key."""
+    if not callable(loss_module):
+        raise ConfigError(
+            f"loss_module={loss_module!r:.80} is not callable; pass a LossModule or a function "
+            "from a TensorDict to a TensorDict of losses."
+        )
+    keys = getattr(loss_module, "out_keys", None)
+    if keys and not any(isinstance(key, str) and key.startswith("loss") for key in keys):
+        raise ConfigError(
+            f"loss_module {type(loss_module).__name__} computes {list(keys)}: none of these keys "
+            "begins with 'loss', so there is nothing to minimize. Rename the loss's key."
+        )
+
+
+_MOMENTS = frozenset(
+    {
+        *("exp_avg", "exp_avg_sq", "max_exp_avg_sq", "exp_inf", "momentum_buffer", "sum", "step"),
+        *("square_avg", "grad_avg", "acc_delta", "prev", "step_size", "ax"),
+    }
+)
+
+
+def check_moments(optimizer: torch.optim.Optimizer) -> None:
+    """Refuse moments that are not of their parameter's shape: fused optimizers do not look at it.
+
+    Only optimizers of torch are known well enough to say what their state is.
+
+    Raises:
+        StateMismatchError: Names what does not fit.
+    """
+    if not any(kind.__module__.startswith("torch.optim.") for kind in type(optimizer).__mro__[:-2]):
+        return
+    for parameter, state in optimizer.state.items():
+        for name, value in state.items() if isinstance(parameter, torch.Tensor) else ():
+            if name not in _MOMENTS or not isinstance(value, torch.Tensor):
+                continue
+            shape = torch.Size([]) if name == "step" else parameter.shape
+            if value.shape != shape and (name != "step" or value.numel() != 1):
+                raise StateMismatchError(
+                    f"the optimizer's {name!r} is {list(value.shape)} in the state, and its "
+                    f"parameter {list(parameter.shape)}."
+                )
+
+
+def check_optimizer(optimizer: Any, loss_module: Any) -> None:
+    """Refuse an optimizer none of whose parameters is a parameter of the loss."""
+    if not isinstance(getattr(optimizer, "param_groups", None), list):
+        raise ConfigError(f"optimizer={optimizer!r:.80} is not a torch.optim.Optimizer.")
+    if not isinstance(loss_module, torch.nn.Module):
+        return
+    trained = {id(p) for p in loss_module.parameters()}
+    if trained and not any(id(p) in trained for p in parameters_of(optimizer)):
+        raise ConfigError(
+            f"the optimizer ({type(optimizer).__name__}) shares no parameter with loss_module "
+            f"({type(loss_module).__name__}), so it would never train it. Build it from "
+            "loss_module.parameters(), after the last .to(device)."
+        )
+
+
+def parameters_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """The parameters of all groups of ``optimizer``."""
+    return [p for group in optimizer.param_groups for p in group["params"]]

@@ -1,0 +1,51 @@
+"""Calling several things so that all are called and no failure hides another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..errors import add_note
+
+
+def call_all(
+    what: str, calls: Iterable[Callable[[], Any]], *, beside: BaseException | None = None
+) -> None:
+    """Make every call, even if others fail.
+
+    Args:
+        what: What the calls do, for messages: ``"closing"``.
+        calls: Called in order.
+        beside: An exception that is on its way to the caller already; failures become its notes.
+
+    Raises:
+        Exception: The first failure, with the others as notes; never if there is ``beside``.
+    """
+    first: BaseException | None = None
+    for call in calls:
+        try:
+            call()
+        except Exception as error:
+            main = beside or first
+            if main is None:
+                first = error
+            else:
+                add_note(main, f"{what} failed as well, in {_name(call)}: {error!r}")
+    if first is not None:
+        raise first
+
+
+def close_methods(*things: Any) -> list[Callable[[], Any]]:
+    """How each of several things is closed, each once: its ``shutdown``, else its ``close``.
+
+    Args:
+        *things: Anything; what has neither method is left out.
+    """
+    unique = {id(thing): thing for thing in things}.values()
+    methods = (getattr(t, "shutdown", None) or getattr(t, "close", None) for t in unique)
+    return [method for method in methods if callable(method)]
+
+
+def _name(call: Any) -> str:
+    call = getattr(call, "func", call)
+    return str(getattr(call, "__qualname__", call))

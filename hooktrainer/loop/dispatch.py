@@ -1,0 +1,326 @@
+"""The three dispatchers: how the loop calls the hooks of a transform, log or action point.
+
+They are on the hot path. A dispatcher keeps a tuple of bound callables, made anew only when hooks
+are added or removed, and a second tuple of the same with a clock around each, used for a sample of
+the passes. Error handling costs nothing until there is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Any
+
+from tensordict import TensorDict, is_tensor_collection
+
+from ..errors import HookReturnError, IteratorEndedError, add_note
+from .cadence import Every
+from .hook_points import HookPoint, Kind
+from .metrics import Metrics
+from .progress import Progress
+from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
+
+# Of a per-step point's passes the first so many are timed, then one in so many. A prime, so that
+# what a hook does every 8th or 64th step is met as often as it happens.
+_SAMPLE = 61
+
+
+class Adapter:
+    """What is called at a point in place of an op that was written for another one.
+
+    Attributes:
+        func: The op that was registered, whose name, state and time it has.
+    """
+
+    def __init__(self, func: Callable[..., Any]) -> None:
+        self.func = func
+
+
+class Entry:
+    """One op at one hook point.
+
+    Attributes:
+        point: Where.
+        op: What is called.
+        priority: Higher ones run first.
+        every: The cadence that gates the op, if any.
+        owner: The object behind the op: of a bound method its object, of a partial or an adapter
+            that of its function.
+        method: Name of the method, if the op is a bound method other than ``__call__``.
+        name: Unique enough to be recognised by people; set by the registry.
+        serial: Place in the order of registration.
+        computes_loss: Whether the op computes the losses itself; see `TrainerHookBase`.
+    """
+
+    def __init__(
+        self,
+        point: HookPoint,
+        op: Callable[..., Any],
+        kwargs: dict[str, Any],
+        priority: float,
+        every: Every | None,
+        serial: int,
+    ) -> None:
+        self.point = point
+        self.op = functools.partial(op, **kwargs) if kwargs else op
+        self.priority = priority
+        self.every = every
+        inner = _innermost(op)
+        self.owner = owner_of(op)
+        method = getattr(inner, "__name__", "")
+        self.method = method if self.owner is not inner and method != "__call__" else ""
+        self.own_name = getattr(inner, "__name__", "") if self.owner is inner else ""
+        self.own_name = self.own_name or type(self.owner).__name__
+        self.name = self.own_name
+        self.serial = serial
+        self.computes_loss = point == "optimizer" and any(
+            getattr(thing, "computes_loss", False) is True for thing in (op, self.owner)
+        )
+
+    @property
+    def phase(self) -> str:
+        """The phase that the op's time is a part of."""
+        return "optimize" if self.point.per_step else phase_of(self.owner)
+
+    def call(self, progress: Progress) -> Callable[..., Any]:
+        """What the loop calls: the op, behind its cadence if it has one."""
+        if self.computes_loss:
+            return _OwnLoss(self.op)
+        if self.every is not None:
+            return _Gate(self.op, self.every, progress, self.point.none_ends)
+        # A bound method is called faster than the object it belongs to.
+        bound = getattr(self.op, "__call__", None)  # noqa: B004
+        return bound if inspect.ismethod(bound) else self.op
+
+
+def owner_of(op: Any) -> Any:
+    """The object behind an op: of a bound method its object, of a partial that of its function."""
+    inner = _innermost(op)
+    return getattr(inner, "__self__", inner)
+
+
+def _innermost(op: Any) -> Any:
+    """What partials and adapters stand around."""
+    while isinstance(op, (functools.partial, Adapter)):
+        op = op.func
+    return op
+
+
+def phase_of(owner: Any) -> str:
+    """The serial phase that a hook declares with its attribute ``phase``; else ``"hooks"``."""
+    phase = getattr(owner, "phase", None)
+    return phase if isinstance(phase, str) else "hooks"
+
+
+class _OwnLoss:
+    """Calls an op that computes the losses, which are what is logged of the step."""
+
+    __slots__ = ("op",)
+
+    def __init__(self, op: Any) -> None:
+        self.op = op
+
+    def __call__(self, *args: Any) -> Any:
+        losses = self.op(*args)
+        if losses is None:
+            raise HookReturnError(
+                "a hook that computes the losses itself returned None; return the losses, which "
+                "are logged."
+            )
+        return losses
+
+
+class _Gate:
+    """Calls an op only when its cadence is due."""
+
+    __slots__ = ("every", "op", "passes_on", "progress")
+
+    def __init__(self, op: Any, every: Every, progress: Progress, passes_on: bool) -> None:
+        self.op = op
+        self.every = every
+        self.progress = progress
+        self.passes_on = passes_on
+
+    def __call__(self, *args: Any) -> Any:
+        if self.every.due(self.progress):
+            return self.op(*args)
+        return args[0] if self.passes_on else None
+
+
+class Dispatcher:
+    """Calls the hooks of one point in order.
+
+    Args:
+        point: The hook point.
+        progress: The run's counters.
+        metrics: Where log hooks' results go.
+        timing: Where hooks' times go.
+
+    Attributes:
+        entries: The ops, in run order.
+        first: Place of the first entry that is called here.
+        calls: What is called for each entry from there on; empty if the point has no hooks.
+    """
+
+    def __init__(
+        self, point: HookPoint, progress: Progress, metrics: Metrics, timing: Timing
+    ) -> None:
+        self.point = point
+        self.entries: list[Entry] = []
+        self.first = 0
+        self.calls: tuple[Callable[..., Any], ...] = ()
+        self._timed: tuple[TimedCall | PhasedCall, ...] = ()
+        self._none_ends = point.none_ends
+        self._passes = 0
+        self._sample = _SAMPLE if point.per_step else 1
+        self._timed_until: float = self._sample
+        self._added_up = 0  # passes whose times were added up, or that were timed
+        self._progress = progress
+        self._log = metrics.log
+        self._timing = timing
+
+    def __call__(self, *args: Any) -> Any:
+        """Call the hooks with what the point passes."""
+        raise NotImplementedError
+
+    def add(self, entry: Entry) -> None:
+        """Put ``entry`` behind those of higher or equal priority."""
+        self.entries = sorted([*self.entries, entry], key=lambda e: -e.priority)
+
+    def remove(self, entry: Entry) -> None:
+        """Take ``entry`` out."""
+        self.entries = [e for e in self.entries if e is not entry]
+
+    def compile(self) -> None:
+        """Make the tuples that are called from the entries."""
+        self.add_up()
+        called = self.entries[self.first :]
+        self.calls = tuple(entry.call(self._progress) for entry in called)
+        self._timed = tuple(map(self._with_clock, self.calls, called))
+        self._timed_until = max(self._timed_until, self._passes + self._sample)
+
+    def time_every_pass(self, on: bool) -> None:
+        """Time every pass of a per-step point, as while a trace is recorded, or a sample again."""
+        self._timed_until = math.inf if on else self._passes
+
+    def add_up(self) -> None:
+        """Add up the time of a per-step point's hooks since the last call."""
+        untimed = self._passes - self._added_up
+        for timed in self._timed:
+            if isinstance(timed, TimedCall):
+                timed.add_up(untimed)
+        self._added_up = self._passes
+
+    def _with_clock(self, call: Callable[..., Any], entry: Entry) -> TimedCall | PhasedCall:
+        name = f"{HOOK_PREFIX}{entry.name}"
+        self._timing.hooks[name] = entry.phase
+        if self.point.per_step:
+            return TimedCall(call, self._timing, name)
+        return PhasedCall(call, self._timing, name, entry.phase)
+
+    def _next_calls(self) -> tuple[Callable[..., Any], ...]:
+        passes = self._passes
+        self._passes = passes + 1
+        if passes < self._timed_until or not passes % self._sample:
+            self._added_up += 1
+            return self._timed
+        return self.calls
+
+    def _name_of(self, call: Any) -> str:
+        called = self.entries[self.first :]
+        for entry, plain, timed in zip(called, self.calls, self._timed, strict=True):
+            if call is plain or call is timed:
+                return entry.name
+        call = getattr(call, "call", call)  # the hook took itself out
+        return str(getattr(call, "__qualname__", call))
+
+    def _annotate(self, error: Exception, call: Any) -> None:
+        """Say in ``error`` which hook raised it, where and when."""
+        add_note(
+            error,
+            f"in hook {self._name_of(call)!r} at hook point {self.point!s} "
+            f"(frames {self._progress.frames}, optimizer step {self._progress.optim_steps})",
+        )
+
+    def _wrong_return(self, call: Any, out: Any) -> HookReturnError:
+        return HookReturnError(
+            f"hook {self._name_of(call)!r} at hook point {self.point!s} returned {out!r:.80} of "
+            f"type {type(out).__name__}; this {self.point.kind} point takes {self.point.returns}."
+        )
+
+
+class TransformDispatcher(Dispatcher):
+    """Passes a TensorDict through the hooks, each receiving what the one before returned."""
+
+    def __call__(self, value: Any, *args: Any) -> Any:
+        """Return the last hook's result; ``None`` if a hook ended the inner loop.
+
+        Raises:
+            IteratorEndedError: If it did so by ``StopIteration``.
+        """
+        none_ends = self._none_ends
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                out = call(value, *args)
+                if out is None:
+                    if none_ends:
+                        return None
+                elif out.__class__ is TensorDict or is_tensor_collection(out):
+                    value = out
+                else:
+                    raise self._wrong_return(call, out)
+        except Exception as error:
+            self._annotate(error, call)
+            if none_ends and isinstance(error, StopIteration):
+                raise IteratorEndedError(
+                    f"hook {self._name_of(call)!r} at hook point {self.point!s} raised "
+                    "StopIteration: if an iterator of its own ran out, begin it again; to end the "
+                    "inner loop, return None."
+                ) from error
+            raise
+        return value
+
+
+class LogDispatcher(Dispatcher):
+    """Shows a TensorDict to the hooks and logs the metrics they return."""
+
+    def __call__(self, *args: Any) -> None:
+        """Call every hook."""
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                out = call(*args)
+                if out is not None:
+                    if not isinstance(out, dict):
+                        raise self._wrong_return(call, out)
+                    self._log(out)
+        except Exception as error:
+            self._annotate(error, call)
+            raise
+
+
+class ActionDispatcher(Dispatcher):
+    """Calls the hooks for what they do."""
+
+    def __call__(self, *args: Any) -> None:
+        """Call every hook."""
+        calls = self._next_calls()
+        call = None
+        try:
+            for call in calls:
+                call(*args)
+        except Exception as error:
+            self._annotate(error, call)
+            raise
+
+
+DISPATCHERS: dict[Kind, type[Dispatcher]] = {
+    "transform": TransformDispatcher,
+    "log": LogDispatcher,
+    "action": ActionDispatcher,
+}

@@ -1,0 +1,119 @@
+"""The base class of hooks: the whole contract."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..errors import HookError
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class TrainerHookBase:
+    """A stateful plugin of the training loop.
+
+    A hook implements `register`, where it puts itself (or its methods) at one or more hook points,
+    and what those points call. Everything else is optional.
+
+    Examples:
+        >>> class EveryTenth(TrainerHookBase):
+        ...     def __init__(self):
+        ...         self.counter = 0
+        ...     def register(self, trainer, name="every_tenth"):
+        ...         trainer.register_module(name, self)
+        ...         trainer.register_op("post_optim_log", self)
+        ...     def state_dict(self):
+        ...         return {"counter": self.counter}
+        ...     def load_state_dict(self, state_dict):
+        ...         self.counter = state_dict["counter"]
+        ...     def __call__(self, batch):
+        ...         self.counter += 1
+        ...         if self.counter % 10 == 0:
+        ...             return {"value": batch["value"].mean(), "log_pbar": False}
+
+    Attributes:
+        rank_zero_only: Whether the hook is of use on one process only when several train together,
+            as one that evaluates, renders or writes files is.
+        phase: Phase that the hook's time outside the inner loop is a part of, such as
+            ``"evaluate"``; by default ``"hooks"``.
+        is_saved: Whether the hook is a part of checkpoints, so that a run can only be resumed with
+            the same hook. One that merely watches need not be.
+        computes_loss: Whether the hook, at ``optimizer``, computes the losses itself. It is passed
+            the sub-batch in their place, calls `Trainer.compute_loss` as often as it wants, does
+            backward and step, and returns the losses that are logged.
+    """
+
+    rank_zero_only = False
+    phase: str | None = None
+    is_saved = True
+    computes_loss = False
+
+    # Registering sets it, so that reading it costs no more than any attribute.
+    @cached_property
+    def trainer(self) -> Trainer:
+        """The trainer that the hook, or one of its methods, was registered with.
+
+        Raises:
+            HookError: If there is none.
+        """
+        name = type(self).__name__
+        raise HookError(
+            f"{name} needs its trainer and was not registered with one: call "
+            f"{name}(...).register(trainer)."
+        )
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether there is a `trainer`."""
+        return "trainer" in vars(self)
+
+    def register(self, trainer: Trainer, name: str = "") -> None:
+        """Put the hook at its points of ``trainer`` and name it for checkpoints.
+
+        Args:
+            trainer: The trainer; call its ``register_op`` and ``register_module``.
+            name: The hook's name, unique in the trainer. Give it a default of its own.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} has no register(trainer, name). Write one that calls "
+            "trainer.register_op(<hook point>, self) and trainer.register_module(name, self), "
+            "or register the hook with trainer.register_op yourself."
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that must survive a resume; nothing by default.
+
+        Values are Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts, lists and
+        tuples of them.
+        """
+        return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Take this process's share, where several train together; nothing by default.
+
+        What is divided, such as a batch size, then means the same with any number of processes.
+
+        Args:
+            rank: Which process this is, from 0.
+            world_size: How many train together.
+
+        Raises:
+            ConfigError: If it cannot be shared equally.
+        """
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Called once, before the first batch is collected."""
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Called once after the last batch, unless an exception ends the run."""
+
+    def on_exception(self, trainer: Trainer, exception: BaseException) -> None:
+        """Called when an exception ends the run; the exception goes on to the caller."""
+
+    def close(self) -> None:
+        """Release what the hook holds. Called exactly once, whatever happened."""

@@ -1,0 +1,315 @@
+"""Metrics of a run: collected as they come, reported as means over log windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from ..log.logger import as_name
+
+_UNREAD: tuple[torch.Tensor | None, float] = (None, 0.0)
+_CHUNK = 256  # values kept before they are added up; bounds the memory of a long window
+
+
+class Latest(float):
+    """A metric whose window reports its last value instead of the mean: a counter, for instance.
+
+    Examples:
+        >>> {"n_frames": Latest(2048)}
+        {'n_frames': 2048.0}
+    """
+
+
+class Total(Latest):
+    """A count as `Latest`, of which every process of a run counts its own part.
+
+    In a run of several processes their parts are added up.
+    """
+
+
+class Samples:
+    """Several values of a metric at once; each counts as one in the window's mean.
+
+    Args:
+        values: Any shape, at least one element.
+    """
+
+    def __init__(self, values: torch.Tensor) -> None:
+        self.values = values
+
+
+@dataclass(frozen=True)
+class WindowValue:
+    """What a metric was in a log window.
+
+    Attributes:
+        sum: Sum of its values.
+        count: Number of its values.
+        is_total: Whether it is a `Total`.
+    """
+
+    sum: float
+    count: int
+    is_total: bool = False
+
+    def __add__(self, other: WindowValue) -> WindowValue:
+        """What it is together with what another process logged."""
+        count = self.count if self.is_total else self.count + other.count
+        return WindowValue(self.sum + other.sum, count, self.is_total)
+
+
+class Metrics:
+    """The metrics of the current log window.
+
+    What is on an accelerator stays there until the window is closed, so logging never waits for it.
+    Memory is bounded by the number of metrics, not by the length of the run.
+
+    Attributes:
+        reported: The last reported value of every metric of the run.
+        pbar_names: Metrics marked for the progress bar, in order of first appearance.
+        combine: Called with every window before it is reported; returns what takes its place, as
+            where several processes share a run.
+    """
+
+    def __init__(self) -> None:
+        self.combine: Callable[[dict[str, WindowValue]], dict[str, WindowValue]] | None = None
+        self.reported: dict[str, float] = {}
+        self.pbar_names: dict[str, None] = {}
+        self._series: dict[str, _Series] = {}
+        self._losses: dict[str, _Series] = {}
+        self._read: dict[str, tuple[torch.Tensor, float]] = {}
+        self._renamed: dict[str, str] = {}
+
+    def log(self, values: Mapping[str, Any]) -> None:
+        """Add one value to each of several metrics.
+
+        Args:
+            values: Metric name to a scalar (a number or a tensor with one element), or to
+                `Latest` or `Samples`. The key ``"log_pbar"`` is not a metric: it says whether the
+                others are shown in the progress bar, or names those that are.
+
+        Raises:
+            TypeError: If a value is not a scalar.
+            ValueError: If a name is no text, or an integer is beyond the range of a float.
+        """
+        for name, value in values.items():
+            if name == "log_pbar":
+                continue
+            self._add(name, value)
+        if shown := values.get("log_pbar"):
+            names = shown if isinstance(shown, (list, tuple)) else values
+            renamed = self._renamed
+            self.pbar_names.update((renamed.get(n, n), None) for n in names if n != "log_pbar")
+
+    def add(self, name: str, value: float) -> None:
+        """Add one number to a metric; the short way for code that runs at every optimizer step."""
+        series = self._series.get(name)
+        if series is None:
+            series = self._series[name] = _Series()
+        series.add(value)
+
+    def read(self, key: str, loss: torch.Tensor) -> float:
+        """The number in a loss; `log_losses` need not read it a second time.
+
+        Args:
+            key: Key of the loss.
+            loss: A scalar.
+        """
+        number = loss.item()
+        self._read[key] = (loss, number)
+        return number
+
+    def log_losses(self, losses: TensorDictBase) -> None:
+        """Add the entries of a loss TensorDict, one optimizer step's worth.
+
+        ``loss_<x>`` becomes ``loss/<x>``; everything else becomes ``train/<key>``.
+        """
+        already = self._read
+        for key, value in losses.items():
+            series = self._losses.get(key)
+            if series is None:
+                series = self._losses[key] = self._new_loss(key)
+            loss, number = already.get(key, _UNREAD)
+            if loss is value:
+                series.add(number)
+                continue
+            if value.ndim:
+                value = value.float().mean()
+            # Reading a scalar on the CPU waits for nothing and costs a tenth of keeping it. On an
+            # accelerator it stays there, as a copy: a CUDA graph overwrites its outputs.
+            series.add(value.item() if value.is_cpu else value.detach().clone())
+        already.clear()
+
+    def latest(self, name: str) -> float | None:
+        """The value logged last under ``name``; ``None`` if there was none yet."""
+        series = self._series.get(name)
+        return None if series is None or series.last is None else float(series.last)
+
+    def all_latest(self) -> dict[str, float]:
+        """Metric name to the value logged last, for every metric logged so far."""
+        return {n: float(s.last) for n, s in self._series.items() if s.last is not None}
+
+    def names(self) -> list[str]:
+        """Names of the metrics logged so far."""
+        return [name for name, series in self._series.items() if series.last is not None]
+
+    def close_window(self) -> dict[str, float]:
+        """End the window.
+
+        Returns:
+            Metric name to the mean (for `Latest`: the last) of the window's values, for every
+            metric that has values.
+        """
+        values = {name: s.close() for name, s in self._series.items() if s.count or s.pending}
+        if self.combine is not None:
+            values = self.combine(values)
+        window = {name: value.sum / value.count for name, value in values.items()}
+        self.reported.update(window)
+        return window
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the open window, exactly, and the values reported so far."""
+        return {
+            "series": {name: series.state_dict() for name, series in self._series.items()},
+            "reported": dict(self.reported),
+            "pbar_names": list(self.pbar_names),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self._series = {n: _Series.from_state_dict(s) for n, s in state_dict["series"].items()}
+        self._losses = {}
+        self.reported = dict(state_dict["reported"])
+        self.pbar_names = dict.fromkeys(state_dict["pbar_names"])
+
+    def _add(self, name: str, value: Any) -> None:
+        series = self._series.get(name) or self._new(name)
+        if isinstance(value, torch.Tensor):
+            if value.numel() != 1:
+                raise TypeError(
+                    f"metric {name!r} has shape {tuple(value.shape)}; log a scalar, for instance "
+                    "its .mean()."
+                )
+            if value.is_complex():
+                raise TypeError(f"metric {name!r} is complex; log its .abs() or .real.")
+            series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
+        elif isinstance(value, Samples):
+            series.add_many(value.values.detach())
+        elif isinstance(value, Latest):
+            series.set(float(value))
+            series.is_total = isinstance(value, Total)
+        elif isinstance(value, (Real, np.bool_)):
+            series.add(_as_float(name, value))
+        elif isinstance(value, np.ndarray) and value.size == 1:
+            series.add(float(value.item()))
+        else:
+            raise TypeError(
+                f"metric {name!r} is {value!r:.80} of type {type(value).__name__}; log a number or "
+                "a tensor with one element."
+            )
+
+    def _new(self, name: str) -> _Series:
+        valid = self._renamed.get(name)
+        if valid is None:
+            valid = as_name(name)
+            if valid != name:
+                self._renamed[name] = valid
+        return self._series.setdefault(valid, _Series())
+
+    def _new_loss(self, key: str) -> _Series:
+        if not isinstance(key, str):
+            raise TypeError(f"loss key {key!r} is not a string.")
+        group, short = ("loss", key[5:]) if key.startswith("loss_") else ("train", key)
+        name = "loss/loss" if key == "loss" else f"{group}/{short}"
+        return self._new(name)
+
+
+class _Series:
+    """The values of one metric in the open window.
+
+    ``sum`` and ``count`` hold what was added up already, ``pending`` what was not. Values are added
+    up in chunks of a fixed size, so that the result does not depend on when the state was saved.
+    """
+
+    __slots__ = ("count", "is_total", "last", "pending", "sum")
+
+    def __init__(self) -> None:
+        self.sum: torch.Tensor | float = 0.0
+        self.count = 0
+        self.pending: list[torch.Tensor | float] = []
+        self.last: torch.Tensor | float | None = None
+        self.is_total = False
+
+    def add(self, value: torch.Tensor | float) -> None:
+        self.last = value
+        self.pending.append(value)
+        if len(self.pending) >= _CHUNK:
+            self._add_up()
+
+    def add_many(self, values: torch.Tensor) -> None:
+        values = values.reshape(-1)
+        self.last = values[-1].clone()  # not a view, which would keep all of them
+        self.sum = self.sum + values.sum(dtype=_wide(values))
+        self.count += values.numel()
+
+    def set(self, value: float) -> None:
+        self.last = value
+        self.pending = [value]
+
+    def close(self) -> WindowValue:
+        self._add_up()
+        value = WindowValue(float(self.sum), self.count, self.is_total)
+        self.sum, self.count = 0.0, 0
+        return value
+
+    def _add_up(self) -> None:
+        tensors = [v for v in self.pending if isinstance(v, torch.Tensor)]
+        self.sum = self.sum + sum(v for v in self.pending if not isinstance(v, torch.Tensor))
+        self.count += len(self.pending)
+        self.pending = []
+        if tensors:
+            self.sum = self.sum + torch.stack(tensors).sum(dtype=_wide(tensors[0]))
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "sum": self.sum,
+            "count": self.count,
+            "pending": _pack(self.pending),
+            "last": self.last,
+            "is_total": self.is_total,
+        }
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> _Series:
+        series = cls()
+        series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
+        series.is_total = state["is_total"]
+        pending = state["pending"]
+        series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)
+        return series
+
+
+def _as_float(name: str, value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # of an integer, which has no bounds in Python
+        raise ValueError(f"metric {name!r} is an integer of more than 300 digits.") from None
+
+
+def _wide(values: torch.Tensor) -> torch.dtype:
+    """The type to add up in; MPS has no float64."""
+    return torch.float32 if values.device.type == "mps" else torch.float64
+
+
+def _pack(values: list[torch.Tensor | float]) -> torch.Tensor | list[torch.Tensor | float]:
+    """One tensor instead of many where that loses nothing."""
+    tensors = [v for v in values if isinstance(v, torch.Tensor)]
+    if tensors and len(tensors) == len(values) and len({(t.dtype, t.device) for t in tensors}) == 1:
+        return torch.stack(tensors)
+    return list(values)

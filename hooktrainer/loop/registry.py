@@ -1,0 +1,401 @@
+"""The hooks of one trainer: adding, removing, ordering, naming, describing."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any
+
+from ..errors import (
+    ConfigError,
+    DuplicateNameError,
+    HookSignatureError,
+    UnknownHookPointError,
+    add_note,
+)
+from .bridge import Bridge, HookHandle
+from .cadence import Every
+from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
+from .hook import TrainerHookBase
+from .hook_points import HOOK_POINTS, HookPoint
+from .metrics import Metrics
+from .progress import Progress
+from .timing import Timing
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+
+class Registry:
+    """The hooks of one trainer.
+
+    Args:
+        trainer: The trainer; every hook is told.
+        progress: The run's counters, for cadences and messages.
+        metrics: Where log hooks' results go.
+        timing: Where hooks' times go.
+        bridge: Serves what was written for another trainer.
+
+    Attributes:
+        points: Hook point to its dispatcher, in loop order.
+        modules: Name to stateful object, as registered.
+        computes_loss: Whether a hook at ``optimizer`` computes the losses itself.
+    """
+
+    def __init__(
+        self,
+        trainer: Trainer,
+        progress: Progress,
+        metrics: Metrics,
+        timing: Timing,
+        bridge: Bridge,
+    ) -> None:
+        self._bridge = bridge
+        self._run_ops: list[tuple[int, Adapter]] = []
+        self._trainer = trainer
+        self._progress = progress
+        self._timing = timing
+        self._serial = 0
+        self.modules: dict[str, Any] = {}
+        self.points: dict[str, Dispatcher] = {
+            point: DISPATCHERS[point.kind](point, progress, metrics, timing)
+            for point in HOOK_POINTS
+        }
+        # Where a hook computes the losses, those before it, which want to see them.
+        optimizer = next(point for point in HOOK_POINTS if point == "optimizer")
+        self._before = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
+        self._nothing = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
+        self.computes_loss = False
+
+    def add(
+        self,
+        dest: str,
+        op: Callable[..., Any],
+        *,
+        priority: float = 0,
+        every: Every | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> HookHandle:
+        """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
+        point = _find_point(dest, self._bridge.stages)
+        if not callable(op):
+            raise HookSignatureError(
+                f"cannot register {op!r:.80} at {point!r}: it is not callable. The loop calls "
+                f"{point.call}."
+            )
+        if every is not None and not isinstance(every, Every):
+            raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
+        _check_signature(point, op, kwargs or {})
+        if point not in self.points:
+            handles = self._bridge.place(point, op, kwargs or {}, priority, every)
+            return HookHandle(functools.partial(_remove_all, handles))
+        cadence = every.copy() if every else None  # one Every may serve several ops
+        op = self._bridge.op(point, op)
+        entry = Entry(point, op, kwargs or {}, priority, cadence, self._serial)
+        if entry.computes_loss and self.computes_loss:
+            raise ConfigError(
+                f"{entry.own_name} computes the losses itself, as another hook at 'optimizer' does "
+                "already: one can."
+            )
+        self._serial += 1
+        self.points[point].add(entry)
+        self._tell(entry.owner)
+        self._rename()
+        return HookHandle(functools.partial(self.remove, entry))
+
+    def add_run_op(self, op: Adapter) -> HookHandle:
+        """Take up an op that is called at the start or the end of the run, by a method of its."""
+        added = (self._serial, op)
+        self._serial += 1
+        self._run_ops.append(added)
+        return HookHandle(lambda: self._run_ops.remove(added) if added in self._run_ops else None)
+
+    def remove(self, entry: Entry) -> None:
+        """Take ``entry`` out; nothing happens if it is out already."""
+        self.points[entry.point].remove(entry)
+        self._rename()
+
+    def add_module(self, name: str, module: Any) -> None:
+        """Name a stateful object for checkpoints; see `Trainer.register_module`."""
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
+        if name in self.modules:
+            raise DuplicateNameError(
+                f"{name!r} is already the name of a {type(self.modules[name]).__name__}; register "
+                f"this {type(module).__name__} under another one: hook.register(trainer, "
+                f"name={_unused(name, self.modules)!r})."
+            )
+        self.modules[name] = module
+        self._tell(module)
+        self._bridge.module(name, module)
+        self._rename()
+
+    def remove_module(self, name: str) -> Any:
+        """Take out what is registered as ``name``, with its ops; see `Trainer.remove_hook`."""
+        if name not in self.modules:
+            near = difflib.get_close_matches(name, self.modules, n=1, cutoff=0.0)
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ConfigError(f"there is no hook {name!r}.{hint} There are: {list(self.modules)}.")
+        module = self.modules.pop(name)
+        for entry in [entry for entry in self.entries() if entry.owner is module]:
+            self.points[entry.point].remove(entry)
+        self._run_ops = [added for added in self._run_ops if owner_of(added[1]) is not module]
+        self._rename()
+        return module
+
+    def entries(self) -> Iterator[Entry]:
+        """Every registered op, by point in loop order, in run order."""
+        for dispatcher in self.points.values():
+            yield from dispatcher.entries
+
+    def stateful(self, exclude: tuple[Any, ...] = ()) -> dict[str, Any]:
+        """Name to object for everything a checkpoint holds, each object once.
+
+        These are the registered modules, and the owners of registered ops that have a
+        ``state_dict`` without having been registered as modules. Hooks whose ``is_saved`` is false
+        are left out.
+
+        Args:
+            exclude: Objects that are saved elsewhere.
+        """
+        named = self._named({id(thing) for thing in exclude})
+        return {name: self._bridge.part(owner) for name, owner in named.items()}
+
+    def part(self, thing: Any) -> Any:
+        """What holds the state of a hook or of the collector; nearly always it itself."""
+        return self._bridge.part(thing)
+
+    def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
+        """Name to module or owner of an op whose state is saved, each once."""
+        once = {id(m): n for n, m in reversed(self.modules.items())}  # the first name, if several
+        modules = {n: self.modules[n] for n in reversed(once.values())}
+        found = {name: module for name, module in modules.items() if self._is_saved(module)}
+        seen = exclude | once.keys()
+        for owner in self._owners():
+            if id(owner) not in seen and self._is_saved(owner) and not inspect.isclass(owner):
+                seen.add(id(owner))
+                found[_unused(snake_case(type(owner).__name__), found | self.modules)] = owner
+        return found
+
+    def _owners(self) -> list[Any]:
+        """The owner of every op, in order of registration."""
+        owners = [(entry.serial, entry.owner) for entry in self.entries()]
+        owners += [(serial, owner_of(op)) for serial, op in self._run_ops]
+        return [owner for _, owner in sorted(owners, key=lambda item: item[0])]
+
+    def _is_saved(self, hook: Any) -> bool:
+        """Whether checkpoints hold the state of ``hook``."""
+        return getattr(hook, "is_saved", True) is not False and has_state(self._bridge.part(hook))
+
+    def hooks(self) -> list[Any]:
+        """Every distinct module and owner of an op, in order of registration."""
+        return list({id(h): h for h in (*self.modules.values(), *self._owners())}.values())
+
+    def call_all(self, method: str, *args: Any) -> None:
+        """Call a method of the run, such as ``on_train_start``, of every hook that has it."""
+        for hook in (*self.hooks(), *(op for _, op in self._run_ops)):
+            call = getattr(hook, method, None)
+            if not callable(call):
+                continue
+            try:
+                with self._timing.phase(phase_of(hook)):
+                    call(*args)
+            except Exception as error:
+                owner = owner_of(hook)
+                name = next((n for n, m in self.modules.items() if m is owner), None)
+                add_note(error, f"in {method} of hook {name or type(owner).__name__!r}")
+                raise
+
+    def forward(self, loss_module: Callable[..., Any]) -> tuple[Callable[..., Any], Dispatcher]:
+        """What the inner loop calls for the losses, and then with the sub-batch.
+
+        That is nothing where a hook computes the losses: the sub-batch itself comes to the
+        ``optimizer`` point, and what the hook would miss is done by `with_losses`.
+        """
+        if self.computes_loss:
+            return _unchanged, self._nothing
+        return loss_module, self.points["post_loss"]
+
+    def with_losses(
+        self, sub_batch: Any, losses: Any, clip_grad_norm: bool, clip_norm: float | None
+    ) -> Any:
+        """Call ``post_loss``, and the hooks at ``optimizer`` before the one that computes losses.
+
+        Returns:
+            The losses, as those hooks leave them.
+        """
+        self.points["post_loss"](sub_batch)
+        return self._before(losses, clip_grad_norm, clip_norm, 0)
+
+    def add_up_times(self) -> None:
+        """Add up the time of the inner loop's hooks; that of all others is at any time."""
+        for dispatcher in (*self.points.values(), self._before):
+            dispatcher.add_up()
+
+    def time_every_pass(self, on: bool) -> None:
+        """Time every pass of the points of the inner loop, or a sample of them again."""
+        for dispatcher in (*self.points.values(), self._before):
+            dispatcher.time_every_pass(on)
+
+    def cadences(self) -> dict[str, Every]:
+        """Unique key to cadence, for every op that has one."""
+        found: dict[str, Every] = {}
+        for entry in self.entries():
+            if entry.every is not None:
+                found[_unused(f"{entry.point}/{entry.name}", found)] = entry.every
+        return found
+
+    def table(self) -> list[dict[str, Any]]:
+        """Every op by point in loop order, in run order: what `describe` lists, as plain values."""
+        names = {id(owner): name for name, owner in self._named().items()}
+        return [
+            {
+                "point": str(entry.point),
+                "kind": str(entry.point.kind),
+                "hook": entry.name,
+                "when": repr(entry.every) if entry.every else "always",
+                "priority": entry.priority,
+                **self._saved(entry.owner, names),
+            }
+            for entry in self.entries()
+        ]
+
+    def describe(self) -> str:
+        """A table of every hook by point, in run order, with its cadence and its state."""
+        table = self.table()
+        rows = [
+            (
+                row["hook"],
+                row["when"],
+                f"{row['priority']:g}",
+                f"{row['module']}: {', '.join(row['saves'])}" if row["saves"] else "-",
+            )
+            for row in table
+        ]
+        heads = ("hook", "when", "priority", "saves")
+        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+        line = "  ".join(f"{{:<{width}}}" for width in widths)
+        lines = [f"  {line.format(*heads)}".rstrip()]
+        remaining = iter(rows)
+        for point, dispatcher in self.points.items():
+            lines.append(f"{point} ({dispatcher.point.kind})")
+            lines += [
+                f"  {line.format(*next(remaining))}".rstrip() for _ in dispatcher.entries
+            ] or ["  -"]
+        return "\n".join(lines)
+
+    def _saved(self, owner: Any, names: dict[int, str]) -> dict[str, Any]:
+        """The name that an op's state is saved under, and the keys of the state."""
+        if id(owner) not in names:
+            return {"module": None, "saves": []}
+        state = self._bridge.part(owner).state_dict()
+        return {"module": names[id(owner)], "saves": [str(key) for key in state]}
+
+    def _tell(self, hook: Any) -> None:
+        """Tell a hook which trainer it belongs to."""
+        if isinstance(hook, TrainerHookBase):
+            vars(hook)["trainer"] = self._trainer  # so that a frozen one can be told as well
+
+    def _rename(self) -> None:
+        """Give every op the name of the module it belongs to, whichever came first."""
+        names = {id(module): name for name, module in self.modules.items()}
+        for entry in self.entries():
+            base = names.get(id(entry.owner)) or snake_case(entry.own_name)
+            entry.name = f"{base}.{entry.method}" if entry.method else base
+        optimizer = self.points["optimizer"]
+        own = [place for place, entry in enumerate(optimizer.entries) if entry.computes_loss]
+        self.computes_loss = bool(own)
+        optimizer.first = own[0] if own else 0
+        self._before.entries = optimizer.entries[: optimizer.first]
+        for dispatcher in (*self.points.values(), self._before):
+            dispatcher.compile()
+
+
+def has_state(thing: Any) -> bool:
+    """Whether ``thing`` has the two methods by which state is saved and restored.
+
+    Methods that a base class leaves to be written do not count.
+    """
+    methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
+    return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
+
+
+def _remove_all(handles: list[HookHandle]) -> None:
+    for handle in handles:
+        handle.remove()
+
+
+def _unchanged(sub_batch: Any) -> Any:
+    return sub_batch
+
+
+def snake_case(name: str) -> str:
+    """``EveryTenth`` to ``every_tenth``."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _unused(name: str, taken: Any) -> str:
+    if name not in taken:
+        return name
+    number = 2
+    while f"{name}_{number}" in taken:
+        number += 1
+    return f"{name}_{number}"
+
+
+def _find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
+    for point in (*HOOK_POINTS, *stages.values()):
+        if point == dest:
+            return point
+    near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
+    hint = f"Did you mean {near[0]!s}?" if near else ""
+    raise UnknownHookPointError(
+        f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
+    )
+
+
+def _check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    if kind := _runs_later(op):
+        name = getattr(op, "__qualname__", type(op).__name__)
+        raise HookSignatureError(
+            f"hook {name} is {kind}: calling it runs none of its lines. Write a plain function."
+        )
+    try:
+        signature = inspect.signature(op)
+    except (TypeError, ValueError):  # some builtins tell nothing; their first call will
+        return
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError as error:
+        name = getattr(op, "__qualname__", type(op).__name__)
+        extra = f" and {kwargs}" if kwargs else ""
+        fits = [p for p in HOOK_POINTS if _binds(signature, p, kwargs)]
+        near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
+        hint = f" The nearest point it fits is {near[0]!s}." if near else ""
+        raise HookSignatureError(
+            f"hook {name} takes {signature}, but {point} passes "
+            f"({', '.join(point.receives)}){extra}: {error}.{hint}"
+        ) from None
+
+
+def _runs_later(op: Any) -> str | None:
+    """What an op is whose call only makes something that somebody else would have to run."""
+    while isinstance(op, functools.partial):
+        op = op.func
+    for called in (op, type(op).__call__ if callable(op) else None):
+        if inspect.iscoroutinefunction(called):
+            return "a coroutine function (async def)"
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            return "a generator function (it has a yield)"
+    return None
+
+
+def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError:
+        return False
+    return True

@@ -1,0 +1,111 @@
+"""When and where the state of a trainer is saved."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from ..store import CheckpointManager, save_file
+from .cadence import Every
+from .progress import Progress
+from .registry import has_state
+
+
+class Saver:
+    """Saves states to a file, to a run's checkpoints, or both.
+
+    Args:
+        file: A file that every save replaces.
+        checkpoints: The manager of a run's checkpoints.
+        cadences: When to save; any of them.
+    """
+
+    def __init__(
+        self,
+        file: str | Path | None,
+        checkpoints: CheckpointManager | None,
+        cadences: Sequence[Every],
+    ) -> None:
+        self.file = None if file is None else Path(file)
+        self.checkpoints = checkpoints
+        self.cadences = {
+            f"save_{number}" if number > 1 else "save": every.copy()
+            for number, every in enumerate(cadences, start=1)
+        }
+
+    @property
+    def active(self) -> bool:
+        """Whether there is anywhere to save to."""
+        return self.file is not None or self.checkpoints is not None
+
+    def start(self, collector: Any) -> None:
+        """Say what a save will not hold, and make what was loaded the run's latest checkpoint."""
+        if self.active and (lost := _lost_with(collector)):
+            warnings.warn(lost, stacklevel=4)
+        if self.checkpoints is not None:
+            self.checkpoints.go_on()
+
+    def due(self, progress: Progress) -> bool:
+        """Whether a cadence is due; all of them are asked, so that each keeps its phase."""
+        due = [every.due(progress) for every in self.cadences.values()]
+        return any(due)
+
+    def save(self, state: dict[str, Any], progress: Progress, metrics: Mapping[str, float]) -> None:
+        """Save ``state``; ``metrics`` are the latest values, by which the best is chosen."""
+        if self.file is not None:
+            save_file(self.file, state)
+        if self.checkpoints is not None:
+            self.checkpoints.save(
+                state,
+                frames=progress.frames,
+                optim_steps=progress.optim_steps,
+                metrics=metrics,
+            )
+
+    def save_aside(self, state: dict[str, Any]) -> None:
+        """Save a state that was left in the middle of a batch, for a look at what went wrong.
+
+        It goes to ``exception.pt`` beside the checkpoints or the file, never in their place: a run
+        resumed from it would not be the run that was never interrupted.
+        """
+        if self.checkpoints is not None:
+            save_file(self.checkpoints.directory.parent / "exception.pt", state)
+        elif self.file is not None:
+            save_file(self.file.with_name("exception.pt"), state)
+
+    def check(self) -> None:
+        """Raise what a save in the background failed with."""
+        if self.checkpoints is not None:
+            self.checkpoints.check()
+
+    def wait(self) -> None:
+        """Wait until the last save is on the disk."""
+        if self.checkpoints is not None:
+            self.checkpoints.wait()
+
+    def close(self) -> None:
+        """Wait for the last save and let go of the run's checkpoints."""
+        if self.checkpoints is not None:
+            self.checkpoints.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The lock on the directory stays with this process.
+        return self.__dict__ | {"checkpoints": None}
+
+
+def _lost_with(collector: Any) -> str | None:
+    """What a resumed run lacks because of its collector; ours say so themselves."""
+    collector = getattr(collector, "wrapped", collector)  # of an OverlappedCollector
+    kind = type(collector)
+    if not has_state(collector):
+        problem = "has no state_dict and load_state_dict. A resumed run iterates over it anew"
+    elif any(base.__module__.startswith("torchrl.") for base in kind.__mro__):
+        problem = "does not save its running episodes. A resumed run begins new ones"
+    else:
+        return None
+    return (
+        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problem}, and is not bit for "
+        "bit the run that was never interrupted. VectorCollector restores all of it."
+    )

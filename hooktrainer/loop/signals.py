@@ -1,0 +1,204 @@
+"""Ending a run gracefully, and in time, when the system or a person asks for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from queue import Empty, SimpleQueue
+from time import monotonic
+from types import FrameType
+from typing import Any, Final
+
+from ..torchrl.processes import only_cleans_up
+from .control import Control
+
+GRACE: Final = 30.0
+"""Seconds from a signal to the end of the process, unless said otherwise."""
+
+ENDING: Final = tuple(
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+)
+"""The signals that end a run."""
+
+_DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
+
+
+class SignalExit(SystemExit):
+    """The end of a process by a signal, with the exit code 128 + its number.
+
+    Args:
+        number: The signal's number.
+        why: What it is in `run.json`.
+        deadline: When the process has to be gone, by `time.monotonic`.
+    """
+
+    def __init__(self, number: int, why: str = "", deadline: float | None = None) -> None:
+        super().__init__(128 + number)
+        self.why = why or signal.Signals(number).name
+        self.deadline = deadline
+
+    def __str__(self) -> str:
+        return self.why
+
+
+class GracefulSignals:
+    """Turns signals into requests while a ``with`` block runs.
+
+    The first SIGINT, SIGTERM or SIGHUP asks the run to stop after the current batch; what follows
+    is the normal end of a run, checkpoint included. A second one aborts it. SIGUSR1 asks for a
+    checkpoint. A signal for which somebody else has installed a handler, or that is ignored, is
+    left alone, and so are all of them outside the main thread.
+
+    ``grace`` seconds after the first signal the process is gone. A batch that is not done shortly
+    before that is abandoned, and the block is left by a `SignalExit`. Where not even that ends it,
+    as in a call that never returns, the process exits on the spot, with the same code.
+
+    Args:
+        control: Where requests go.
+        grace: Seconds from the first signal to the end.
+    """
+
+    def __init__(self, control: Control, grace: float = GRACE) -> None:
+        self._control = control
+        self._grace = grace
+        self._previous: dict[int, Any] = {}
+        self._orders: SimpleQueue[int | None] = SimpleQueue()  # may be used in a signal handler
+        self._is_abandoned = False
+
+    def __enter__(self) -> GracefulSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in ENDING:
+                self._install(number, self._stop)
+            if hasattr(signal, "SIGUSR1"):
+                self._install(signal.SIGUSR1, self._save)
+        if self._previous:
+            threading.Thread(target=self._watch, name="hooktrainer-grace", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)
+        self._previous = {}
+        self._orders.put(None)
+
+    def _install(self, number: int, handler: Any) -> None:
+        before = signal.getsignal(number)
+        if before in _DEFAULTS or isinstance(before, _EndBeforeTraining) or only_cleans_up(before):
+            self._previous[number] = signal.signal(number, handler)
+
+    def _stop(self, number: int, frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        if self._is_abandoned:
+            self._is_abandoned = False
+            assert self._control.signal is not None
+            why = f"the batch was not done {self._grace:g} seconds after {name}"
+            raise SignalExit(self._control.signal, why, self._control.deadline)
+        if self._control.deadline is not None:
+            raise KeyboardInterrupt(f"a second signal ({name})")
+        self._control.receive(number, self._grace)
+        self._orders.put(number)
+        _say(f"\n{name}: finishing the batch, within {self._grace:g} seconds; once more to abort.")
+        self._control.break_off()
+
+    def _save(self, number: int, frame: FrameType | None) -> None:
+        self._control.request_save()
+
+    def _watch(self) -> None:
+        number = self._orders.get()
+        if number is None:
+            return
+        name, deadline = signal.Signals(number).name, self._control.deadline
+        assert deadline is not None
+        if self._has_ended(deadline - min(3.0, self._grace / 4)):
+            return
+        if not self._control.is_leaving:
+            _say(
+                f"{name}: the batch is not done and is abandoned. The last checkpoint stands; "
+                "--resume latest goes on from it."
+            )
+            self._is_abandoned = True
+            signal.pthread_kill(threading.main_thread().ident, number)  # type: ignore[arg-type]
+        if not self._has_ended(deadline):
+            _say(
+                f"{name}: the run has not ended within {self._grace:g} seconds, and is cut off. "
+                "--resume latest goes on from its last checkpoint."
+            )
+            exit_now(128 + number)
+
+    def _has_ended(self, deadline: float) -> bool:
+        """Wait until then; whether the block was left before."""
+        with suppress(Empty):
+            self._orders.get(timeout=max(0.0, deadline - monotonic()))
+            return True
+        return False
+
+
+@contextmanager
+def ending_cleanly() -> Iterator[None]:
+    """In the block, which is all that a process does, a signal ends it with one line.
+
+    Within `Trainer.train` it ends the run, as always. Once a signal has ended that, nothing keeps
+    the process alive beyond the time it has been given.
+
+    Raises:
+        SignalExit: A signal came, with the exit code 128 + its number.
+    """
+    end = _EndBeforeTraining()
+    previous = {
+        number: signal.signal(number, end)
+        for number in ENDING
+        if signal.getsignal(number) in _DEFAULTS
+    }
+    try:
+        yield
+    except SignalExit as error:
+        left = 5.0 if error.deadline is None else max(0.5, error.deadline - monotonic())
+        timer = threading.Timer(left, exit_now, [error.code])
+        timer.daemon = True
+        timer.start()
+        raise
+    except Exception:
+        if end.number is None:
+            raise
+        # It was the signal all the same: an extension that was being imported made another
+        # exception of it.
+        raise SignalExit(end.number) from None
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def exit_now(code: int) -> None:
+    """End the process on the spot, whatever it is doing; what was printed is seen."""
+    for stream in (sys.stdout, sys.stderr):
+        flusher = threading.Thread(target=_flush, args=[stream.flush], daemon=True)
+        flusher.start()
+        flusher.join(0.2)  # it may be held up
+    os._exit(code)
+
+
+class _EndBeforeTraining:
+    """The handler of `ending_cleanly`; knows which signal came."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self.number = number
+        _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
+        raise SignalExit(number)
+
+
+def _flush(flush: Callable[[], None]) -> None:
+    with suppress(Exception):
+        flush()
+
+
+def _say(text: str) -> None:
+    # Not by way of sys.stderr, whose lock the interrupted code may hold.
+    with suppress(OSError):
+        os.write(2, f"{text}\n".encode())

@@ -1,0 +1,68 @@
+"""Multi-layer perceptrons and their initialization."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+from torch import nn
+
+from .threads import compute_threads
+
+
+def mlp(
+    in_features: int,
+    out_features: int,
+    num_cells: Sequence[int] = (64, 64),
+    activation_class: Callable[[], nn.Module] = nn.Tanh,
+) -> nn.Sequential:
+    """A multi-layer perceptron with torch's default initialization.
+
+    Args:
+        in_features: Size of the input's last dimension.
+        out_features: Size of the output's last dimension.
+        num_cells: Width of each hidden layer; empty for a linear map.
+        activation_class: Makes the activation after each hidden layer.
+
+    Returns:
+        ``Linear``, activation, …, ``Linear``.
+
+    Examples:
+        >>> mlp(4, 2, num_cells=(8,))
+        Sequential(
+          (0): Linear(in_features=4, out_features=8, bias=True)
+          (1): Tanh()
+          (2): Linear(in_features=8, out_features=2, bias=True)
+        )
+    """
+    layers: list[nn.Module] = []
+    for cells in num_cells:
+        layers += [nn.Linear(in_features, cells), activation_class()]
+        in_features = cells
+    return nn.Sequential(*layers, nn.Linear(in_features, out_features))
+
+
+def orthogonal_init(
+    network: nn.Module, gain: float = math.sqrt(2.0), output_gain: float = 1.0
+) -> nn.Module:
+    """Give every linear layer an orthogonal weight and a zero bias, in place.
+
+    The initialization PPO is usually run with: a policy's output gain is 0.01, so that its first
+    actions are near uniform; a value network's is 1 (Huang et al., 2022, The 37 Implementation
+    Details of Proximal Policy Optimization).
+
+    Args:
+        network: Holds the layers, in order.
+        gain: Gain of every layer but the last.
+        output_gain: Gain of the last layer.
+
+    Returns:
+        ``network``.
+    """
+    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    with compute_threads(1):  # whose result does not depend on how many cores there are
+        for layer in layers:
+            nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)
+            if layer.bias is not None:
+                nn.init.zeros_(layer.bias)
+    return network

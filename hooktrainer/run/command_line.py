@@ -1,0 +1,100 @@
+"""Reading a command line: what recipes, algorithms and commands have in common.
+
+Integers may be written as people write them, ``5e4`` or ``50_000``. An option that does not exist
+is answered with the nearest one.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from contextlib import redirect_stderr, redirect_stdout, suppress
+from functools import partial
+from typing import Any
+
+import tyro
+from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
+
+from ..errors import ConfigError
+from ..words import did_you_mean, whole_number
+
+_REGISTRY = ConstructorRegistry()
+
+
+@_REGISTRY.primitive_rule
+def _integers(kind: PrimitiveTypeInfo) -> PrimitiveConstructorSpec[int] | None:
+    if kind.type is not int:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="INT",
+        instance_from_str=lambda words: whole_number(words[0]),
+        is_instance=lambda value: isinstance(value, int) and not isinstance(value, bool),
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def parse(
+    kind: Callable[..., Any],
+    words: Sequence[str],
+    *,
+    prog: str | None = None,
+    description: str | None = None,
+) -> Any:
+    """What a command line says.
+
+    Args:
+        kind: A dataclass whose fields are the options, or a function whose parameters are. It is
+            called with them, sometimes twice, so it should do nothing else.
+        words: The command line, without the program's name.
+        prog: The program's name; by default the script's.
+        description: What help says of the whole; by default what ``kind``'s docstring does.
+
+    Returns:
+        What ``kind`` returns.
+
+    Raises:
+        ConfigError: If there is no option of a name; it says which is near.
+        SystemExit: With 0 after ``--help``, 2 after anything else that cannot be understood, which
+            has been explained on stderr.
+    """
+    read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
+    unheard = io.StringIO()
+    try:
+        with redirect_stdout(unheard), redirect_stderr(unheard):
+            return read(args=words)
+    except SystemExit as end:
+        if end.code:
+            _check_options(words, lambda: read(args=["--help"]), prog)
+    return read(args=words)  # once more, to be heard
+
+
+def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: str | None) -> None:
+    """Refuse an option that does not exist."""
+    before = words[: words.index("--")] if "--" in words else words
+    given = [word.split("=", 1)[0] for word in before if word.startswith("--")]
+    if not given:
+        return
+    known = _listed_options(print_help)
+    for option in given:
+        name = option.replace("_", "-")
+        if name in known or name.startswith("--tyro-"):
+            continue
+        hint = did_you_mean(name, (other for other in known if other != "--help"))
+        help_command = f"{prog} --help" if prog else "--help"
+        raise ConfigError(f"there is no option {option}.{hint} All are listed by {help_command}.")
+
+
+def _listed_options(print_help: Callable[[], Any]) -> list[str]:
+    """The options there are, in the order in which help lists them."""
+    text = io.StringIO()
+    with redirect_stdout(text), suppress(SystemExit):
+        print_help()
+    lines = (line.strip(" │") for line in text.getvalue().splitlines())
+    return [
+        option
+        for line in lines
+        if line.startswith("-")
+        for option in re.findall(r"--[\w.-]+", line)
+    ]

@@ -1,0 +1,277 @@
+"""`Placement`: which part of a run goes where, as one line of text.
+
+The line lists components and places::
+
+    learner: gpu:0, collectors: 4@cpu, eval: cpu
+
+    placement   = entry, {",", entry}
+    entry       = component, {",", component}, ":", place
+    component   = "learner" | "collectors" | "eval"
+    place       = [count, "@"], device | [count, "@"], ranges
+    device      = ("cpu" | "gpu" | "node"), [":", ranges]
+    ranges      = "all" | range, {",", range}
+    range       = number, ["-", number]
+
+Ranges alone are of GPUs: ``learner,eval: 0-3``. ``cpu:2`` is a core, to which a process is pinned;
+``cpu`` leaves the choice to the system. ``node:1`` is a machine of a Ray cluster, counted from the
+one with the learner. Where a count is missing, there is one process for each number in the ranges.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from ..errors import ConfigError
+
+Kind = Literal["cpu", "gpu", "node"]
+
+_NAMES: Final = {
+    "learner": ("learner", "actor"),
+    "collectors": ("collectors", "collector", "rollout", "env"),
+    "eval": ("eval", "evaluator", "evaluation"),
+}
+_COMPONENTS: Final = {name: part for part, names in _NAMES.items() for name in names}
+_LIMIT: Final = 100_000  # of the numbers in a range, before they are compared with the machine
+_RANGES = r"all|\d+(?:-\d+)?"
+_PLACE = re.compile(
+    rf"(?:(?P<count>\d+)@)?(?:(?P<kind>cpu|gpu|node)(?::(?P<of>{_RANGES}))?|(?P<bare>{_RANGES}))"
+)
+_RANGE = re.compile(r"\d+(?:-\d+)?")
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the processes of a component run.
+
+    Attributes:
+        kind: What the numbers count: CPU cores, GPUs, or machines of a Ray cluster.
+        numbers: Which of them; ``None`` if any will do, ``()`` for all.
+        count: How many processes; ``None`` if the text does not say.
+    """
+
+    kind: Kind = "cpu"
+    numbers: tuple[int, ...] | None = None
+    count: int | None = None
+
+    @property
+    def processes(self) -> int:
+        """How many processes: as many as said, else one for each number."""
+        return self.count or len(self.numbers or ()) or 1
+
+    def number(self, process: int) -> int | None:
+        """The core, GPU or machine of a process; ``None`` if any will do."""
+        return self.numbers[process % len(self.numbers)] if self.numbers else None
+
+    def __str__(self) -> str:
+        text = self.kind if self.numbers is None else f"{self.kind}:{_join(self.numbers)}"
+        return text if self.count is None else f"{self.count}@{text}"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine has.
+
+    Attributes:
+        cores: Numbers of the CPU cores that this process may use.
+        gpus: Number of CUDA devices.
+    """
+
+    cores: tuple[int, ...]
+    gpus: int
+
+    @classmethod
+    def here(cls) -> Machine:
+        """This machine."""
+        import torch
+
+        return cls(tuple(sorted(available_cores())), torch.cuda.device_count())
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Which part of a run goes where.
+
+    Attributes:
+        places: Component (``"learner"``, ``"collectors"``, ``"eval"``) to its place, for those
+            that were named.
+        text: What was written.
+    """
+
+    places: dict[str, Place] = field(default_factory=dict)
+    text: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Placement:
+        """Read a line.
+
+        Raises:
+            ConfigError: If it does not follow the grammar, or places a component twice.
+        """
+        places: dict[str, Place] = {}
+        waiting: list[str] = []  # components whose place is still to come
+        placed: list[str] = []  # those of the entry before
+        for token in (token.strip() for token in text.split(",")):
+            head, colon, rest = (part.strip() for part in token.partition(":"))
+            if not colon and _RANGE.fullmatch(token) and placed and not waiting:
+                for name in placed:
+                    places[name] = _extended(places[name], token, text)
+            elif not colon:
+                waiting.append(_component(token, text))
+            else:
+                names = dict.fromkeys([*waiting, _component(head, text)])
+                place = _place(rest, text)
+                for name in names:
+                    if places.get(name, place) != place:
+                        raise _error(text, f"{name} is placed twice, at {places[name]} and {place}")
+                    places[name] = place
+                placed, waiting = list(names), []
+        if waiting:
+            raise _error(text, f"{waiting[0]} has no place; write {waiting[0]}: cpu")
+        for name, place in places.items():
+            (number, times), *_ = Counter(place.numbers or ()).most_common(1) or [(0, 0)]
+            if times > 1:
+                raise _error(
+                    text,
+                    f"{name}: {place} lists {number} twice; for several processes there, write how "
+                    f"many, as 2@{place.kind}:{number}",
+                )
+        return cls(places, text)
+
+    def check(self, machine: Machine) -> Placement:
+        """Return the placement with ``all`` replaced by the numbers that are there.
+
+        Machines of a Ray cluster are checked when it is there.
+
+        Raises:
+            ConfigError: If a core or GPU is not there, or a component cannot be where it is put.
+        """
+        checked = {}
+        for name, place in self.places.items():
+            there = machine.cores if place.kind == "cpu" else tuple(range(machine.gpus))
+            if place.kind == "node" and name == "learner":
+                raise _error(self.text, "the learner runs where it is started; give it cpu or gpu")
+            if place.kind == "node" and place.numbers == () and place.count is None:
+                raise _error(
+                    self.text,
+                    f"{name}: node:all, but how many machines there are is known later; write "
+                    "which, as node:1-3, or how many processes, as 3@node",
+                )
+            if place.kind == "gpu" and not there:
+                raise _error(self.text, f"{name}: {place}, but this machine has no CUDA device")
+            if place.kind != "node":
+                missing = set(place.numbers or ()) - set(there)
+                if missing:
+                    what = "CPU cores" if place.kind == "cpu" else "GPUs"
+                    raise _error(
+                        self.text,
+                        f"{name}: {place}, but the {what} that this process may use are "
+                        f"{_join(there)}",
+                    )
+                if place.numbers == ():
+                    place = Place(place.kind, there, place.count)
+            if name == "eval" and place.processes > 1:
+                raise _error(self.text, f"eval: {place}, but one process evaluates")
+            checked[name] = place
+        return Placement(checked, self.text)
+
+    def get(self, name: str) -> Place:
+        """The place of a component; any CPU core if it was not named."""
+        return self.places.get(name, Place())
+
+
+def available_cores() -> set[int]:
+    """Numbers of the CPU cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return set(os.sched_getaffinity(0))
+    return set(range(os.cpu_count() or 1))
+
+
+_AT_FIRST: Final = frozenset(available_cores())  # before anything was pinned
+
+
+def pin(cores: Any) -> None:
+    """Let this process run on these CPU cores only, where the system can do that."""
+    if cores and hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, set(cores))
+
+
+@contextmanager
+def unpinned() -> Iterator[None]:
+    """What is started in the block may use all cores that this process had when it began.
+
+    Processes inherit the cores of the one that starts them: those that a pinned learner starts
+    would crowd together on its own.
+    """
+    now = available_cores()
+    pin(_AT_FIRST)
+    try:
+        yield
+    finally:
+        pin(now)
+
+
+def _component(name: str, text: str) -> str:
+    if name not in _COMPONENTS:
+        what = f"{name!r} is no component" if name else "the name of a component is missing"
+        raise _error(
+            text,
+            f"{what}; there are {', '.join(_NAMES)}, written as "
+            "'learner: gpu:0, collectors: 4@cpu, eval: cpu'",
+        )
+    return _COMPONENTS[name]
+
+
+def _place(written: str, text: str) -> Place:
+    found = _PLACE.fullmatch(written.replace(" ", ""))
+    if found is None:
+        raise _error(
+            text, f"{written!r} is no place; write cpu, cpu:0-3, gpu:0, node:1, 4@cpu or 0-3"
+        )
+    count = int(found["count"]) if found["count"] else None
+    if count == 0:
+        raise _error(text, f"{written!r}: 0 processes; give at least 1")
+    kind: Any = found["kind"] or "gpu"
+    ranges = found["of"] or found["bare"]
+    numbers = None if ranges is None else _numbers(ranges, text)
+    return Place(kind, (0,) if kind == "gpu" and numbers is None else numbers, count)
+
+
+def _extended(place: Place, ranges: str, text: str) -> Place:
+    if place.numbers is None:
+        raise _error(text, f"{ranges!r} follows {place}, which has no numbers to add to")
+    return Place(place.kind, (*place.numbers, *_numbers(ranges, text)), place.count)
+
+
+def _numbers(ranges: str, text: str) -> tuple[int, ...]:
+    if ranges == "all":
+        return ()
+    first, _, last = ranges.partition("-")
+    numbers = range(int(first), int(last or first) + 1)
+    if not numbers:
+        raise _error(text, f"the range {ranges} is empty")
+    if numbers[-1] >= _LIMIT:
+        raise _error(text, f"{numbers[-1]} is more than any machine has")
+    return tuple(numbers)
+
+
+def _join(numbers: tuple[int, ...]) -> str:
+    """``(0, 1, 2, 5)`` to ``0-2,5``."""
+    if not numbers:
+        return "all"
+    pieces: list[list[int]] = []
+    for number in numbers:
+        if pieces and number == pieces[-1][-1] + 1:
+            pieces[-1].append(number)
+        else:
+            pieces.append([number])
+    return ",".join(str(p[0]) if len(p) == 1 else f"{p[0]}-{p[-1]}" for p in pieces)
+
+
+def _error(text: str, problem: str) -> ConfigError:
+    return ConfigError(f"--placement {text!r}: {problem}.")

@@ -1,0 +1,149 @@
+"""Where a result comes from: the command, the versions of libraries, the user's project."""
+
+from __future__ import annotations
+
+import functools
+import os
+import platform
+import shlex
+import socket
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from .ownership import sign_command
+
+_PACKAGES: Final = (
+    "torch",
+    "tensordict",
+    "torchrl",
+    "gymnasium",
+    "numpy",
+    "hooktrainer",
+)
+
+_TYPED: Final = "HOOKTRAINER_COMMAND"
+"""Environment variable: the number of a process, and the command it was started by."""
+
+
+def this_process() -> dict[str, Any]:
+    """The process that trains: its command, signed by who runs it, its libraries, its project."""
+    command = _invocation()
+    return {**command, "signature": sign_command(command), **origin()}
+
+
+def origin() -> dict[str, Any]:
+    """What a result depends on beside its options: `library_versions` and `git_state`."""
+    return {"versions": dict(library_versions()), **git_state()}
+
+
+@functools.cache
+def library_versions() -> Mapping[str, str | None]:
+    """Versions of Python and of the libraries that a result depends on."""
+    versions: dict[str, str | None] = {"python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            versions[package] = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            versions[package] = None
+    if versions["hooktrainer"] is None:  # run from its source tree
+        from .. import __version__
+
+        versions["hooktrainer"] = __version__
+    return versions
+
+
+def git_state() -> dict[str, Any]:
+    """Commit of the user's project, and whether tracked files differ from it.
+
+    That is the repository that holds the script or, where the user has none (``hooktrainer train``,
+    ``python -m``, a notebook), the current directory. Both are `None` where there is no git, no
+    repository or no commit.
+    """
+    where = _project()
+    commit = _git("rev-parse", "HEAD", where=where)
+    changes = _git("status", "--porcelain", "--untracked-files=no", where=where)
+    return {
+        "git_commit": commit,
+        "git_dirty": None if commit is None or changes is None else bool(changes),
+    }
+
+
+def replace_process(command: Sequence[str]) -> NoReturn:
+    """Let a program take this process's place; it is told what the user typed."""
+    typed = {_TYPED: f"{os.getpid()} {typed_command()}"}
+    os.execve(command[0], list(command), {**os.environ, **typed})
+
+
+def typed_command() -> str:
+    """The command line of this process, as the user typed it."""
+    pid, _, command = os.environ.get(_TYPED, "").partition(" ")
+    if pid == str(os.getpid()):  # not a parent's
+        return command
+    words = sys.orig_argv
+    if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun typed the rest
+        with suppress(OSError, ValueError):
+            parent = Path(f"/proc/{os.getppid()}/cmdline").read_bytes().decode()
+            words = parent.rstrip("\0").split("\0") or words
+    for number, word in enumerate(words[1:], start=1):
+        if not word.startswith("-"):
+            if _is_installed(Path(word)):  # a command, which its first line gave to Python
+                words = [Path(word).name, *words[number + 1 :]]
+            break
+    return shlex.join(words)
+
+
+def _project() -> Path:
+    script = Path(sys.argv[0] or ".").absolute()
+    main = sys.modules.get("__main__")
+    as_module = getattr(main, "__spec__", None) is not None
+    own = Path(__file__).absolute().parent
+    if as_module or not script.is_file() or _is_installed(script) or own in script.parents:
+        return Path.cwd()
+    return script.parent
+
+
+def _is_installed(script: Path) -> bool:
+    """Whether this is a command that some package brought."""
+    return script.absolute().parent == Path(sysconfig.get_path("scripts")).absolute()
+
+
+def _invocation() -> dict[str, Any]:
+    """What was run, for people (`command`) and for running it again (the rest).
+
+    `script` is `None` where there is none, as in a notebook; `module` is what followed `-m`, or
+    `None`.
+    """
+    script = Path(sys.argv[0] or ".").absolute()
+    spec = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return {
+        "pid": os.getpid(),
+        "host": socket.gethostname(),
+        "command": typed_command(),
+        "script": str(script) if script.is_file() else None,
+        "module": None if spec is None else spec.name,
+        "argv": sys.argv[1:],
+        "cwd": str(Path.cwd()),
+    }
+
+
+def _git(*command: str, where: Path) -> str | None:
+    try:
+        done = subprocess.run(
+            ["git", *command],
+            cwd=where,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=5,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()

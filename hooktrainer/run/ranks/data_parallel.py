@@ -1,0 +1,147 @@
+"""`DataParallel`: what makes a trainer one of several ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import torch
+from tensordict import TensorDictBase
+
+from ...errors import ConfigError
+from ...hooks.optimizer import OptimizerHook
+from ...loop.hook import TrainerHookBase
+from ...loop.metrics import WindowValue
+from ...loop.priorities import FIRST, LAST
+from .control import RankControl
+from .digest import tensors_digest
+from .errors import RanksError
+from .gradients import AverageGradients, statistics_of, tensors_of
+from .ranks import Ranks
+from .restore import seed_rank
+from .sharded import is_sharded, share_optimizer_state, whole
+
+if TYPE_CHECKING:
+    from ...loop.trainer import Trainer
+
+
+class DataParallel(TrainerHookBase):
+    """Makes a trainer one of several ranks that train the same parameters on different data.
+
+    Register it last, before a state is loaded. It
+
+    - gives the collector and every hook that has a method ``shard(rank, world_size)`` this rank's
+      share: environments, mini-batches and samples are divided, so that options mean the same with
+      any number of ranks;
+    - begins with the parameters of rank 0 and random numbers of each rank's own;
+    - averages the gradients over the ranks before they are clipped;
+    - counts the frames of all ranks, and averages metrics over them when a log window closes;
+    - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
+    - has all ranks stop, save and log at the same batch, whichever asked for it;
+    - takes out the hooks marked ``rank_zero_only`` on the other ranks;
+    - lets parameters that `shard_parameters` has shared out be, evaluates on all ranks if there are
+      some, and puts them together for checkpoints;
+    - compares the ranks' parameters at the end, and has rank 0 print their checksum.
+
+    Args:
+        ranks: The ranks; closed with the trainer.
+    """
+
+    phase = "ranks"
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks = ranks
+        self._frames = 0
+        self._checksum: str | None = None
+        self._statistics: list[torch.Tensor] = []
+
+    def register(self, trainer: Trainer, name: str = "data_parallel") -> None:
+        """Register at the beginning of ``batch_process`` and the end of ``post_steps_log``.
+
+        Raises:
+            ConfigError: If the collector or a batch size cannot be shared equally.
+        """
+        ranks = self._ranks
+        self._shard(trainer)
+        sharded = is_sharded(trainer.loss_module)
+        for other, hook in list(trainer.registry.modules.items()):
+            # A network that is shared out can only be called by all ranks together.
+            if ranks.rank and getattr(hook, "rank_zero_only", False) and not sharded:
+                trainer.remove_hook(other)
+            if isinstance(hook, OptimizerHook):
+                hook.gradient_hooks.append(AverageGradients(ranks))
+                if sharded:
+                    share_optimizer_state(hook.optimizer)
+        if isinstance(trainer.loss_module, torch.nn.Module):
+            tensors = tensors_of(trainer.loss_module)
+            ranks.broadcast_tensors([t for t in tensors if type(t) is torch.Tensor])
+            self._statistics = statistics_of(trainer.loss_module)
+        seed_rank(trainer.seed, ranks.rank)
+        trainer.metrics.combine = self._combine
+        trainer.timing.reports = ranks.rank == 0  # a mean over ranks that wait would not add up
+        trainer.control = RankControl(trainer.control, ranks)
+        trainer.register_module(name, self)
+        trainer.register_op("batch_process", self._begin_batch, priority=FIRST)
+        trainer.register_op("post_steps_log", self._end_batch, priority=LAST)
+
+    def _shard(self, trainer: Trainer) -> None:
+        rank, world_size = self._ranks.rank, self._ranks.world_size
+        if not callable(getattr(trainer.collector, "shard", None)):
+            raise ConfigError(
+                f"{type(trainer.collector).__name__} has no shard(rank, world_size), so "
+                f"{world_size} ranks would all collect the same data. Use a VectorCollector, or "
+                "give yours that method: it keeps the rank's share of the environments."
+            )
+        trainer.collector.shard(rank, world_size)
+        for hook in trainer.registry.hooks():
+            if hook is not trainer.collector and callable(getattr(hook, "shard", None)):
+                hook.shard(rank, world_size)
+
+    def on_train_start(self, trainer: Trainer) -> None:
+        """Note where the run stands."""
+        self._frames = trainer.progress.frames
+
+    def _begin_batch(self, batch: TensorDictBase) -> None:
+        """Count the frames of all ranks, and take rank 0's clock."""
+        progress = self.trainer.progress
+        said = [progress.frames - self._frames, int(progress.seconds * 1e9)]
+        rows = self._ranks.meet("the start of a batch", said)
+        progress.frames = self._frames = self._frames + sum(frames for frames, _ in rows)
+        progress.seconds = rows[0][1] * 1e-9
+
+    def _end_batch(self, batch: TensorDictBase) -> None:
+        control = self.trainer.control
+        assert isinstance(control, RankControl)
+        control.agree("the end of a batch")
+        if self._statistics:  # they are those of rank 0's data
+            self._ranks.broadcast_tensors(self._statistics)
+
+    def _combine(self, window: Mapping[str, WindowValue]) -> dict[str, WindowValue]:
+        """Add up what the ranks logged: means are over all values of all ranks."""
+        together: dict[str, WindowValue] = {}
+        for part in self._ranks.all_gather("the end of a log window", dict(window)):
+            for name, value in part.items():
+                seen = together.get(name)
+                together[name] = value if seen is None else seen + value
+        return together
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Compare the ranks' parameters.
+
+        Raises:
+            RanksError: If they differ.
+        """
+        if not isinstance(trainer.loss_module, torch.nn.Module):
+            return
+        own = tensors_digest(whole(p.detach()) for p in trainer.loss_module.parameters())
+        digests = self._ranks.all_gather("the end of the run", own[:16])
+        listed = ", ".join(f"rank {rank}: {digest}" for rank, digest in enumerate(digests))
+        if len(set(digests)) > 1:
+            raise RanksError(f"the ranks' parameters differ at the end: {listed}")
+        self._checksum = f"checksums of the parameters: {listed}; equal"
+
+    def close(self) -> None:
+        """Leave the other ranks; rank 0 prints the checksums."""
+        if self._checksum is not None and self._ranks.rank == 0:
+            print(self._checksum)
+        self._ranks.close()

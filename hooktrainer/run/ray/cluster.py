@@ -1,0 +1,157 @@
+"""`Cluster`: the Ray cluster of a run, begun and ended with it."""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+from ...errors import ConfigError, MissingPackageError
+from ..placement import unpinned
+
+_LEAST_STORE = 80 * 2**20
+_MOST_STORE = 2 * 2**30
+
+
+def import_ray() -> Any:
+    """The module ``ray``.
+
+    Raises:
+        MissingPackageError: If it is not installed; says how to.
+    """
+    try:
+        import ray
+    except ModuleNotFoundError as error:
+        if error.name != "ray":
+            raise
+        raise MissingPackageError(
+            "--engine ray needs a package that is not installed: pip install 'hooktrainer[ray]'",
+            name="ray",
+        ) from None
+    return ray
+
+
+class Cluster:
+    """The Ray cluster that a run uses.
+
+    It is the one that this process is connected to; else the one that ``RAY_ADDRESS`` names; else a
+    new one on this machine, which ends with this process, however that ends.
+
+    Args:
+        processes: How many processes the run starts, each of which needs a CPU.
+        object_store_memory: Bytes for what processes exchange, of a new cluster; by default a tenth
+            of the memory, at most 2 GiB.
+
+    Raises:
+        ConfigError: If nothing answers at ``RAY_ADDRESS``.
+        MissingPackageError: If Ray is not installed.
+    """
+
+    def __init__(self, processes: int, object_store_memory: int | None = None) -> None:
+        self._ray = import_ray()
+        self._users = 0
+        self._reaper: subprocess.Popen[bytes] | None = None
+        self._owned = not self._ray.is_initialized()
+        if self._owned:
+            self._start(processes, object_store_memory)
+
+    def _start(self, processes: int, object_store_memory: int | None) -> None:
+        options: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR}
+        is_new = "RAY_ADDRESS" not in os.environ
+        if is_new:
+            memory = object_store_memory or _store_bytes()
+            options |= {
+                "address": "local",
+                "num_cpus": max(processes + 1, os.cpu_count() or 1),
+                "include_dashboard": False,
+                "object_store_memory": memory,
+            }
+        else:
+            _check_address(os.environ["RAY_ADDRESS"])
+        main = threading.current_thread() is threading.main_thread()
+        handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT) if main}
+        try:
+            with unpinned():
+                self._ray.init(**options)
+        finally:
+            for number, handler in handlers.items():  # Ray's would end the run without a checkpoint
+                signal.signal(number, handler)
+        if is_new and Path("/proc/self/fd").exists():
+            # A kill leaves some of Ray's processes behind, and them only something else can end.
+            session = self._ray.get_runtime_context().get_session_name()
+            self._reaper = subprocess.Popen(
+                [sys.executable, str(Path(__file__).with_name("reaper.py")), session],
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
+
+    def nodes(self) -> list[str]:
+        """Ids of the machines that are alive, that of this process first."""
+        here = self._ray.get_runtime_context().get_node_id()
+        ids = sorted(node["NodeID"] for node in self._ray.nodes() if node["Alive"])
+        return sorted(ids, key=lambda node: node != here)
+
+    def options(self, kind: str, number: int | None) -> dict[str, Any]:
+        """The Ray options of a process that belongs on a core, a GPU or a machine.
+
+        Raises:
+            ConfigError: If the cluster has no machine of that number.
+        """
+        options: dict[str, Any] = {"num_cpus": 1, "max_restarts": 0, "max_task_retries": 0}
+        if kind == "node" and number is not None:
+            nodes = self.nodes()
+            if number >= len(nodes):
+                raise ConfigError(
+                    f"--placement: node:{number}, but the Ray cluster has the nodes 0 to "
+                    f"{len(nodes) - 1}."
+                )
+            from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+            # Soft, so that a process of a machine that is lost begins again on another one.
+            strategy = NodeAffinitySchedulingStrategy(nodes[number], soft=True)
+            options["scheduling_strategy"] = strategy
+        elif kind == "gpu":
+            options["num_gpus"] = 0.01  # several may share one; each sees only its own
+        return options
+
+    def retain(self) -> None:
+        """Count one more user."""
+        self._users += 1
+
+    def release(self) -> None:
+        """Count one user less; with the last one, leave the cluster or end it."""
+        self._users -= 1
+        if self._users == 0 and self._owned:
+            self._owned = False
+            self._ray.shutdown()
+            if self._reaper is not None and self._reaper.stdin is not None:
+                self._reaper.stdin.close()
+                self._reaper.wait(30)
+
+
+def _store_bytes() -> int:
+    try:
+        whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (ValueError, OSError, AttributeError):
+        return _LEAST_STORE
+    return max(_LEAST_STORE, min(_MOST_STORE, whole // 10))
+
+
+def _check_address(address: str) -> None:
+    """Refuse an address where nothing answers; Ray would try again for minutes."""
+    host, _, port = address.rpartition(":")
+    if not port.isdecimal():  # "auto", for one
+        return
+    try:
+        socket.create_connection((host.rpartition("/")[2].strip("[]"), int(port)), 10.0).close()
+    except (OSError, OverflowError) as error:
+        raise ConfigError(
+            f"RAY_ADDRESS={address}: no Ray cluster answers there ({error}). Start it, or leave "
+            "RAY_ADDRESS out to begin one on this machine."
+        ) from None

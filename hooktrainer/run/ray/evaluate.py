@@ -1,0 +1,131 @@
+"""`RayEvaluate`: evaluates in another process while training goes on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from tensordict import TensorDictBase
+
+from ...hooks.evaluate import Evaluate
+from ...loop.metrics import Latest
+from ...loop.priorities import AFTER
+from ..placement import Place
+from .actors import Evaluating, weights_of
+from .cluster import Cluster, import_ray
+from .pool import Worker
+
+if TYPE_CHECKING:
+    from ...loop.trainer import Trainer
+
+
+class RayEvaluate(Evaluate):
+    """Does what an `Evaluate` does in a process of a Ray cluster, beside training.
+
+    The weights are sent when an evaluation is due; its result is logged at the end of the batch in
+    which it arrives, with the frames that it is of as ``<group>/frames``. One evaluation is under
+    way at a time: the next one waits for it. The evaluation at the end of the run is waited for.
+
+    Args:
+        evaluate: The hook whose place this one takes.
+        place: Where the process runs.
+        cluster: The cluster; released when the hook is closed.
+        timeout: Seconds after which a process that does not answer ends the run.
+    """
+
+    def __init__(
+        self, evaluate: Evaluate, place: Place, cluster: Cluster, *, timeout: float = 600.0
+    ) -> None:
+        options: dict[str, Any] = {
+            "policy": evaluate.policy,
+            "every": evaluate.every,
+            "episodes": evaluate.episodes,
+            "seed": evaluate.seed,
+            "env_kwargs": evaluate.env_kwargs,
+            "frame_skip": evaluate.frame_skip,
+            "log_pbar": evaluate.log_pbar,
+            "group": evaluate.group,
+        }
+        super().__init__(evaluate.env, **options, stop_at=evaluate.stop_at)
+        self._ray = import_ray()
+        self._cluster = cluster
+        cluster.retain()
+        self._place = place
+        self._begin_options = cluster.options(place.kind, place.number(0))
+        self._arguments = self._ray.put({"env": evaluate.env, **options})
+        self._worker = Worker("the evaluation", self._begin, timeout=timeout)
+        self._sent_at = 0
+        self._arrived: dict[str, Any] | None = None
+        self._closed = False
+
+    def _begin(self, incarnation: int) -> Any:
+        actor = self._ray.remote(Evaluating).options(**self._begin_options)
+        core = self._place.number(0) if self._place.kind == "cpu" else None
+        device = "cuda" if self._place.kind == "gpu" else "cpu"
+        return actor.remote(Evaluate, self._arguments, core, device)
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Begin an evaluation; log the one before if that was still under way."""
+        metrics = self._take() if self._worker.busy or self._arrived else {}
+        self._send()
+        return metrics
+
+    def look(self, batch: TensorDictBase) -> dict[str, Any] | None:
+        """Log the evaluation under way if it has ended."""
+        if self._arrived or (self._worker.busy and self._worker.ready()):
+            return self._take()
+        return None
+
+    def _send(self) -> None:
+        self._sent_at = self._evaluated_at = self.trainer.collected_frames
+        self._worker.submit("evaluate", self._ray.put(weights_of(self.policy)))
+
+    def _receive(self) -> dict[str, Any]:
+        return {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}
+
+    def _take(self) -> dict[str, Any]:
+        """The metrics of the evaluation under way, which ends the run if they are good enough."""
+        arrived = self._arrived or self._receive()
+        self._arrived = None
+        self._mean = arrived[f"{self.group}/return"]
+        self.trainer.request_log()
+        self._stop_if_solved()
+        return {k: v if k == "log_pbar" else Latest(v) for k, v in arrived.items()}
+
+    def evaluate(self) -> dict[str, Any]:
+        """Play the episodes with the policy as it is, wait, and return the metrics."""
+        if self._worker.busy:
+            self._worker.result()
+        self._send()
+        return {k: v if k == "log_pbar" else Latest(v) for k, v in self._receive().items()}
+
+    def on_train_end(self, trainer: Trainer) -> None:
+        """Evaluate the final policy and wait for it, unless that was just done."""
+        if self._evaluated_at == trainer.collected_frames and (
+            self._worker.busy or self._arrived is not None
+        ):
+            trainer.log(self._take())
+            return
+        super().on_train_end(trainer)
+
+    def register(self, trainer: Trainer, name: str = "evaluate") -> None:
+        """Register at ``post_steps_log``."""
+        super().register(trainer, name)
+        trainer.register_op("post_steps_log", self.look, priority=AFTER)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return when the last evaluation was and what it gave; waits for the one under way."""
+        if self._worker.busy:
+            self._arrived = self._receive()
+        return {**super().state_dict(), "arrived": self._arrived}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the last evaluation."""
+        super().load_state_dict(state_dict)
+        self._arrived = state_dict.get("arrived")  # none if it was evaluated in the same process
+
+    def close(self) -> None:
+        """End the process; safe to call again."""
+        if not self._closed:
+            self._closed = True
+            self._worker.kill()
+            self._cluster.release()

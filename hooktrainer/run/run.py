@@ -1,0 +1,242 @@
+"""`Run`: the directory, loggers, checkpoints, placement and resume of one run of a recipe."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from torch import nn
+
+from ..errors import CheckpointError, ConfigError
+from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
+from ..hooks.profiler import Profiler
+from ..hooks.run_recorder import RunRecorder
+from ..hooks.tracer import Tracer
+from ..log import get_logger
+from ..log.factory import check_kinds
+from ..log.hparams import to_plain
+from ..loop.state import branched
+from ..loop.trainer import Trainer
+from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
+from ..store.backends import backend_name, get_backend
+from .layout import Layout
+from .ranks import (
+    DataParallel,
+    GatheredCheckpoints,
+    RankControl,
+    Ranks,
+    rank_state,
+    shard_parameters,
+)
+from .resume import check_unchanged, resolve
+from .run_dir import RunDir
+from .run_options import RunArgs
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+class Run:
+    """One run of a recipe.
+
+    What is resumed is found and checked before anything is made. Under ``torchrun`` every process
+    has a `Run`; the one of rank 0 finds, makes, logs and saves.
+
+    Args:
+        args: The recipe's options.
+        experiment: Name of the recipe.
+        collects: Whether the recipe collects from environments, not from a data set.
+        config: What else the run's configuration holds, beside the options.
+
+    Attributes:
+        dir: The run's directory.
+        device: Where the learner computes.
+
+    Raises:
+        ConfigError: If options differ from those of the run that is resumed.
+        CheckpointError: If there is nothing to resume.
+        TakenError: If the directory holds a run already.
+    """
+
+    def __init__(
+        self,
+        args: RunArgs,
+        experiment: str,
+        *,
+        collects: bool = True,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        check_kinds(args.logger)
+        self.args = args
+        self._config = {**to_plain(args), **to_plain(config or {})}
+        self._ranks = Ranks.join(args.timeout)
+        self._layout = Layout.of(args, self._ranks, collects=collects)
+        self.device = self._layout.settle()
+        self._checkpoints: Any = None
+        self._state: Any = None
+        self._parent: Checkpoint | None = None
+        with _disk_explained():
+            self.dir = self._ranks.first(lambda: self._open(experiment))
+        if self._ranks.world_size > 1:
+            self._checkpoints = GatheredCheckpoints(
+                self._ranks, self._checkpoints, self.dir.checkpoints
+            )
+        leads = self._ranks.rank == 0
+        logger_types = args.logger or ("csv", "tensorboard")
+        self.trainer_options: dict[str, Any] = {
+            "logger": get_logger(logger_types, self.dir, experiment) if leads else None,
+            "log_interval": args.log_interval,
+            "save_trainer_interval": args.save_interval,
+            "checkpoints": self._checkpoints,
+            "progress_bar": args.progress_bar and leads,
+            "grace": args.grace,
+            "seed": args.seed,
+            "threads": args.threads,
+        }
+
+    def _open(self, experiment: str) -> RunDir:
+        """Find and check what is resumed, or make what is new."""
+        args = self.args
+        get_backend(backend_name())  # an unknown one is refused before anything is made
+        if args.snapshots:
+            check_snapshots(args.snapshots)
+        for option in ("trace", "profile"):
+            if (batches := getattr(args, option)) < 0:
+                raise ConfigError(f"--{option} {batches}: give 0 or more.")
+        place = resolve(args, experiment)
+        resume = args.resume is not None
+        run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
+        best = Best(1, "eval/return")
+        self._checkpoints = CheckpointManager(  # refuses a run that another process trains
+            run.checkpoints,
+            keep=Last(args.keep_last) | best,
+            config=self._config,
+            run_id=run.run_id,
+        )
+        try:
+            fork = args.fork if args.resume is None else self._resume(run, args.resume)
+            if fork is not None:
+                self._fork(run, experiment, Checkpoint.open(find(fork)[0]))
+            elif self._state is None:  # else when it is known to fit
+                run.begin(experiment=experiment, seed=args.seed)
+        except BaseException:
+            self._checkpoints.close()
+            raise
+        return run
+
+    def _resume(self, run: RunDir, spec: str) -> str | None:
+        """Load what is resumed; return what a start that committed nothing was to begin from."""
+        listing = list_checkpoints(run.checkpoints, run_id=run.run_id)
+        if spec == "latest" and not (listing.checkpoints or listing.damaged or listing.foreign):
+            check_unchanged(self.args, self._config, run.read_config(), run.path)
+            run.forget_logs()  # of that start, which is repeated
+            parent = run.forked_from
+            return None if parent is None else str(parent["path"])
+        checkpoint, self._state = self._checkpoints.load(spec)
+        check_unchanged(self.args, self._config, checkpoint.manifest.config, run.path)
+        print(f"resumed from {checkpoint.path}")
+        return None
+
+    def _fork(self, run: RunDir, experiment: str, parent: Checkpoint) -> None:
+        """Begin a run that branches off another; what it begins from is said before it is read."""
+        known = run.forked_from  # by a start that is repeated
+        if known not in (None, parent.as_parent()):
+            raise CheckpointError(
+                f"{run.path} branched off run {known['run_id']} at {known['frames']:,} frames, and "
+                f"{parent.path} is no longer that checkpoint: begin another run with --fork."
+            )
+        run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
+        self._parent, self._state = self._checkpoints.fork(parent.path)
+        print(f"forked from {parent.path}: this is run {run.run_id} in {run.path}")
+
+    def fully_shard(self, network: Network) -> Network:
+        """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).
+
+        For networks too large for one device. Call it before the optimizer, the policy or the value
+        network is made; use a torch optimizer, not `FlatAdam`. One process leaves it as it is.
+
+        Args:
+            network: A module that is called through its ``forward``.
+
+        Returns:
+            The same network.
+        """
+        shard_parameters(network, self._ranks)
+        return network
+
+    def train(self, trainer: Trainer) -> None:
+        """Record, resume and train."""
+        self.attach(trainer)
+        trainer.train()
+
+    def attach(self, trainer: Trainer) -> None:
+        """Record what ``trainer`` does, and restore the run that is resumed."""
+        leads = self._ranks.rank == 0
+        if leads:
+            RunRecorder(self.dir, self._config).register(trainer)
+            self._instrument(trainer)
+        self._layout.apply(trainer)
+        if self._ranks.world_size > 1:
+            DataParallel(self._ranks).register(trainer)
+        if leads and self._parent is not None:
+            reseed = self._parent.manifest.config.get("seed") != self.args.seed
+            self._state = branched(trainer, self._state, reseed=reseed)
+        resumed = rank_state(trainer, self._ranks, self._state)
+        if resumed is not None:
+            try:
+                trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
+            except BaseException:
+                self._checkpoints.close()
+                raise
+            if leads and self._parent is None:
+                self.dir.begin(forked_from=self._checkpoints.forked_from)
+            if leads and resumed.note is not None:
+                print(resumed.note)
+        if isinstance(trainer.control, RankControl):
+            trainer.control.agree("the start of the run")
+        if self._parent is not None:
+            self._begin_branch(trainer, self._parent)
+        elif resumed is not None and leads and trainer.has_ended:
+            if trainer.stop_reason is not None:
+                print(
+                    f"nothing left to do, the run has ended: {trainer.stop_reason}. To go on, give "
+                    "the option that ended it another value, and accept that with --allow-change."
+                )
+            else:
+                print("nothing left to do, the run is finished; a larger --total-frames goes on.")
+
+    def _begin_branch(self, trainer: Trainer, parent: Checkpoint) -> None:
+        """Save what the branch begins with; from then on it is a run like any other."""
+        if trainer.has_ended:
+            self._checkpoints.close()
+            why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
+            todo = (
+                "the option that ended it another value"
+                if trainer.stop_reason
+                else ("a larger --total-frames")
+            )
+            raise ConfigError(f"--fork {parent.path}: nothing is left to do, {why}. Give {todo}.")
+        self._checkpoints.adopt(self._state)
+
+    def _instrument(self, trainer: Trainer) -> None:
+        """Record what ``--snapshots``, ``--trace`` and ``--profile`` ask for."""
+        if self.args.snapshots:
+            PolicySnapshot.of(trainer, self.dir, snapshots=self.args.snapshots).register(trainer)
+        if self.args.trace:
+            Tracer(self.dir.trace, self.args.trace).register(trainer)
+        if self.args.profile:
+            Profiler(self.dir.profile, active=self.args.profile).register(trainer)
+
+
+@contextmanager
+def _disk_explained() -> Iterator[None]:
+    """In the block, what keeps a run from writing to its directory is the user's to mend."""
+    try:
+        yield
+    except ConfigError:
+        raise
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename}: {error.strerror}. A run writes to its directory: make room for it, "
+            "or choose another --run-dir."
+        ) from error

@@ -1,0 +1,493 @@
+"""`RunDir`: the directory of one run, its `config.yaml` and its `run.json`."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, Final, Literal, TypedDict
+
+from ..errors import ConfigError, NotFoundError, TakenError
+from ..log.hparams import to_plain, to_yaml
+from ..log.spool import forget_spools
+from ..untrusted import MalformedError, check_fields, parse_json, parse_yaml, read_file, refusing
+from .alive import is_alive, is_locked
+from .identity import RUN_FILE, id_in, new_run_id, parent_in
+from .provenance import this_process
+
+STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
+"""What `status` in `run.json` can be."""
+
+
+class RunState(TypedDict, total=False):
+    """The fields of `run.json` that are read; there may be more."""
+
+    status: Literal["running", "finished", "stopped", "interrupted", "failed"]
+    reason: str | None
+    experiment: str | None
+    seed: int | None
+    frames: int
+    total_frames: int | None
+    optim_steps: int
+    seconds: float
+    metrics: Mapping[str, float | str]
+    started: str
+    updated: str
+    resumed: Sequence[Any]
+    pid: int | None
+    host: str | None
+    script: str | None
+    module: str | None
+    argv: Sequence[str]
+    cwd: str | None
+
+
+@dataclass(frozen=True)
+class HookEntry:
+    """An entry of `hooks.json`; see `Registry.table`."""
+
+    point: str
+    kind: str
+    hook: str
+    when: str
+    priority: float
+    module: str | None
+    saves: Sequence[str]
+
+
+class RunDir:
+    """The directory of a run.
+
+    ```
+    <run>/
+      config.yaml      the options of the run
+      run.json         which run it is and how it stands: id, status, frames, metrics, command, …
+      hooks.json       every hook by point, in run order: what `hooktrainer describe` shows
+      metrics.csv      every metric, as rows step,name,value
+      tensorboard/     event files
+      checkpoints/     one directory a checkpoint
+      policies/        one directory a saved policy, if asked for
+      trace.json       what happened when, if asked for; profile/ what torch.profiler saw
+    ```
+
+    The constructor only names the directory; `create` makes it. Wherever a path is expected, a
+    `RunDir` will do.
+
+    Args:
+        path: The directory.
+        run_id: The id of the run in it; by default what its files say.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, run_id: str | None = None) -> None:
+        self.path = Path(path)
+        self._run_id = run_id
+
+    @classmethod
+    def create(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        root: str | os.PathLike[str] = "runs",
+        resume: bool = False,
+    ) -> RunDir:
+        """Make the directory of a new run, or take up that of an old one, and write `run.json`.
+
+        Args:
+            path: As for `prepare`.
+            experiment: What is run.
+            seed: The run's seed.
+            root: As for `prepare`.
+            resume: As for `prepare`.
+
+        Raises:
+            TakenError: As `prepare`; so for the others.
+            NotFoundError: There is nothing to resume.
+            ValueError: `resume` is true and there is no `path`.
+        """
+        run = cls.prepare(path, experiment=experiment, seed=seed, root=root, resume=resume)
+        run.begin(experiment=experiment, seed=seed)
+        return run
+
+    @classmethod
+    def prepare(
+        cls,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        root: str | os.PathLike[str] = "runs",
+        resume: bool = False,
+    ) -> RunDir:
+        """Make the directory of a new run, or check that of an old one.
+
+        Args:
+            path: The directory. By default `<root>/<experiment>/<timestamp>_seed<seed>`, with a
+                number behind it if another run has that name.
+            experiment: What is run.
+            seed: The run's seed.
+            root: Where the default directories are made.
+            resume: Continue the run that `path` holds.
+
+        Raises:
+            TakenError: `path` holds a run already and `resume` is false. One that died before
+                its first batch is no reason.
+            NotFoundError: `resume` is true and `path` holds no run.
+            ValueError: `resume` is true and there is no `path`.
+        """
+        if path is None:
+            if resume:
+                raise ValueError("resume=True needs the path of the run to continue")
+            return cls(new_directory(Path(root) / experiment, seed), run_id=new_run_id())
+        run = cls(path)
+        if resume:
+            run._check_resumable()
+            run._run_id = run.run_id or new_run_id()  # it may have died before it had any
+        else:
+            run._run_id = new_run_id()
+            run._check_free()
+            run.path.mkdir(parents=True, exist_ok=True)
+            run.run_file.unlink(missing_ok=True)  # of a start that came to nothing
+            run.forget_logs()
+        return run
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's id; where `run.json` cannot be read, that in its checkpoints.
+
+        ``None`` if there is no run, or one that an older version of hooktrainer began.
+        """
+        if self._run_id is not None:
+            return self._run_id
+        try:
+            if state := self.read():
+                return id_in(state)
+        except ConfigError:  # torn, if the power failed while it was written
+            pass
+        if not self.checkpoints.is_dir():
+            return None
+        from ..store import list_checkpoints  # it imports torch
+
+        return list_checkpoints(self.checkpoints).run_id
+
+    @property
+    def forked_from(self) -> dict[str, Any] | None:
+        """Where it branched off: ``run_id``, ``path`` and ``frames``; ``None`` if it did not."""
+        return parent_in(self._read_if_possible())
+
+    def begin(
+        self,
+        *,
+        experiment: str = "run",
+        seed: int | None = None,
+        forked_from: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write into `run.json` that the run is running from now on, in this process.
+
+        Call it when no other process can be training here, as when the run's checkpoints are
+        locked. A file that cannot be read (the power may have failed) is written anew; what a
+        process that was killed left half written is deleted.
+
+        Args:
+            experiment: What is run.
+            seed: The run's seed.
+            forked_from: Where it branched off: ``run_id``, ``path`` and ``frames`` of a checkpoint.
+        """
+        run_id = self.run_id or new_run_id()
+        for leftover in (*self.path.glob(".*.new"), *self.path.glob(".tmp-exception.pt-*")):
+            leftover.unlink(missing_ok=True)
+        process = this_process()
+        known = self._read_if_possible()
+        if known:
+            again = {"time": _now(), "command": process.pop("command")}
+            fields: dict[str, Any] = {"resumed": [*known.get("resumed", []), again]}
+        else:
+            fields = {"experiment": experiment, "seed": seed, "started": _now()}
+            fields |= {"frames": 0, "optim_steps": 0, "seconds": 0.0, "metrics": {}}
+        if forked_from is not None:
+            fields["forked_from"] = dict(forked_from)
+        fields = {"run_id": run_id, "status": "running", "reason": None, **fields, **process}
+        self._write(known, fields)
+        self._run_id = run_id
+
+    @property
+    def checkpoints(self) -> Path:
+        """Directory of the checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Directory of the TensorBoard event files."""
+        return self.path / "tensorboard"
+
+    @property
+    def metrics(self) -> Path:
+        """The CSV file of all metrics."""
+        return self.path / "metrics.csv"
+
+    @property
+    def config_file(self) -> Path:
+        """The options of the run."""
+        return self.path / "config.yaml"
+
+    @property
+    def run_file(self) -> Path:
+        """How the run stands."""
+        return self.path / RUN_FILE
+
+    @property
+    def hooks_file(self) -> Path:
+        """The hooks of the run, by point, in run order."""
+        return self.path / "hooks.json"
+
+    @property
+    def trace(self) -> Path:
+        """The Chrome trace of the first batches."""
+        return self.path / "trace.json"
+
+    @property
+    def profile(self) -> Path:
+        """Directory of what torch.profiler saw."""
+        return self.path / "profile"
+
+    def forget_logs(self) -> None:
+        """Delete what a start logged that committed nothing, before it is repeated."""
+        self.metrics.unlink(missing_ok=True)
+        shutil.rmtree(self.logs, ignore_errors=True)
+        forget_spools(self.path)
+
+    def write_config(self, config: Any) -> None:
+        """Write `config.yaml`.
+
+        Args:
+            config: A dataclass instance, a mapping or an object with attributes, nested or not.
+
+        Raises:
+            TypeError: `config` is none of these.
+        """
+        write_atomically(self.config_file, to_yaml(to_plain(config)))
+
+    def read_config(self) -> dict[str, Any]:
+        """Read `config.yaml`; empty if there is none.
+
+        Raises:
+            ConfigError: It is not YAML of plain values, or not a mapping.
+        """
+        with refusing(self.config_file, ConfigError):
+            try:
+                data = read_file(self.config_file, self.path)
+            except FileNotFoundError:
+                return {}
+            content = parse_yaml(data.decode()) or {}
+            if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
+                raise MalformedError("it holds no mapping from names to values")
+            return content
+
+    def update(self, **fields: Any) -> None:
+        """Change fields of `run.json`, all at once: a reader sees the old file or the new one.
+
+        A change of status is flushed to the disk, which takes milliseconds; the rest is not.
+
+        Args:
+            **fields: `status` (one of `STATUSES`), `reason`, `frames`, `optim_steps`, `seconds`,
+                and any others. `metrics` adds to the metrics that are there. Tensors and arrays
+                become numbers and lists; NaN and infinities, which JSON lacks, the texts `nan`,
+                `inf` and `-inf`, which Python's `float` reads.
+
+        Raises:
+            ValueError: An unknown `status`.
+        """
+        status = fields.get("status", "running")
+        if status not in STATUSES:
+            raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
+        self._write(self.read(), fields)
+
+    def _write(self, known: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
+        fresh = _finite(to_plain(fields))
+        if "metrics" in fresh:
+            fresh["metrics"] = {**known.get("metrics", {}), **fresh["metrics"]}
+        content = {**known, **fresh, "updated": _now()}
+        durable = content.get("status") != known.get("status")
+        write_atomically(self.run_file, json.dumps(content, indent=2) + "\n", durable=durable)
+
+    def read(self) -> dict[str, Any]:
+        """Read `run.json`; empty if there is none.
+
+        Raises:
+            ConfigError: It is not JSON, or not what a run writes; so in `read_hooks`.
+        """
+        with refusing(self.run_file, ConfigError):
+            try:
+                content = parse_json(read_file(self.run_file, self.path))
+            except (FileNotFoundError, NotADirectoryError):
+                return {}
+            check_fields(content, RunState)
+            return dict(content)
+
+    def read_hooks(self) -> list[dict[str, Any]]:
+        """Read `hooks.json`: what `Registry.table` returned when the run began.
+
+        Raises:
+            NotFoundError: There is none.
+        """
+        with refusing(self.hooks_file, ConfigError):
+            try:
+                content = parse_json(read_file(self.hooks_file, self.path))
+            except FileNotFoundError:
+                raise NotFoundError(
+                    f"{self.path} has no {self.hooks_file.name}; describe the script that began it."
+                ) from None
+            if not isinstance(content, list):
+                raise MalformedError("it holds no list of hooks")
+            for entry in content:
+                check_fields(entry, HookEntry)
+            return content
+
+    @property
+    def holds_run(self) -> bool:
+        """Whether a run has left anything here."""
+        return bool(self._traces())
+
+    def _traces(self) -> list[Path]:
+        places = (self.run_file, self.config_file, self.metrics, self.logs, self.checkpoints)
+        return [place for place in places if place.exists()]
+
+    def _read_if_possible(self) -> dict[str, Any]:
+        """`run.json`, or nothing if the power failed while it was written."""
+        try:
+            return self.read()
+        except ConfigError:
+            return {}
+
+    def _check_free(self) -> None:
+        if self.path.exists() and not self.path.is_dir():
+            raise TakenError(f"{self.path} is a file; a run needs a directory")
+        if self.holds_run and not self._came_to_nothing():
+            state = self._read_if_possible()
+            what = f"{state['status']} at {state.get('frames', 0)} frames" if state else "unknown"
+            raise TakenError(
+                f"{self.path} already holds a run (status: {what}), which a new one would "
+                "overwrite. Continue it with --resume latest, choose another --run-dir, or delete "
+                "the directory."
+            )
+
+    def _came_to_nothing(self) -> bool:
+        """Whether a run died here before its first batch, as by an option that cannot work."""
+        state = self._read_if_possible()
+        saved = [path.name for path in self.checkpoints.glob("*")]
+        if saved in ([], [".lock"]) and self._traces() == [self.checkpoints]:
+            # It was made beforehand, perhaps as a link to another disk, or the disk was full.
+            return not saved or is_locked(self.checkpoints) is False
+        begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
+        return not begun and state.get("status") == "running" and is_alive(self, state) is False
+
+    def _check_resumable(self) -> None:
+        if not self.holds_run:
+            there = "holds no run" if self.path.is_dir() else "does not exist"
+            raise NotFoundError(f"cannot resume: {self.path} {there}")
+        if self._read_if_possible() and self.run_id is None:
+            raise ConfigError(
+                f"cannot resume: {self.path} was begun by an older version of hooktrainer, whose "
+                "runs have no id. Go on with it in that version."
+            )
+
+    def __fspath__(self) -> str:
+        return str(self.path)
+
+    def __repr__(self) -> str:
+        return f"RunDir({str(self.path)!r})"
+
+
+def find_runs(
+    root: str | os.PathLike[str] = "runs",
+    experiment: str | None = None,
+    *,
+    onerror: Callable[[Exception], object] | None = None,
+) -> list[RunDir]:
+    """Find the runs below a directory, the one started last at the end.
+
+    Args:
+        root: Where to look, at any depth.
+        experiment: Only runs of this experiment.
+        onerror: Called with the error of each ``run.json`` and each directory that cannot be read;
+            it names the place. By default they are left out without a word.
+
+    Returns:
+        Every directory with a readable `run.json`.
+    """
+    found: list[tuple[str, str, RunDir]] = []
+    for place, directories, files in os.walk(root, onerror=onerror):
+        run = RunDir(place)
+        if RUN_FILE not in files:
+            continue
+        own = (run.checkpoints.name, run.logs.name, "policies")
+        directories[:] = [name for name in directories if name not in own]
+        try:
+            state = run.read()
+        except (ConfigError, OSError) as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        if experiment in (None, state.get("experiment")):
+            found.append((str(state.get("started", "")), str(run.path), run))
+    return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
+
+
+def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
+    """Replace a file by way of one beside it, so that it is never half written.
+
+    Args:
+        path: The file.
+        text: Its new content.
+        durable: Whether to flush it to the disk first.
+    """
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        beside.unlink(missing_ok=True)  # of a process that died, or a link to somewhere
+        with beside.open("x", encoding="utf-8") as file:
+            file.write(text)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        beside.replace(path)
+    except BaseException as error:
+        beside.unlink(missing_ok=True)
+        if isinstance(error, OSError):
+            error.filename = error.filename or str(path)
+        raise
+
+
+def new_directory(parent: Path, seed: int | None) -> Path:
+    """Make the directory of a new run, ``<parent>/<timestamp>_seed<seed>``, and return it."""
+    parent.mkdir(parents=True, exist_ok=True)
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    name = stamp if seed is None else f"{stamp}_seed{seed}"
+    number = 1
+    while True:
+        path = parent / (name if number == 1 else f"{name}_{number}")
+        try:
+            path.mkdir()  # atomic: of two runs started at once, one gets the next number
+        except FileExistsError:
+            number += 1
+        else:
+            return path
+
+
+def _now() -> str:
+    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,1 @@
+"""What runs left behind, shown: summaries, curves, pages and films."""

@@ -1,0 +1,267 @@
+"""The gallery: one page with what a run has learned, from the first snapshot to the last.
+
+It needs nothing but itself: films, charts and style are in it, and it opens offline.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...loop.time_table import TimeRow, beside_rows, serial_rows
+from ...words import duration
+from ..report import Band, Curve, RunSummary
+from ..report.chart import Mark, chart, chart_for_any_screen
+from ..report.curves import configuration
+from ..report.html import document, table
+from .captions import frames_text, number_text, return_text
+from .exhibits import Exhibit
+from .style import STYLE
+
+_MOST_HOOKS = 6
+
+
+def gallery_page(
+    run: RunSummary,
+    exhibits: Sequence[Exhibit],
+    curves: Mapping[str, Curve],
+    facts: Mapping[str, Any] | None = None,
+) -> str:
+    """Write the page.
+
+    Args:
+        run: The run.
+        exhibits: At least one, by frames.
+        curves: The run's metrics.
+        facts: The content of its `run.json`: versions, commit and command are shown.
+
+    Returns:
+        HTML.
+    """
+    env = exhibits[0].saved.environment.name
+    title = run.experiment or run.path.name
+    drawn = "" if all(exhibit.picture.film for exhibit in exhibits) else " traced"
+    body = [
+        "<header>",
+        f"<h1>{escape(title)}</h1>",
+        f"<p>{_facts_line(run, env)}</p>",
+        "</header><main>",
+        _figure(exhibits, curves),
+        *(f'<p class="small">No film: {escape(reason)}.</p>' for reason in _reasons(exhibits)),
+        f'<section class="cards n{_columns(len(exhibits))}{drawn}" aria-label="Snapshots">',
+        *(_card(exhibit, env) for exhibit in exhibits),
+        "</section>",
+        "<h2>Snapshots</h2>",
+        _snapshots(exhibits),
+        '<div class="columns">',
+        _times(curves),
+        _configuration(run),
+        "</div>",
+        _origin(run, facts or {}),
+        "</main>",
+    ]
+    return document(title, body, STYLE)
+
+
+def _facts_line(run: RunSummary, env: str) -> str:
+    parts = [
+        env,
+        "" if run.seed is None else f"seed {run.seed}",
+        frames_text(run.frames),
+        f"{duration(run.seconds)} of training" if run.seconds else "",
+        run.reason or run.status,
+    ]
+    return " · ".join(escape(str(part)) for part in parts if part)
+
+
+def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
+    """The return over frames, with a point at each snapshot that leads to its picture."""
+    named = ("eval/return", "train/return")
+    name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
+    marks = [
+        Mark(
+            exhibit.frames,
+            exhibit.evaluation.mean,
+            f"{frames_text(exhibit.frames)}: return {return_text(exhibit.evaluation)}",
+            f"#{_anchor(exhibit)}",
+        )
+        for exhibit in exhibits
+    ]
+    if name is None:
+        curve = Curve.of((exhibit.frames, exhibit.evaluation.mean) for exhibit in exhibits)
+        title = "return"
+    else:
+        curve, title = curves[name], name
+    band = _band(curve, curves.get(f"{name}_std"))
+    drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
+    is_shaded = len(band.frames) > 1 and band.std.any()
+    shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
+    return (
+        f'<figure class="curve">{drawings}<figcaption><b>{escape(title)}</b> over environment '
+        f"frames{shaded}. Each ring is a snapshot, played again below.</figcaption></figure>"
+    )
+
+
+def _band(curve: Curve, std: Curve | None) -> Band:
+    if std is None or not np.isin(curve.frames, std.frames).all() or not len(curve.frames):
+        return Band(curve.frames.astype(np.float64), curve.values, np.zeros(len(curve.values)), 1)
+    spread = std.values[np.searchsorted(std.frames, curve.frames)]
+    return Band(curve.frames.astype(np.float64), curve.values, spread, 2)
+
+
+def _anchor(exhibit: Exhibit) -> str:
+    return exhibit.saved.path.name
+
+
+def _columns(count: int) -> int:
+    """How many cards stand in a row where there is room: rows of one length, if it can be."""
+    return count if count <= 4 else 3 if count in (5, 6, 9) else 4
+
+
+def _card(exhibit: Exhibit, env: str) -> str:
+    picture = exhibit.picture
+    episode = f"This episode: return {number_text(picture.total)} in {picture.length:,} steps"
+    if picture.film is not None and picture.seconds_shown < picture.seconds - 0.5:
+        episode += f"; shown are {duration(picture.seconds_shown)} of {duration(picture.seconds)}"
+    return (
+        f'<article class="card" id="{_anchor(exhibit)}">{_shown(exhibit, env)}'
+        f'<h3>{frames_text(exhibit.frames)}</h3><p class="return">return '
+        f"<b>{escape(return_text(exhibit.evaluation))}</b></p>"
+        f'<p class="small">{escape(episode)}.</p></article>'
+    )
+
+
+def _reasons(exhibits: Sequence[Exhibit]) -> list[str]:
+    """Why there are curves instead of films, each reason once."""
+    reasons = dict.fromkeys(exhibit.picture.reason for exhibit in exhibits)
+    return [reason for reason in reasons if reason is not None]
+
+
+def _shown(exhibit: Exhibit, env: str) -> str:
+    picture = exhibit.picture
+    if picture.film is not None:
+        data = base64.b64encode(picture.film).decode()
+        width, height = picture.size
+        alt = f"{env} played by the policy after {frames_text(exhibit.frames)}"
+        return (
+            f'<img src="data:image/webp;base64,{data}" width="{width}" height="{height}" '
+            f'alt="{escape(alt)}">'
+        )
+    lines = [("observation", picture.observations, picture.left_out[0])]
+    lines.append(("action", picture.actions, picture.left_out[1]))
+    drawn = "".join(
+        f"<figcaption>{name}{f' (the first {len(values)})' if hidden else ''}</figcaption>"
+        + _traces(name, values, picture.steps)
+        for name, values, hidden in lines
+        if values
+    )
+    return f'<div class="traces">{drawn}</div>'
+
+
+def _traces(name: str, lines: Sequence[Sequence[float]], steps: Sequence[int]) -> str:
+    curves = [Curve.of(zip(steps, line, strict=True)) for line in lines]
+    named = [(f"{name}[{n}]", curve) for n, curve in enumerate(curves) if len(curve.frames)]
+    if not named:
+        return '<p class="small">Nothing finite.</p>'
+    bands = [
+        Band(c.frames.astype(np.float64), c.values, np.zeros(len(c.values)), 1) for _, c in named
+    ]
+    return chart([(label, []) for label, _ in named], bands, width=360, height=130)
+
+
+def _snapshots(exhibits: Sequence[Exhibit]) -> str:
+    heads = ["frames", "trained", "return", "length", "least", "most", "episodes"]
+    rows = []
+    for exhibit in exhibits:
+        played = exhibit.evaluation
+        rows.append(
+            [
+                f"{exhibit.frames:,}",
+                duration(exhibit.saved.seconds),
+                return_text(played),
+                f"{played.mean_length:,.1f}",
+                number_text(min(played.returns)),
+                number_text(max(played.returns)),
+                f"{played.episodes:,}",
+            ]
+        )
+    seeds = {exhibit.evaluation.seed for exhibit in exhibits}
+    note = "Mean ± standard deviation over the episodes; the picture shows the first of them."
+    if len(seeds) == 1:
+        note += f" Every snapshot played the same ones, with seed {seeds.pop()}."
+    return table(heads, rows, numbers=heads) + f'<p class="small">{note}</p>'
+
+
+def _times(curves: Mapping[str, Curve]) -> str:
+    """Where the time of a batch went, on average over the run."""
+    steps = curves.get("time/step")
+    if steps is None or not len(steps.values):
+        return ""
+    weights = np.diff(steps.frames, prepend=0)
+    means = {
+        name.removeprefix("time/"): _mean(curve, steps, weights)
+        for name, curve in curves.items()
+        if name.startswith("time/") and name != "time/fps"
+    }
+    phases = serial_rows(means, {})
+    hooks = [row for row in beside_rows(means, "hook") if not _is_phase(row, phases)]
+    hooks = hooks[:_MOST_HOOKS]
+    lines = [_time_line(row, means["step"]) for row in phases]
+    if hooks:
+        lines.append('<tr><th colspan="4">of it, in hooks</th></tr>')
+        lines += [_time_line(row, means["step"]) for row in hooks]
+    return (
+        '<section><h2>Time</h2><div class="scroll"><table><tr><th>phase</th>'
+        '<th class="n">ms a batch</th><th class="n">share</th><th></th></tr>'
+        f"{''.join(lines)}</table></div></section>"
+    )
+
+
+def _is_phase(hook: TimeRow, phases: Sequence[TimeRow]) -> bool:
+    """Whether a hook is all there is to a phase."""
+    return any(abs(hook.seconds - phase.seconds) <= 0.02 * phase.seconds for phase in phases)
+
+
+def _time_line(row: TimeRow, whole: float) -> str:
+    share = row.seconds / whole if whole else 0.0
+    return (
+        f"<tr{' class=sub' * bool(row.depth)}><td>{escape(row.label)}</td>"
+        f'<td class="n">{1000 * row.seconds:,.2f}</td><td class="n">{share:.1%}</td>'
+        f'<td class="share"><i style="width:{min(share, 1.0):.1%}"></i></td></tr>'
+    )
+
+
+def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
+    """Mean over the run of what is a mean over each log window; where it is missing, it was 0."""
+    at = {int(frame): value for frame, value in zip(curve.frames, curve.values, strict=True)}
+    values = [at.get(int(frame), 0.0) for frame in steps.frames]
+    return float(np.average(values, weights=weights.clip(1)))
+
+
+def _configuration(run: RunSummary) -> str:
+    options = configuration(run)
+    if not options:
+        return ""
+    rows = [[name, str(value)] for name, value in options.items() if value is not None]
+    made = table(["option", "value"], rows)
+    return f'<section class="options"><h2>Configuration</h2>{made}</section>'
+
+
+def _origin(run: RunSummary, facts: Mapping[str, Any]) -> str:
+    known = facts.get("versions")
+    known = known if isinstance(known, Mapping) else {}
+    versions = ", ".join(f"{name} {version}" for name, version in known.items() if version)
+    commit = str(facts.get("git_commit") or "")[:12]
+    changed = ", with local changes" if facts.get("git_dirty") else ""
+    parts = [
+        f"<code>{escape(str(facts['command']))}</code>" if facts.get("command") else "",
+        escape(f"commit {commit}{changed}") if commit else "",
+        escape(versions),
+        f"made by <code>hooktrainer gallery {escape(str(run.path))}</code>",
+    ]
+    return f"<footer>{'<br>'.join(filter(None, parts))}</footer>"

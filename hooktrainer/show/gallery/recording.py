@@ -1,0 +1,266 @@
+"""Playing one episode for the eye: the pictures the environment draws, and the numbers it gives."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+from ...policies import Step, play_episodes
+from ...policies.evaluation import SEED
+from ...policies.play import Plays
+from .headless import advice, draw_off_screen
+
+Frame = NDArray[np.uint8]
+
+DEFAULT_FPS: Final = 30.0
+"""Of an environment that does not say how fast it is."""
+
+MOST_LINES: Final = 8
+"""So many numbers of an observation and of an action are recorded."""
+
+
+@dataclass(frozen=True)
+class View:
+    """How an episode is shown.
+
+    Attributes:
+        size: Longest side of a picture in pixels; smaller ones stay as they are.
+        fps: At most so many pictures a second. Steps are left out so that the speed is the
+            environment's own.
+        seconds: The film ends after so many; the episode is played to its end in any case.
+
+    Raises:
+        ConfigError: If a value is not positive, or the size below 16.
+    """
+
+    size: int = 360
+    fps: float = 25.0
+    seconds: float = 15.0
+
+    def __post_init__(self) -> None:
+        if self.size < 16:
+            raise ConfigError(f"size={self.size}: a picture has at least 16 pixels a side.")
+        for name in ("fps", "seconds"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"{name}={getattr(self, name)}: give a positive number.")
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One episode.
+
+    Attributes:
+        seed: As for `play_episodes`.
+        episode: Number of the episode.
+        total: The return.
+        length: Number of actions.
+        observations: What the policy saw, the first eight numbers, ``float64 [length, ≤ 8]``.
+        actions: What it did, likewise.
+        left_out: How many further numbers an observation and an action have.
+        frames: The film: uint8 ``[height, width, 3]`` each; empty if the environment cannot draw.
+        fps: Pictures of the film a second.
+        step_fps: Actions a second, by the environment's own clock.
+        reason: Why there is no film.
+    """
+
+    seed: int
+    episode: int
+    total: float
+    length: int
+    observations: NDArray[np.float64]
+    actions: NDArray[np.float64]
+    left_out: tuple[int, int]
+    frames: list[Frame] = field(repr=False)
+    fps: float
+    step_fps: float
+    reason: str | None
+
+    @property
+    def seconds(self) -> float:
+        """Length of the episode by the environment's own clock."""
+        return self.length / self.step_fps
+
+    @property
+    def seconds_shown(self) -> float:
+        """Length of what the film shows of it."""
+        return min(len(self.frames) / self.fps, self.seconds) if self.frames else 0.0
+
+
+def record(
+    policy: Plays, *, seed: int = SEED, episodes: int = 1, view: View | None = None
+) -> list[Recording]:
+    """Play episodes in an environment of their own and record them.
+
+    They are the episodes that `play_episodes` plays with this seed. An environment that cannot
+    draw, or fails to, is played all the same.
+
+    Args:
+        policy: What plays.
+        seed: The episodes are seeded from it.
+        episodes: How many.
+        view: How they are shown.
+
+    Raises:
+        ConfigError: If the environment cannot be made, or there are no episodes.
+    """
+    if episodes < 1:
+        raise ConfigError(f"episodes={episodes}: play at least one.")
+    env, reason = _open(policy)
+    cameras: list[_Camera] = []
+
+    def watch(step: Step) -> None:
+        if step.index == 0:
+            cameras.append(_Camera(env, policy.saved.frame_skip, view or View(), reason))
+        cameras[-1].look(step)
+
+    try:
+        played = play_episodes(policy, seed, episodes, watch, env=env)
+    finally:
+        _close(env)
+    return [
+        camera.recording(seed, number, episode.return_, episode.length)
+        for number, (camera, episode) in enumerate(zip(cameras, played, strict=True))
+    ]
+
+
+def _open(policy: Plays) -> tuple[Any, str | None]:
+    """Make an environment that draws, or one that does not and the reason why not."""
+    draw_off_screen()
+    plain = policy.make_env()
+    modes = list(plain.metadata.get("render_modes") or ())
+    if "rgb_array" not in modes:
+        name = policy.saved.environment.name
+        return plain, f"{name} does not draw: of its render modes {modes} none is rgb_array"
+    try:
+        drawing = policy.make_env(render_mode="rgb_array")
+    except Exception as error:
+        return plain, _explain(error)
+    plain.close()
+    return drawing, None
+
+
+class _Camera:
+    """Takes every so-manieth picture, scaled, until the film is long enough or drawing fails."""
+
+    def __init__(self, env: Any, frame_skip: int, view: View, reason: str | None) -> None:
+        self._env = env
+        self._size = view.size
+        self._step_fps = float(env.metadata.get("render_fps") or DEFAULT_FPS) / frame_skip
+        self._stride = max(1, round(self._step_fps / view.fps))
+        self._fps = self._step_fps / self._stride
+        self._most = max(1, round(view.seconds * self._fps))
+        self._reason = reason
+        self._frames: list[Frame] = []
+        self._observations: list[NDArray[np.float64]] = []
+        self._actions: list[NDArray[np.float64]] = []
+        self._left_out = (0, 0)
+
+    def look(self, step: Step) -> None:
+        if step.action is not None:
+            observation, action = _numbers(step.observation), _numbers(step.action)
+            self._observations.append(observation[:MOST_LINES].copy())
+            self._actions.append(action[:MOST_LINES].copy())
+            self._left_out = (
+                max(0, len(observation) - MOST_LINES),
+                max(0, len(action) - MOST_LINES),
+            )
+        due = step.action is None or step.index % self._stride == 0
+        if self._reason is not None or not due or len(self._frames) >= self._most:
+            return
+        with _quiet():
+            try:
+                self._frames.append(scaled(self._env.render(), self._size))
+            except Exception as error:  # whatever the drawing library raises: the episode goes on
+                self._reason = _explain(error)
+                self._frames.clear()
+
+    def recording(self, seed: int, episode: int, total: float, length: int) -> Recording:
+        return Recording(
+            seed=seed,
+            episode=episode,
+            total=total,
+            length=length,
+            observations=np.stack(self._observations),
+            actions=np.stack(self._actions),
+            left_out=self._left_out,
+            frames=self._frames,
+            fps=self._fps,
+            step_fps=self._step_fps,
+            reason=self._reason,
+        )
+
+
+def scaled(picture: Any, size: int) -> Frame:
+    """Shrink a picture so that its longer side is at most ``size``, and make its sides even.
+
+    Args:
+        picture: uint8 ``[height, width, 3]``.
+        size: In pixels.
+
+    Raises:
+        TypeError: It is no such picture.
+    """
+    from PIL import Image
+
+    array = np.asarray(picture)
+    if array.dtype != np.uint8 or array.ndim != 3 or array.shape[-1] != 3:
+        raise TypeError(
+            f"render() gave {array.dtype} {list(array.shape)} instead of uint8 [height, width, 3]"
+        )
+    height, width, _ = array.shape
+    factor = min(1.0, size / max(height, width))
+    shape = (_even(width * factor), _even(height * factor))
+    if shape == (width, height):
+        return array.copy()
+    return np.asarray(Image.fromarray(array).resize(shape, Image.Resampling.BOX))
+
+
+def _even(length: float) -> int:
+    """Films are encoded in pairs of pixels."""
+    return max(2, round(length / 2) * 2)
+
+
+def _numbers(value: Any) -> NDArray[np.float64]:
+    """All numbers of an observation or action, one after another."""
+    if isinstance(value, Mapping):
+        value = tuple(value.values())
+    if isinstance(value, tuple):
+        return np.concatenate([_numbers(part) for part in value])
+    return np.asarray(value, np.float64).ravel()
+
+
+def _explain(error: BaseException) -> str:
+    text = " ".join(f"{type(error).__name__}: {error}".split())[:200]
+    hint = advice(error)
+    return f"drawing failed: {hint} ({text})" if hint else f"drawing failed: {text}"
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what a drawing library warns about, and half-made viewers that fail to go, from people.
+
+    There is nothing they could change about it.
+    """
+    hook = sys.unraisablehook
+    sys.unraisablehook = lambda unraisable: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        sys.unraisablehook = hook
+
+
+def _close(env: Any) -> None:
+    try:
+        env.close()
+    except Exception:  # after a failed drawing, what was never opened cannot be closed
+        return

@@ -1,0 +1,27 @@
+"""Reading what runs have left behind: how they stand, their curves, and how they compare.
+
+Nothing here needs PyTorch, so a look at a directory of runs comes at once.
+"""
+
+from __future__ import annotations
+
+from ...run.alive import is_alive
+from .curves import Band, Curve, Group, band, group_runs, lineage, read_curves
+from .page import comparison_page
+from .summary import RunSummary, summarize
+from .tail import MetricsTail
+
+__all__ = [
+    "Band",
+    "Curve",
+    "Group",
+    "MetricsTail",
+    "RunSummary",
+    "band",
+    "comparison_page",
+    "group_runs",
+    "is_alive",
+    "lineage",
+    "read_curves",
+    "summarize",
+]

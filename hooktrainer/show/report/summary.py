@@ -1,0 +1,126 @@
+"""How a run stands, from its directory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from ...run.alive import is_alive
+from ...run.identity import id_in, parent_in
+from ...run.run_dir import RunDir
+from .curves import Curve, read_curves
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """How a run stands.
+
+    Attributes:
+        path: Its directory.
+        id: The run's id; ``None`` if an older version of hooktrainer began it.
+        forked_from: Where it branched off another run: ``run_id``, ``path`` and ``frames`` of a
+            checkpoint; ``None`` if it did not.
+        experiment: What is run; empty if it does not say.
+        seed: Its seed.
+        status: As in `run.json`, or ``died`` if it says ``running`` and its process is gone, or
+            ``unknown`` if the directory has no readable `run.json`.
+        reason: Why it ended, if it did not just reach its last frame.
+        frames: Environment frames collected.
+        total_frames: Frames after which it ends.
+        optim_steps: Optimizer steps made.
+        seconds: Training time.
+        started: When it began, in seconds since 1970.
+        updated: When `run.json` was written last.
+        metric: Name of the metric that the next three are about.
+        last: Its last value.
+        best: Its best value.
+        best_frames: Frames at that value.
+        options: The content of `config.yaml`.
+        metrics: The last value of every metric.
+    """
+
+    path: Path
+    id: str | None
+    forked_from: Mapping[str, Any] | None
+    experiment: str
+    seed: int | None
+    status: str
+    reason: str | None
+    frames: int
+    total_frames: int | None
+    optim_steps: int
+    seconds: float
+    started: float | None
+    updated: float | None
+    metric: str | None
+    last: float | None
+    best: float | None
+    best_frames: int | None
+    options: Mapping[str, Any]
+    metrics: Mapping[str, float]
+
+
+def summarize(
+    run: RunDir, metric: str | None = "eval/return", *, minimize: bool = False
+) -> RunSummary:
+    """Say how a run stands.
+
+    Args:
+        run: The run.
+        metric: The metric to report; ``None`` for none, so that no metrics file is read.
+        minimize: Whether less of it is better.
+    """
+    try:
+        return _summary(run, run.read(), metric, minimize)
+    except (ValueError, TypeError, AttributeError, OSError):  # damaged, or not a run's
+        return _summary(run, {}, metric, minimize)
+
+
+def _summary(
+    run: RunDir, state: Mapping[str, Any], metric: str | None, minimize: bool
+) -> RunSummary:
+    options = run.read_config()
+    status = str(state.get("status", "unknown"))
+    if status == "running" and is_alive(run, state) is False:
+        status = "died"
+    metrics = {name: float(value) for name, value in state.get("metrics", {}).items()}
+    curve = Curve.of([])
+    if metric is not None:
+        curve = read_curves(run, [metric]).get(metric, curve)
+    best = curve.best(minimize=minimize)
+    return RunSummary(
+        path=run.path,
+        id=id_in(state),
+        forked_from=parent_in(state),
+        experiment=str(state.get("experiment") or ""),
+        seed=_whole(state.get("seed", options.get("seed"))),
+        status=status,
+        reason=state.get("reason"),
+        frames=int(state.get("frames", 0)),
+        total_frames=_whole(state.get("total_frames", options.get("total_frames"))),
+        optim_steps=int(state.get("optim_steps", 0)),
+        seconds=float(state.get("seconds", 0.0)),
+        started=_seconds(state.get("started")),
+        updated=_seconds(state.get("updated")),
+        metric=metric,
+        last=float(curve.values[-1]) if len(curve.values) else metrics.get(metric or ""),
+        best=None if best is None else best[1],
+        best_frames=None if best is None else best[0],
+        options=options,
+        metrics=metrics,
+    )
+
+
+def _whole(value: Any) -> int | None:
+    """A number of an option, which may be anything."""
+    return value if type(value) is int else None
+
+
+def _seconds(stamp: Any) -> float | None:
+    with suppress(TypeError, ValueError):
+        return datetime.fromisoformat(stamp).timestamp()
+    return None

@@ -1,0 +1,138 @@
+"""What a back end is: one way to store a flat dict of tensors in a directory."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import torch
+
+from ...errors import CheckpointError
+from ...untrusted import MalformedError, shown
+from ...untrusted.array_file import check_shape
+from ...untrusted.torch_pickle import DTYPES
+
+_TEXT = re.compile(r"(\w+)\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
+
+
+class TensorSpec(NamedTuple):
+    """What must be known of a tensor to read it: its dtype and shape."""
+
+    dtype: torch.dtype
+    shape: Sequence[int]
+
+    @property
+    def nbytes(self) -> int:
+        """The size in bytes."""
+        return math.prod(self.shape) * self.dtype.itemsize
+
+    @classmethod
+    def of(cls, tensor: torch.Tensor) -> TensorSpec:
+        """Return the spec of a tensor."""
+        return cls(tensor.dtype, tensor.shape)
+
+    def __str__(self) -> str:
+        """The spec as text, such as ``float32[3, 4]``."""
+        return f"{str(self.dtype)[6:]}{list(self.shape)}"
+
+    @classmethod
+    def parse(cls, text: str) -> TensorSpec:
+        """Return the spec that was made text.
+
+        Raises:
+            MalformedError: If it is no such text, or no tensor has such a shape.
+            CheckpointError: If this version of torch has no such dtype.
+        """
+        match = _TEXT.fullmatch(text) if isinstance(text, str) else None
+        if match is None:
+            raise MalformedError(f"{shown(text)} describes no tensor")
+        if match[1] not in DTYPES:
+            raise CheckpointError(f"torch {torch.__version__} has no dtype {match[1][:40]!r}.")
+        shape = tuple(map(int, match[2].split(", "))) if match[2] else ()
+        spec = cls(DTYPES[match[1]], shape)
+        check_shape(shape, spec.dtype.itemsize)
+        return spec
+
+
+class HashedTensors(dict[str, torch.Tensor]):
+    """Tensors by name, of which the large ones were hashed in blocks while they were copied.
+
+    Attributes:
+        digests: For the name of a tensor the xxh3-128 hashes of its blocks, in hexadecimal. Every
+            block but the last has `hooktrainer.store.blocks.BLOCK_BYTES`.
+    """
+
+    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
+        super().__init__(tensors)
+        self.digests: dict[str, list[str]] = {}
+
+
+class Backend(Protocol):
+    """Stores tensors in files. It need not flush, verify or commit: the checkpoint manager does.
+
+    A back end never pickles, and never reads anything but what it wrote itself. The files may have
+    been made by someone else, with hashes that match.
+    """
+
+    def write(
+        self, directory: Path, tensors: Mapping[str, torch.Tensor], previous: Path | None
+    ) -> Mapping[str, str]:
+        """Write tensors to an empty directory.
+
+        Args:
+            directory: Where to write; it exists and is empty.
+            tensors: Tensors by name, on any device, with any strides. They do not change meanwhile.
+            previous: A directory this back end wrote before, intact and not to be changed, whose
+                files may be hard-linked where their content did not change.
+
+        Returns:
+            The xxh3-128 hashes of files whose content was hashed while it was written, by their
+            path in ``directory``; the others are read again to hash them.
+
+        Raises:
+            OSError: As the disk gives it.
+        """
+        ...
+
+    def check(self, directory: Path, specs: Mapping[str, TensorSpec]) -> None:
+        """Compare what the files say with each other, with their sizes, and with their hashes.
+
+        It takes no memory for the tensors.
+
+        Args:
+            directory: What `write` wrote to.
+            specs: As for `read`.
+
+        Raises:
+            MalformedError: If the files cannot hold just these tensors.
+            OSError: As the disk gives it.
+        """
+        ...
+
+    def read(self, directory: Path, specs: Mapping[str, TensorSpec]) -> dict[str, torch.Tensor]:
+        """Read all tensors from a directory, after what `check` does.
+
+        Args:
+            directory: What `write` wrote to.
+            specs: The dtype and shape of every tensor written, in the order they were written.
+
+        Returns:
+            New contiguous CPU tensors by name, each with its own memory.
+
+        Raises:
+            MalformedError: As `check`.
+        """
+        ...
+
+
+def byte_view(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor's elements as uint8 ``[nbytes]`` on the CPU, without a copy if possible."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+
+
+def memory(tensor: torch.Tensor) -> memoryview:
+    """Return the memory of a uint8 tensor from `byte_view`, writable."""
+    return tensor.numpy().data

@@ -1,0 +1,181 @@
+"""Finding checkpoints: all of a run, the latest, the best, or one by frames or path."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, cast
+
+from ..errors import CheckpointError
+from ..run.identity import recorded_id
+from ..words import listed, which
+from .manifest import FILE as MANIFEST
+from .retention import Best
+from .stored import NAME, Checkpoint
+
+SUBDIRECTORY = "checkpoints"
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The checkpoints of a run, as their manifests and names tell."""
+
+    checkpoints: list[Checkpoint]
+    """In the order they were committed."""
+    damaged: dict[Path, str]
+    """Directories whose manifest cannot be trusted, and why."""
+    foreign: list[Checkpoint] = field(default_factory=list)
+    """Those of other runs, which somebody put there."""
+    run_id: str | None = None
+    """Whose directory it is; ``None`` if nothing in it says so."""
+
+
+def list_checkpoints(
+    directory: Path, known: Mapping[Path, Checkpoint] | None = None, run_id: str | None = None
+) -> Listing:
+    """List the checkpoints in a directory; only their manifests are read.
+
+    A directory that is deleted meanwhile is left out.
+
+    Args:
+        directory: Where they are.
+        known: Checkpoints by path, whose manifests need not be read again.
+        run_id: Whose directory it is; by default the run whose ``run.json`` lies beside it or, if
+            that cannot be read, whose checkpoint was committed last.
+    """
+    known = known or {}
+    checkpoints, damaged = [], {}
+    for path in sorted(directory.iterdir()) if directory.is_dir() else []:
+        if not NAME.fullmatch(path.name):
+            continue
+        try:
+            checkpoints.append(known.get(path) or Checkpoint.open(path))
+        except CheckpointError as error:
+            if path.is_dir():
+                damaged[path] = str(error)
+    checkpoints.sort(key=lambda checkpoint: checkpoint.manifest.sequence)
+    run_id = run_id or _owner(directory, checkpoints)
+    return Listing(
+        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id == run_id],
+        damaged,
+        [checkpoint for checkpoint in checkpoints if checkpoint.manifest.run_id != run_id],
+        run_id,
+    )
+
+
+def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
+    beside = recorded_id(directory.parent) if directory.name == SUBDIRECTORY else None
+    return beside or (checkpoints[-1].manifest.run_id if checkpoints else None)
+
+
+def checkpoint_directory(run: Path) -> Path:
+    """Return where a run keeps its checkpoints; ``run`` may be that directory already."""
+    inside = run / SUBDIRECTORY
+    return inside if inside.is_dir() else run
+
+
+def run_of(checkpoint: Path) -> Path | None:
+    """Return the run whose checkpoint this is; ``None`` if it was moved out of its run.
+
+    A run, its directory of checkpoints, and the checkpoint itself may each be a symbolic link.
+    """
+    for path in (checkpoint, checkpoint.absolute(), checkpoint.resolve()):
+        if path.parent.name == SUBDIRECTORY:
+            return path.parent.parent
+    return None
+
+
+def find(
+    spec: str | Path,
+    directory: Path | None = None,
+    best: Best | None = None,
+    run_id: str | None = None,
+) -> list[Path]:
+    """Return the checkpoints that a user's word may mean, the first choice first.
+
+    There is more than one for ``latest`` and ``best`` only: the next stands in for one that turns
+    out to be damaged.
+
+    Args:
+        spec: ``latest``, ``best``, a number of frames, the path of a checkpoint or of a run (its
+            latest), or ``RUN@latest``, ``RUN@best``, ``RUN@FRAMES``.
+        directory: The run, or its directory of checkpoints, that a word without a path is about.
+        best: What is best; by default, what the latest checkpoint says.
+        run_id: The run that ``directory`` is of, as for `list_checkpoints`. Other runs' checkpoints
+            in it are meant by their paths alone.
+
+    Raises:
+        CheckpointError: If there is none; lists what there is.
+    """
+    word, where = which(str(spec)), directory
+    if word is None:
+        run_id = None  # it is about another directory
+        run, at, last = str(spec).rpartition("@")
+        path = Path(spec)
+        if path.name in ("", ".."):
+            path = path.resolve()
+        if at and which(last) and not path.exists():
+            word, where = which(last), Path(run)
+        elif NAME.fullmatch(path.name) or (path / MANIFEST).exists():
+            if not path.is_dir():
+                raise CheckpointError(
+                    f"There is no checkpoint {path}. {_what_there_is(path.parent)}"
+                )
+            return [path.absolute()]
+        else:
+            word, where = "latest", path
+    assert word is not None
+    if where is None:
+        raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
+    if not where.is_dir():
+        raise CheckpointError(f"There is no run {where}.")
+    listing = list_checkpoints(checkpoint_directory(where), run_id=run_id)
+    return _find_in(listing, checkpoint_directory(where), word, best)
+
+
+def _find_in(listing: Listing, directory: Path, word: str, best: Best | None) -> list[Path]:
+    committed = listing.checkpoints[::-1]
+    if word == "latest":
+        found = [*listing.damaged, *(checkpoint.path for checkpoint in committed)]
+    elif word == "best":
+        best = best or _recorded_best(committed)
+        if best is None:
+            raise CheckpointError(
+                f"The checkpoints in {directory} do not say which metric is the best one's; their "
+                f"metrics are {_metrics(committed)}. Give one with Best(1, metric)."
+            )
+        found = [checkpoint.path for checkpoint in best.ranked(committed)]
+        if not found and committed:
+            raise CheckpointError(
+                f"No checkpoint in {directory} has the metric {best.metric!r}; their metrics are "
+                f"{_metrics(committed)}."
+            )
+    else:
+        found = [c.path for c in committed if c.manifest.frames == int(word)][:1]
+        found = found or [path for path in listing.damaged if _frames(path) == int(word)][:1]
+    if not found:
+        raise CheckpointError(f"There is no checkpoint {word!r}. {_what_there_is(directory)}")
+    return found
+
+
+def _recorded_best(committed: list[Checkpoint]) -> Best | None:
+    recorded = next((c.manifest.best for c in committed if c.manifest.best), None)
+    if recorded is None:
+        return None
+    return Best(1, recorded["metric"], cast(Literal["max", "min"], recorded["mode"]))
+
+
+def _frames(path: Path) -> int:
+    match = NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1
+
+
+def _metrics(checkpoints: list[Checkpoint]) -> str:
+    names = {name for checkpoint in checkpoints for name in checkpoint.manifest.metrics}
+    return listed(sorted(names), most=20) or "none"
+
+
+def _what_there_is(directory: Path) -> str:
+    frames = [c.manifest.frames for c in list_checkpoints(directory).checkpoints]
+    return f"{directory} has {'those at frames ' + listed(frames) if frames else 'none'}."

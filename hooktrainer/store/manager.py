@@ -1,0 +1,428 @@
+"""`CheckpointManager`: saves, keeps, finds and restores the checkpoints of one run."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
+from ..run.identity import new_run_id
+from ..run.provenance import origin
+from ..words import listed, which
+from . import fs, lock
+from .arena import Arena
+from .backends import TensorSpec, backend_name, get_backend
+from .background import BackgroundJob
+from .find import find, list_checkpoints
+from .housekeeping import (
+    TRASH,
+    UNFINISHED,
+    delete,
+    free_path,
+    move_away,
+    quarantine,
+    surplus,
+    sweep,
+)
+from .manifest import Manifest
+from .retention import Best, Last, Retention, as_retention, best_of
+from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
+from .tree import flatten
+
+_log = logging.getLogger(__name__)
+
+
+class CheckpointManager:
+    """Saves, keeps, finds and restores the checkpoints of one run.
+
+    One manager at a time writes to a directory; it holds a lock that ends with its process. What an
+    earlier process left unfinished is deleted when a manager takes over.
+
+    A save in the background blocks the caller for a copy of the state, which costs as much memory
+    as the state has, and is used again for every later save. A save that has begun when another is
+    asked for is waited for.
+
+    Args:
+        directory: Where the checkpoints are, usually ``<run>/checkpoints``. Created if missing.
+        backend: How tensors are stored; by default what ``CKPT_BACKEND`` says, else ``torch``.
+        keep: Which checkpoints to keep. The latest and the best always are.
+        best: What is the best checkpoint; by default the first `Best` in ``keep``.
+        background: Whether `save` returns before the state is on the disk.
+        on_failure: What a failed write does: ``"stop"`` raises, from `save` itself or, if it
+            happened in the background, from the next call; ``"continue"`` logs it.
+        config: The configuration of the run, plain data, recorded in every manifest.
+        run_id: The run that the checkpoints belong to; by default the one that the ``run.json``
+            beside the directory names, or else the checkpoints in it, or else a new one.
+
+    Attributes:
+        forked_from: Where the run branched off, as in `Manifest`; ``None`` if it did not.
+
+    Raises:
+        CheckpointError: If another manager writes to the directory, or there is no such back end.
+
+    Examples:
+        >>> with CheckpointManager("runs/a/checkpoints", keep=Last(2)) as manager:
+        ...     manager.save({"weights": torch.ones(3)}, frames=100)
+        ...     manager.load("latest")[1]
+        {'weights': tensor([1., 1., 1.])}
+    """
+
+    def __init__(
+        self,
+        directory: str | Path,
+        *,
+        backend: str | None = None,
+        keep: Retention | None = None,
+        best: Best | None = None,
+        background: bool = True,
+        on_failure: Literal["stop", "continue"] = "stop",
+        config: Mapping[str, Any] | None = None,
+        run_id: str | None = None,
+    ) -> None:
+        if on_failure not in ("stop", "continue"):
+            raise ConfigError(f"on_failure={on_failure!r}: it must be 'stop' or 'continue'.")
+        self.directory = Path(directory).absolute()
+        self.keep = Last(5) if keep is None else as_retention(keep)
+        self.best = best or best_of(self.keep)
+        self.config = dict(config or {})
+        self._run_id = run_id
+        self._backend_name = backend_name(backend)
+        self._backend = get_backend(self._backend_name)
+        self._background = background
+        self._on_failure = on_failure
+        self._provenance = origin()
+        self._arena = Arena()
+        self._job = BackgroundJob("checkpoint")
+        self._previous: Reusable | None = None
+        self._loaded: Checkpoint | None = None
+        self._listed: dict[Path, Checkpoint] = {}
+        fs.make_directories(self.directory)
+        self._lock = lock.RunLock(self.directory)
+        try:
+            sweep(self.directory, UNFINISHED, TRASH)
+            committed = self.checkpoints()
+        except BaseException:
+            self._lock.release()
+            raise
+        self._sequence = committed[-1].manifest.sequence + 1 if committed else 0
+        self.forked_from = committed[-1].manifest.forked_from if committed else None
+
+    @property
+    def run_id(self) -> str:
+        """The run that the checkpoints belong to; settled when it is first asked for."""
+        if self._run_id is None:
+            self._run_id = list_checkpoints(self.directory, self._listed).run_id or new_run_id()
+        return self._run_id
+
+    # --- saving --------------------------------------------------------------------------------
+
+    def save(
+        self,
+        tree: Any,
+        *,
+        frames: int,
+        optim_steps: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Save a state tree, as it is now, as a new checkpoint.
+
+        Args:
+            tree: The state; see `flatten` for what it may hold.
+            frames: Environment frames of the run so far.
+            optim_steps: Optimizer steps of the run so far.
+            metrics: The latest metrics by name, for `Best`.
+
+        Raises:
+            CheckpointError: If the state holds what cannot be saved.
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
+        """
+        self.wait()
+        manifest = Manifest(
+            frames=frames,
+            optim_steps=optim_steps,
+            sequence=self._sequence,
+            time=time.time(),
+            backend=self._backend_name,
+            run_id=self.run_id,
+            forked_from=self.forked_from,
+            metrics={name: float(value) for name, value in (metrics or {}).items()},
+            config=self.config,
+            best={"metric": self.best.metric, "mode": self.best.mode} if self.best else None,
+            **self._provenance,
+        )
+        self._sequence += 1
+        with _no_garbage_collection():
+            manifest.encode()  # refuses a configuration that cannot be saved, here and now
+            skeleton, tensors = flatten(tree)
+            specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+            state = encode_state(skeleton, specs)
+            if self._background:
+                tensors = self._arena.capture(tensors, specs)
+        if self._background:
+            self._job.start(lambda: self._commit(manifest, state, tensors))
+        else:
+            self._job.run(lambda: self._commit(manifest, state, tensors))
+            self.wait()
+
+    def check(self) -> None:
+        """Raise (or log) what a write in the background failed with; call it at every boundary.
+
+        Returns at once if one is still under way.
+
+        Raises:
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
+        """
+        if not self._job.running:
+            self.wait()
+
+    def wait(self) -> None:
+        """Wait until the state given to the last `save` is on the disk; then as `check`."""
+        error = self._job.wait()
+        if error is None:
+            return
+        if not isinstance(error, Exception):
+            raise error
+        message = f"A checkpoint could not be written ({error}). Earlier ones are as they were"
+        if self._on_failure == "stop":
+            raise WriteFailedError(f"{message}.") from error
+        _log.error("%s. Training goes on.", message)
+
+    def _commit(
+        self, manifest: Manifest, state: bytes, tensors: Mapping[str, torch.Tensor]
+    ) -> None:
+        previous = self._previous
+        if previous is not None and not (
+            previous.checkpoint.manifest.backend == manifest.backend and previous.is_intact()
+        ):
+            previous = None
+        path = free_path(self.directory, manifest.frames)
+        committed = write_checkpoint(path, manifest, state, tensors, self._backend, previous)
+        self._previous = Reusable(committed)
+        try:
+            self._prune()
+        except OSError as error:  # the state is safe; older ones are deleted another time
+            _log.warning("%s could not be tidied up: %s", self.directory, error)
+
+    # --- keeping -------------------------------------------------------------------------------
+
+    def checkpoints(self) -> list[Checkpoint]:
+        """Return the committed checkpoints of this run, in the order they were committed."""
+        found = list_checkpoints(self.directory, self._listed, self._run_id).checkpoints
+        self._listed = {checkpoint.path: checkpoint for checkpoint in found}
+        return found
+
+    def prune(self) -> list[Checkpoint]:
+        """Delete what the retention policy does not keep, and return what was to go but is left.
+
+        What is being read, or cannot be deleted, is logged and tried again after the next save.
+        """
+        self.wait()
+        return self._prune()
+
+    def _prune(self) -> list[Checkpoint]:
+        sweep(self.directory, UNFINISHED, TRASH)
+        gone = surplus(self.checkpoints(), self.keep, self.best)
+        return [checkpoint for checkpoint in gone if not delete(checkpoint.path)]
+
+    def rollback(self, spec: str | Path, *, discard: bool) -> Checkpoint:
+        """Make an earlier checkpoint the latest.
+
+        Args:
+            spec: The checkpoint to go back to; see `find`.
+            discard: Whether to delete the later ones; otherwise they are set aside, under names
+                that begin with ``aside-``, and can be loaded by path.
+
+        Raises:
+            CheckpointError: If there is no such checkpoint, or a later one cannot be moved away.
+        """
+        self.wait()
+        target = Checkpoint.open(find(spec, self.directory, self.best, self._run_id)[0])
+        self._check_own(target)
+        target.verify()
+        for checkpoint in self._later_than(target):
+            if not discard:
+                self._set_aside(checkpoint)
+            elif not delete(checkpoint.path):
+                raise CheckpointError(f"{checkpoint.path} could not be deleted; nothing older was.")
+        self._previous = None
+        return target
+
+    def go_on(self) -> None:
+        """Make the checkpoint that `load` returned last the latest one, if it is not.
+
+        A trainer calls it when it begins to train, since its loggers are taken back then: killed
+        from now on, the run must go on from what was loaded. Later ones, of a course that is given
+        up, are set aside as by `rollback`; a checkpoint that lies elsewhere is saved here as well.
+
+        Raises:
+            CheckpointError: If a later one cannot be moved, or the state cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is None:
+            return
+        if not any(loaded.path.samefile(checkpoint.path) for checkpoint in self.checkpoints()):
+            self._save_again(loaded, loaded.load())
+            return
+        for checkpoint in self._later_than(loaded):
+            moved = self._set_aside(checkpoint)
+            _log.warning(
+                "%s is set aside as %s: the run goes on from an earlier one.",
+                checkpoint.path,
+                moved.name,
+            )
+
+    def _save_again(self, source: Checkpoint, tree: Any) -> None:
+        known = source.manifest
+        self.save(tree, frames=known.frames, optim_steps=known.optim_steps, metrics=known.metrics)
+        self.wait()
+
+    def _later_than(self, target: Checkpoint) -> list[Checkpoint]:
+        """The checkpoints committed after another one, the last first: a crash leaves no gap."""
+        sequence = target.manifest.sequence
+        return [c for c in reversed(self.checkpoints()) if c.manifest.sequence > sequence]
+
+    def _set_aside(self, checkpoint: Checkpoint) -> Path:
+        try:
+            return move_away(checkpoint.path, "aside")
+        except OSError as error:
+            raise CheckpointError(
+                f"{checkpoint.path} could not be set aside ({error}); nothing older was."
+            ) from error
+
+    # --- restoring -----------------------------------------------------------------------------
+
+    def load(self, spec: str | Path = "latest") -> tuple[Checkpoint, Any]:
+        """Return a checkpoint and the state tree in it, verified.
+
+        Where ``spec`` leaves a choice, the next checkpoint takes the place of a damaged one, which
+        is set aside under a name that begins with ``damaged-``, with the reason in ``reason.txt``.
+        If none is intact, or one is out of this process's reach, nothing is changed.
+
+        Args:
+            spec: Which; see `find`.
+
+        Raises:
+            CheckpointError: If there is none, or none is intact; if it is one of another run, or a
+                word shall choose one and there are other runs' in the directory.
+        """
+        self.wait()
+        if which(str(spec)) is not None:
+            listing = list_checkpoints(self.directory, self._listed, self._run_id)
+            for checkpoint in listing.foreign:
+                self._check_own(checkpoint)
+        choices = find(spec, self.directory, self.best, self._run_id)
+        failures: dict[Path, str] = {}
+
+        for path in choices:
+            try:
+                with _no_garbage_collection():
+                    checkpoint = Checkpoint.open(path)
+                    self._check_own(checkpoint)
+                    tree = checkpoint.load()
+                break
+            except DamagedCheckpointError as error:
+                if len(choices) == 1:
+                    raise
+                failures[path] = str(error)
+                _log.warning("%s", error)
+        else:
+            raise CheckpointError(
+                "No checkpoint is intact, and nothing was changed: "
+                f"{listed(failures.values(), most=3)}"
+            )
+        for damaged, reason in failures.items():
+            if self._lies_here(damaged):
+                quarantine(damaged, reason)
+        if failures:
+            _log.warning("%s is taken instead.", path)
+        if self._lies_here(path):
+            self._previous = Reusable(checkpoint)
+        self._loaded = checkpoint
+        return checkpoint, tree
+
+    def fork(self, spec: str | Path) -> tuple[Checkpoint, Any]:
+        """Return a checkpoint of any run, and the state tree in it, for this new run to begin with.
+
+        Where the run branched off is recorded in its manifests.
+
+        Args:
+            spec: Which: the path of a checkpoint or of a run, or ``RUN@best``, ``RUN@FRAMES``.
+
+        Raises:
+            CheckpointError: If there is none, or it is damaged; if this run has checkpoints.
+        """
+        self.wait()
+        if self.checkpoints():
+            raise CheckpointError(
+                f"{self.directory} has checkpoints already: a run that branches off is a new one, "
+                "in a directory of its own."
+            )
+        checkpoint = Checkpoint.open(find(spec)[0])
+        with _no_garbage_collection():
+            tree = checkpoint.load()
+        self.forked_from, self._loaded = checkpoint.as_parent(), checkpoint
+        return checkpoint, tree
+
+    def adopt(self, tree: Any) -> None:
+        """Save what `fork` returned, as the run takes it up, as its first checkpoint.
+
+        Without it, `go_on` saves the state as it was.
+
+        Raises:
+            CheckpointError: If the state cannot be written.
+        """
+        loaded, self._loaded = self._loaded, None
+        if loaded is not None:
+            self._save_again(loaded, tree)
+
+    def _check_own(self, checkpoint: Checkpoint) -> None:
+        """Refuse a checkpoint of another run."""
+        if (other := checkpoint.manifest.run_id) != self.run_id:
+            here = self._lies_here(checkpoint.path)
+            raise CheckpointError(
+                f"{checkpoint.path} belongs to run {other}, not to this run, {self.run_id} in "
+                f"{self.directory.parent}: --fork {checkpoint.path} begins a new run from it"
+                + ("; to go on with this one, move it away." if here else ".")
+            )
+
+    def _lies_here(self, path: Path) -> bool:
+        """Whether a checkpoint lies in this directory, whatever symbolic links led there."""
+        return path.parent.resolve() == self.directory.resolve()
+
+    # --- closing -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Wait for the last save and let go of the directory; more than once is fine.
+
+        Raises:
+            WriteFailedError: If a write failed and ``on_failure`` is ``"stop"``.
+        """
+        try:
+            self.wait()
+        finally:
+            self._lock.release()
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Thousands of small objects that all live make a collection slow and pointless."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()

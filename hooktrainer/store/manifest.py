@@ -1,0 +1,171 @@
+"""The manifest: what a checkpoint is, and the size and hash of each of its files."""
+
+from __future__ import annotations
+
+import dataclasses
+import errno
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from ..errors import CheckpointError, DamagedCheckpointError
+from ..untrusted import (
+    MalformedError,
+    check_fields,
+    check_name,
+    one_line,
+    open_file,
+    read_file,
+    refusing,
+    shown,
+)
+from . import fs
+from .sealed import seal, unseal
+from .tree import flatten, unflatten
+
+FILE = "manifest.json"
+SCHEMA = 2
+# What keeps a process from reading a file that may be intact: rights, limits, a file server.
+_NOT_THE_FILE = {
+    *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),
+    *(errno.ESTALE, errno.ETIMEDOUT),
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class FileRecord:
+    """One file of a checkpoint."""
+
+    size: int
+    """In bytes."""
+    xxh3_128: str
+    """The hash of its content, in hexadecimal."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint says about itself. Written last, with a hash of its own."""
+
+    frames: int
+    """Environment frames of the run so far."""
+    optim_steps: int
+    """Optimizer steps of the run so far."""
+    sequence: int
+    """The number of commits before this one in the run; the highest is the latest."""
+    time: float
+    """When it was captured, in seconds since 1970."""
+    backend: str
+    """The back end that stored the tensors."""
+    run_id: str
+    """The run it belongs to."""
+    forked_from: Mapping[str, Any] | None = None
+    """Where that run branched off: ``run_id``, ``path`` and ``frames`` of another's checkpoint."""
+    metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
+    config: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    best: Mapping[str, str] | None = None
+    """What counts as the best of the run: ``metric``, and ``mode``, which is max or min."""
+    versions: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
+    git_commit: str | None = None
+    git_dirty: bool | None = None
+    files: Mapping[str, FileRecord] = dataclasses.field(default_factory=dict)
+    """Every other file of the checkpoint, by its path in the directory."""
+
+    @property
+    def nbytes(self) -> int:
+        """The size of all files, in bytes; what is shared with other checkpoints counts in full."""
+        return sum(record.size for record in self.files.values())
+
+    def encode(self) -> bytes:
+        """Return the content of ``manifest.json``.
+
+        Raises:
+            CheckpointError: If the configuration holds a value that is not plain data.
+        """
+        node, tensors = flatten({"schema": SCHEMA, **dataclasses.asdict(self)})
+        if tensors:
+            raise CheckpointError(f"{next(iter(tensors))}: an array cannot be in a configuration.")
+        return seal("manifest", node)
+
+    @classmethod
+    def decode(cls, data: bytes) -> Manifest:
+        """Return the manifest that `encode` wrote.
+
+        Raises:
+            DamagedCheckpointError: If any of its bytes changed, or it is not what `encode` writes.
+            CheckpointError: If its schema is not known.
+        """
+        with refusing(FILE, DamagedCheckpointError):
+            try:
+                node = unseal("manifest", data)
+            except DamagedCheckpointError as error:
+                raise DamagedCheckpointError(f"{FILE} {error}") from None
+            fields = unflatten(node, {})
+            schema = fields.pop("schema")
+        if schema != SCHEMA:
+            raise CheckpointError(
+                f"The checkpoint has schema {shown(schema)}, and this version of "
+                f"hooktrainer reads {SCHEMA}: load it with the version that wrote it "
+                f"({one_line(fields.get('versions'))})."
+            )
+        with refusing(FILE, DamagedCheckpointError):
+            files = {check_name(name): _record(record) for name, record in fields["files"].items()}
+            check_fields(fields := {**fields, "files": files}, cls)
+            return cls(**fields)
+
+
+def _record(fields: Any) -> FileRecord:
+    check_fields(fields, FileRecord)
+    return FileRecord(**fields)
+
+
+def read_manifest(checkpoint: Path) -> Manifest:
+    """Return the manifest of a checkpoint directory; its other files are not looked at.
+
+    Raises:
+        DamagedCheckpointError: If the manifest is missing, unreadable or damaged.
+        CheckpointError: If it is this process that cannot read it.
+    """
+    try:
+        data = read_file(checkpoint / FILE, checkpoint)
+    except FileNotFoundError:
+        raise DamagedCheckpointError(f"{FILE} is missing") from None
+    except MalformedError as error:
+        raise DamagedCheckpointError(str(error)) from None
+    except OSError as error:
+        raise DamagedCheckpointError(_unreadable(FILE, error)) from None
+    return Manifest.decode(data)
+
+
+def damages(checkpoint: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield what is wrong with each file of a checkpoint, after reading all of them.
+
+    Such as ``"state.json has 12 bytes instead of 40"``.
+
+    Raises:
+        CheckpointError: If it is this process that cannot read one.
+    """
+    for name, record in manifest.files.items():
+        try:
+            with open_file(checkpoint / name, checkpoint) as file:
+                size = os.fstat(file.fileno()).st_size
+                if size != record.size:
+                    yield f"{name} has {size} bytes instead of {record.size}"
+                elif fs.hash_open_file(file) != record.xxh3_128:
+                    yield f"{name} does not match its hash"
+        except FileNotFoundError:
+            yield f"{name} is missing"
+        except MalformedError as error:
+            yield f"{name}: {error}"
+        except OSError as error:
+            yield _unreadable(name, error)
+
+
+def _unreadable(name: str, error: OSError) -> str:
+    """What is wrong with a file that cannot be read; not said of one that is only out of reach."""
+    if error.errno in _NOT_THE_FILE:
+        raise CheckpointError(
+            f"{error.filename or name} cannot be read ({error.strerror}), so that it is not known "
+            "whether it is damaged. See that it can be, and try again."
+        ) from None
+    return f"{name} cannot be read ({error.strerror})"

@@ -1,0 +1,189 @@
+"""A trainer with the usual hooks."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ...hooks import (
+    BatchSubSampler,
+    ClearCudaCache,
+    CountFramesLog,
+    LogScalar,
+    LogValidationReward,
+    ReplayBufferTrainer,
+    RewardNormalizer,
+    Schedule,
+    SelectKeys,
+    TargetNetUpdaterHook,
+    UpdateWeights,
+)
+from ...log import generate_exp_name, get_logger
+from ...loop.priorities import AFTER
+from ...loop.trainer import Trainer
+from .configs import Reader, TrainerConfig
+
+_OPTIMIZERS = {
+    "adam": torch.optim.Adam,
+    "sgd": torch.optim.SGD,
+    "adamax": torch.optim.Adamax,
+}
+
+
+def make_trainer(
+    collector: Any,
+    loss_module: Any,
+    recorder: Any = None,
+    target_net_updater: Any = None,
+    policy_exploration: Any = None,
+    replay_buffer: Any = None,
+    logger: Any = None,
+    cfg: Any = None,
+    **trainer_options: Any,
+) -> Trainer:
+    """Build a trainer and register the usual hooks.
+
+    Args:
+        collector: The collector.
+        loss_module: The loss; an optimizer for all its parameters is built.
+        recorder: A TorchRL environment to evaluate in, with and without exploration.
+        target_net_updater: Moves the target networks after every optimizer step.
+        policy_exploration: The policy to evaluate with. If it has a method ``step``, that is called
+            after every batch, with the frames in it.
+        replay_buffer: What is trained on; without one, random parts of the batch are.
+        logger: One logger or several; ``()`` for none. By default what ``cfg.logger`` names, if
+            there is such a field (`LoggerConfig`), in a new directory ``runs/<exp_name>_…``.
+        cfg: A `TrainerConfig`, or an object with its attributes; those of a `LoggerConfig` may be
+            there too. By default, its defaults.
+        **trainer_options: Further arguments of `Trainer`: ``seed``, ``checkpoints``, ….
+
+    Returns:
+        The trainer; ``print`` it to see its hooks.
+
+    Raises:
+        ConfigError: If the configuration cannot work.
+    """
+    if cfg is None:
+        warnings.warn(
+            "make_trainer was called without cfg: the defaults of TrainerConfig are used.",
+            stacklevel=2,
+        )
+        cfg = TrainerConfig()
+    read = Reader(cfg, "make_trainer")
+    frame_skip, batch_size = read("frame_skip"), read("batch_size")
+    optimizer = _make_optimizer(loss_module, read)
+    device = next(loss_module.parameters()).device
+    if read("record_video", False) and not _films(recorder):
+        raise read.refusal(
+            "record_video",
+            "needs a recorder that films: build it with transformed_env_constructor(cfg, "
+            "video_tag=..., logger=...).",
+        )
+    if logger is None:
+        logger = _make_logger(loss_module, read)
+    if logger is not None:
+        for each in logger if isinstance(logger, (list, tuple)) else [logger]:
+            each.log_hparams(cfg)
+    trainer = Trainer(
+        collector=collector,
+        total_frames=read("total_frames") * frame_skip,
+        frame_skip=frame_skip,
+        optim_steps_per_batch=read("optim_steps_per_batch"),
+        loss_module=loss_module,
+        optimizer=optimizer,
+        logger=logger,
+        clip_grad_norm=read("clip_grad_norm"),
+        clip_norm=read("clip_norm", None),
+        **{"log_interval": read("log_interval", 10_000)} | trainer_options,
+    )
+    if device.type == "cuda":
+        ClearCudaCache(1).register(trainer)
+    if read("noisy", False):
+        from torchrl.modules import reset_noise
+
+        trainer.register_op("pre_optim_steps", lambda: loss_module.apply(reset_noise))
+    if selected := read("selected_keys", None):
+        SelectKeys(list(selected)).register(trainer)
+    if replay_buffer is not None:
+        ReplayBufferTrainer(
+            replay_buffer, batch_size, device=None if device.type == "cpu" else device
+        ).register(trainer)
+    else:
+        BatchSubSampler(batch_size, read("sub_traj_len")).register(trainer)
+        if device.type != "cpu":
+            trainer.register_op("process_optim_batch", _to(device), priority=AFTER)
+    if read.one_of("lr_scheduler", ("cosine", "")) == "cosine":
+        Schedule.cosine(optimizer, "lr", read("lr"), 0.0).register(trainer)
+    else:
+        trainer.register_op(
+            "pre_steps_log", lambda _: {"train/lr": optimizer.param_groups[0]["lr"]}
+        )
+    if target_net_updater is not None:
+        TargetNetUpdaterHook(target_net_updater).register(trainer)
+    if read("normalize_rewards_online"):
+        RewardNormalizer(
+            scale=read("normalize_rewards_online_scale"),
+            decay=read("normalize_rewards_online_decay"),
+        ).register(trainer)
+    if hasattr(policy_exploration, "step"):
+        frames = read("frames_per_batch")
+        trainer.register_op("post_steps", policy_exploration.step, frames=frames)
+    if recorder is not None:
+        _register_recorders(trainer, recorder, policy_exploration, read)
+    if callable(getattr(collector, "update_policy_weights_", None)):
+        UpdateWeights(collector, 1).register(trainer)
+    LogScalar().register(trainer)
+    CountFramesLog(frame_skip=frame_skip).register(trainer)
+    return trainer
+
+
+def _make_logger(loss_module: Any, read: Reader) -> Any:
+    """What the fields of a `LoggerConfig` name, if they are there."""
+    name = generate_exp_name(read("exp_name", "") or "run", type(loss_module).__name__)
+    return get_logger(read("logger", None), "runs", name)
+
+
+def _films(recorder: Any) -> bool:
+    from torchrl.record import VideoRecorder
+
+    transform = getattr(recorder, "transform", None)
+    return transform is not None and any(isinstance(m, VideoRecorder) for m in transform.modules())
+
+
+def _make_optimizer(loss_module: Any, read: Reader) -> torch.optim.Optimizer:
+    name = read.one_of("optimizer", tuple(_OPTIMIZERS))
+    options = {"lr": read("lr"), "weight_decay": read("weight_decay")}
+    if name == "adam":
+        options["betas"] = tuple(read("betas", TrainerConfig.betas))
+    return _OPTIMIZERS[name](loss_module.parameters(), **options)
+
+
+def _register_recorders(trainer: Trainer, recorder: Any, policy: Any, read: Reader) -> None:
+    """Evaluate as the policy is, and as it explores."""
+    from torchrl.envs import ExplorationType
+
+    shared = {
+        "record_interval": read("record_interval"),
+        "record_frames": read("record_frames"),
+        "frame_skip": read("frame_skip"),
+        "policy_exploration": policy,
+        "environment": recorder,
+    }
+    keys = read("recorder_log_keys", None)
+    LogValidationReward(log_keys=keys, **shared).register(trainer)
+    LogValidationReward(
+        exploration_type=ExplorationType.RANDOM,
+        suffix="exploration",
+        out_keys={("next", "reward"): "r_evaluation_exploration"},
+        **shared,
+    ).register(trainer, "log_validation_reward_exploration")
+
+
+def _to(device: torch.device) -> Any:
+    def to_device(batch: TensorDictBase) -> TensorDictBase:
+        return batch.to(device)
+
+    return to_device

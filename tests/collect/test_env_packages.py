@@ -1,0 +1,102 @@
+"""An environment of a package that is not there: which package, and what to type."""
+
+from __future__ import annotations
+
+import sys
+
+import gymnasium as gym
+import pytest
+
+from hooktrainer import VectorCollector, algorithms
+from hooktrainer.collect.env_packages import PACKAGES, package_of
+from hooktrainer.collect.make_group import find_spec
+from hooktrainer.errors import ConfigError, MissingPackageError
+
+IDS = {
+    "ALE/Pong-v5": "ale-py",
+    "BreakoutNoFrameskip-v4": "ale-py",
+    "Pong-v4": "ale-py",
+    "MiniGrid-Empty-5x5-v0": "minigrid",
+    "BabyAI-GoToObj-v0": "minigrid",
+    "MiniWorld-OneRoom-v0": "miniworld",
+    "FetchReach-v4": "gymnasium-robotics",
+    "AntMaze_UMaze-v5": "gymnasium-robotics",
+    "dm_control/cartpole-swingup-v0": "shimmy[dm-control]",
+    "bsuite/catch-v0": "shimmy[bsuite]",
+    "popgym-RepeatPreviousEasy-v0": "popgym",
+    "MinAtar/Breakout-v1": "minatar",
+    "highway-fast-v0": "highway-env",
+    "PandaReach-v3": "panda-gym",
+    "FlappyBird-v0": "flappy-bird-gymnasium",
+    "Meta-World/MT1": "metaworld",
+    "VizdoomBasic-v0": "vizdoom",
+    "D4RL/pen/human-v2": "hooktrainer[minari]",
+}
+
+
+@pytest.mark.parametrize(("env_id", "install"), IDS.items())
+def test_the_package_of_an_environment_is_named(env_id, install):
+    with pytest.raises(MissingPackageError) as caught:
+        find_spec(env_id)
+    message = str(caught.value)
+    assert f"There is no environment {env_id!r} here. It comes with {install}: " in message
+    assert "\n" not in message
+
+
+def test_every_package_is_tried():
+    assert {package.install for package in PACKAGES} == set(IDS.values())
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_what_is_installed_need_not_be_installed_again(installed, tmp_path, monkeypatch):
+    if installed:
+        (tmp_path / "panda_gym.py").touch()
+        monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(MissingPackageError) as caught:
+        find_spec("PandaReach-v3")
+    message = str(caught.value)
+    assert ("pip install 'panda-gym', then" in message) is not installed
+    assert "write 'panda_gym:PandaReach-v3', which imports panda_gym first." in message
+
+
+def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
+    (tmp_path / "my_worlds.py").write_text(
+        "import gymnasium as gym\n"
+        "gym.register('PandaReach-v99', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        assert find_spec("my_worlds:PandaReach-v99").id == "PandaReach-v99"
+    finally:
+        gym.registry.pop("PandaReach-v99", None)
+        sys.modules.pop("my_worlds", None)
+
+
+@pytest.mark.parametrize(
+    ("env_id", "message"),
+    [
+        ("ale_py:ALE/Pong-v5", "no module 'ale_py' to register the environment: pip install 'ale"),
+        ("no_such:World-v0", "no module 'no_such' to register the environment: is its name right"),
+    ],
+)
+def test_a_module_that_is_not_there_is_named(env_id, message):
+    for make in (
+        lambda: VectorCollector(env_id, num_envs=1, frames_per_batch=4),
+        lambda: algorithms.ppo(env_id, total_frames=10),
+    ):
+        with pytest.raises(MissingPackageError, match=message):
+            make()
+
+
+def test_a_module_that_fails_keeps_its_error(tmp_path, monkeypatch):
+    (tmp_path / "broken_worlds.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ModuleNotFoundError, match="no_such_dependency") as caught:
+        find_spec("broken_worlds:World-v0")
+    assert not isinstance(caught.value, MissingPackageError)
+
+
+def test_what_gymnasium_itself_has_is_no_package():
+    assert [env_id for env_id in gym.registry if package_of(env_id)] == []
+    with pytest.raises(ConfigError, match="Did you mean CartPole-v0 or CartPole-v1"):
+        find_spec("cartpole")

@@ -1,0 +1,113 @@
+"""What can be passed as environments, and what is said about the rest."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gymnasium as gym
+import pytest
+from toy_envs import Counter
+
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.arguments import warn_of_loss
+from hooktrainer.collect.restore import Restore
+
+
+def build(env: Any, **kwargs: Any) -> VectorCollector:
+    return VectorCollector(env, **{"frames_per_batch": 4, **kwargs})
+
+
+def test_one_factory_with_a_number() -> None:
+    assert build(Counter, num_envs=2).collect().shape == (2, 2)
+
+
+def test_a_specification_and_keyword_arguments() -> None:
+    spec = gym.spec("Pendulum-v1")
+    assert build(spec, num_envs=2).num_envs == 2
+    env = build("Pendulum-v1", num_envs=1, env_kwargs={"g": 1.0})._group._envs[0]
+    assert env.unwrapped.g == 1.0
+
+
+def test_an_id_with_its_module() -> None:
+    assert build("gymnasium:CartPole-v1", num_envs=1).num_envs == 1
+
+
+@pytest.mark.parametrize(
+    ("env", "kwargs", "message"),
+    [
+        ("CartPole-v7", {"num_envs": 1}, r"no environment 'CartPole-v7'\. Did you mean CartPole-v"),
+        ("cartpole", {"num_envs": 1}, "Did you mean CartPole-v"),
+        ("zzzzzzzz", {"num_envs": 1}, r"no environment 'zzzzzzzz'\. Import"),
+        ("CartPole-v1", {}, "num_envs is missing: say how many environments of CartPole-v1"),
+        ("CartPole-v1", {"num_envs": 0}, "num_envs=0"),
+        ("CartPole-v1", {"num_envs": 3}, r"frames_per_batch=4 .* num_envs=3: the next one is 6, 2"),
+        ("CartPole-v1", {"num_envs": 1, "frames_per_batch": 0}, "frames_per_batch=0"),
+        ("CartPole-v1", {"num_envs": 1, "total_frames": 0}, "total_frames=0"),
+        ("CartPole-v1", {"num_envs": 1, "frame_skip": 0}, "frame_skip=0"),
+        ("CartPole-v1", {"num_envs": 1, "init_random_frames": -1}, "init_random_frames=-1"),
+        (
+            "Pendulum-v1",
+            {"num_envs": 1, "vectorization_mode": "vector_entry_point"},
+            "Pendulum-v1 has no vector entry point",
+        ),
+        ([], {}, "empty list"),
+        ([Counter], {"num_envs": 2}, "num_envs=2, but env holds 1"),
+        ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an environment id"),
+        ([Counter()], {}, r"env\[0\] is .*Counter.*: give functions"),
+        ([lambda: 3], {}, "Factory 0 built a int"),
+        (3, {"num_envs": 1}, "env=3: give an environment id"),
+        (
+            [Counter, lambda: gym.make("CartPole-v1")],
+            {},
+            "Environment 1 has the observation_space",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused(env: Any, kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build(env, **kwargs)
+
+
+def test_one_environment_passed_twice_is_refused() -> None:
+    env = Counter()
+    with pytest.raises(ConfigError, match="one and the same object"):
+        build([lambda: env, lambda: env])
+
+
+def test_environments_are_closed_when_building_fails() -> None:
+    closed = []
+
+    class Env(Counter):
+        def close(self) -> None:
+            closed.append(self)
+
+    with pytest.raises(ConfigError):
+        build([Env, Env, lambda: 3])
+    assert len(closed) == 2
+    with pytest.raises(ConfigError):
+        build([Env, Env, Env])  # 4 frames for 3 environments
+    assert len(closed) == 5
+
+
+def test_an_error_in_an_environment_names_it() -> None:
+    class Env(Counter):
+        def step(self, action: Any) -> Any:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError) as caught:
+        build([Counter, Env]).collect()
+    assert any("stepping environment 1, <Env instance>" in n for n in caught.value.__notes__)
+
+
+def test_the_repr_says_what_is_stepped() -> None:
+    text = repr(build("CartPole-v1", num_envs=2, seed=4))
+    assert "CartPole-v1, num_envs=2" in text
+    assert "seed=4" in text
+
+
+def test_a_warning_about_many_environments_is_short() -> None:
+    restores = [Restore("none", "it seeds its sub-environments itself")] * 1024
+    with pytest.warns(UserWarning, match=r"of the environments 0-1023 \(") as caught:
+        warn_of_loss(restores, [f"Pool{i % 100}" for i in range(1024)])
+    assert "and 97 more). They begin new ones" in str(caught[0].message)
+    assert len(str(caught[0].message)) < 400

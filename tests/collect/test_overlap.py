@@ -1,0 +1,467 @@
+"""Collecting while training: order, versions, counts, state."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+
+import pytest
+import torch
+from overlap_parts import Pictures, Slow, Stamp, plain
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, set_interaction_type
+from toy_envs import Counter
+
+from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
+from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.store.tree import flatten, unflatten
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
+    names = ("weights", "max_age", "when_old", "timeout")
+    own = {name: options.pop(name) for name in names if name in options}
+    return OverlappedCollector(collector or plain(policy, env, **options), depth, mode=mode, **own)
+
+
+def weight(batch) -> int:
+    (value,) = batch["weight"].unique().tolist()
+    return int(value)
+
+
+def version(batch) -> int:
+    (value,) = batch["collector", "policy_version"].unique().tolist()
+    return value
+
+
+def train_on(collector, batches: int) -> list[tuple[int, int]]:
+    """The weight and the age of each batch, when the policy is trained once on each."""
+    seen = []
+    for _ in range(batches):
+        batch = collector.collect()
+        assert weight(batch) == version(batch)
+        assert batch["collector", "policy_version"].shape == batch.shape
+        seen.append((weight(batch), collector.policy_age))
+        collector.policy.train_once()
+    return seen
+
+
+def same(one, other) -> bool:
+    return set(one.keys(True, True)) == set(other.keys(True, True)) and all(
+        torch.equal(value, other[key]) for key, value in one.items(True, True)
+    )
+
+
+def through_a_file(state):
+    return unflatten(*flatten(state))
+
+
+# -- which weights collect which batch -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("depth", "seen"),
+    [
+        (0, [(0, 0), (1, 0), (2, 0), (3, 0), (4, 0)]),
+        (1, [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]),
+        (2, [(0, 0), (0, 1), (0, 2), (1, 2), (2, 2)]),
+    ],
+)
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_every_batch_has_the_weights_of_so_many_updates_before(mode, depth, seen):
+    collector = overlapped(Stamp(), depth, mode)
+    assert train_on(collector, 5) == seen
+    assert collector.ahead == depth
+    assert collector.metrics(None) == {"data/age": depth}
+    collector.shutdown()
+
+
+def test_depth_zero_is_the_plain_collector():
+    torch.manual_seed(1)
+    one, policy = plain(Stamp()), Stamp()
+    batches = [one.collect() for _ in range(3)]
+    drawn = torch.rand(1)
+    torch.manual_seed(1)
+    other = overlapped(policy, 0, "process")
+    threads = threading.active_count()
+    for batch in batches:
+        assert same(batch, other.collect().exclude("collector"))
+    assert torch.equal(torch.rand(1), drawn)
+    assert threading.active_count() == threads
+    assert other.resumes_exactly
+    state = other.state_dict()
+    assert same_state(state["collector"], one.state_dict())
+    one.shutdown()
+    other.shutdown()
+
+
+def same_state(one, other) -> bool:
+    (plain_one, tensors), (plain_other, others) = flatten(one), flatten(other)
+    return plain_one == plain_other and all(torch.equal(tensors[k], others[k]) for k in tensors)
+
+
+def test_the_log_probabilities_are_those_of_the_policy_that_acted():
+    actor = CategoricalPolicy(mlp(4, 2))
+    collector = overlapped(actor, 1, "process", env="CartPole-v1")
+    old = CategoricalPolicy(mlp(4, 2))
+    collector.collect()
+    for _ in range(2):
+        old.load_state_dict(actor.state_dict())
+        collector.collect()  # asks for the next batch, with the weights as they are here
+        with torch.no_grad():
+            for parameter in actor.parameters():
+                parameter.add_(torch.randn_like(parameter))
+        batch = collector.collect()
+        observation, action = batch["observation"], batch["action"]
+        log_prob, _ = old.log_prob_and_entropy([observation], action)
+        torch.testing.assert_close(batch["action_log_prob"], log_prob.detach())
+        now, _ = actor.log_prob_and_entropy([observation], action)
+        assert not torch.allclose(batch["action_log_prob"], now)
+    collector.shutdown()
+
+
+def test_large_batches_and_large_weights():
+    """They go through memory that is shared, not through the pipe."""
+    policies = [Stamp(), Stamp()]
+    for policy in policies:
+        policy.register_buffer("table", torch.zeros(100_000))
+    one = plain(policies[0], Pictures)
+    other = overlapped(policies[1], 1, "process", env=Pictures)
+    for number in range(3):
+        batch = other.collect()
+        assert weight(batch) == max(0, number - 1)
+        assert torch.equal(one.collect()["observation"], batch["observation"])
+        batch["observation"].zero_()
+        policies[1].train_once()
+    one.shutdown()
+    other.shutdown()
+
+
+def test_weights_change_between_batches_only():
+    policy = Stamp()
+    collector = overlapped(policy, 1, env=lambda: Slow(0.01))
+    collector.collect()
+    policy.train_once()  # the second batch is under way, with a copy of the policy
+    assert weight(collector.collect()) == 0
+    collector.shutdown()
+    assert policy.weight.item() == 1.0
+
+
+def test_the_newest_weights_if_asked_for():
+    """While a batch is under way the learner trains: the one behind it has the later weights."""
+    collector = overlapped(Stamp(), 2, weights="newest", env=lambda: Slow(0.01))
+    seen = []
+    for _ in range(5):
+        batch = collector.collect()
+        assert weight(batch) == version(batch)
+        seen.append(collector.policy_age)
+        collector.policy.train_once()
+        collector.update_policy_weights_()
+    assert max(seen) == 1  # with fixed weights 2 from the third on
+    assert not collector.resumes_exactly
+    collector.shutdown()
+
+
+def test_waiting_so_that_no_batch_is_too_old():
+    collector = overlapped(Stamp(), 3, max_age=1)
+    assert train_on(collector, 4) == [(0, 0), (0, 1), (1, 1), (2, 1)]
+    assert collector.ahead == 1
+    collector.shutdown()
+    collector = overlapped(Stamp(), 3, max_age=0)
+    assert train_on(collector, 3) == [(0, 0), (1, 0), (2, 0)]
+    collector.shutdown()
+
+
+def test_dropping_what_is_too_old():
+    collector = overlapped(Stamp(), 2, max_age=1, when_old="drop")
+    assert train_on(collector, 5) == [(0, 0), (0, 1), (1, 1), (2, 1), (3, 1)]
+    assert collector.dropped == 2  # of two that were asked for together, the second one
+    assert collector.metrics(None) == {"data/age": 1, "data/dropped": 2}
+    assert collector.frames == 40
+    collector.shutdown()
+
+
+def test_a_policy_updated_from_elsewhere():
+    policy, source = Stamp(), Stamp()
+    collector = overlapped(policy, 1)
+    collector.collect()
+    source.train_once()
+    collector.update_policy_weights_(source)
+    collector.update_policy_weights_()
+    assert weight(collector.collect()) == 0
+    assert weight(collector.collect()) == 1
+    collector.shutdown()
+
+
+# -- counts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("depth", [0, 1, 5])
+def test_no_more_is_collected_than_asked_for(depth):
+    collector = overlapped(Stamp(), depth, total_frames=3 * 8)
+    assert [batch.numel() for batch in collector] == [8, 8, 8]
+    assert (collector.frames, collector.ahead) == (24, 0)
+    assert collector.state_dict()["collector"]["frames"] == 24
+    collector.shutdown()
+
+
+def test_random_frames_come_first():
+    collector = overlapped(Stamp(), 1, init_random_frames=16)
+    assert collector.init_random_frames == 16
+    drawn = [bool(collector.collect()["noise"].any()) for _ in range(4)]
+    assert drawn == [False, False, True, True]
+    collector.shutdown()
+
+
+def test_neither_side_runs_ahead():
+    """However slow the learner is, no more is collected than the depth allows."""
+    collector = overlapped(Stamp(), 2)
+    for done in range(1, 4):
+        collector.collect()
+        state = collector.state_dict()  # waits for what is under way
+        assert state["collector"]["frames"] == (done + 2) * 8
+        assert len(state["overlap"]["batches"]) == 2
+    collector.shutdown()
+
+
+# -- state ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("depth", "after"), [(1, 1), (2, 2), (0, 0)])
+def test_a_state_goes_on_bit_for_bit(depth, after):
+    one = overlapped(Stamp(), depth, "process")
+    train_on(one, 3)
+    state = through_a_file(one.state_dict())
+    weights = {key: value.clone() for key, value in one.policy.state_dict().items()}
+    drawn = torch.get_rng_state()
+    expected = []
+    for _ in range(4):
+        expected.append(one.collect())
+        one.policy.train_once()
+    again = overlapped(Stamp(), after, "process", seed=77)
+    again.policy.load_state_dict(weights)
+    again.load_state_dict(state)
+    torch.set_rng_state(drawn)
+    assert again.frames == 24
+    for batch in expected:
+        assert same(batch, again.collect())
+        again.policy.train_once()
+    one.shutdown()
+    again.shutdown()
+
+
+def test_a_state_is_taken_up_by_a_worker_that_runs_already():
+    one = overlapped(Stamp(), 1, "process")
+    train_on(one, 2)
+    state = through_a_file(one.state_dict())
+    expected = [one.collect(), one.collect()]
+    with torch.no_grad():
+        one.policy.weight.fill_(2.0)
+    one.load_state_dict(state)
+    assert [same(batch, one.collect()) for batch in expected] == [True, True]
+    one.shutdown()
+
+
+def test_batches_in_hand_are_given_out_whatever_the_depth_is_now():
+    one = overlapped(Stamp(), 2)
+    train_on(one, 2)
+    state = one.state_dict()
+    for depth, seen in [(0, [(0, 2), (1, 2), (4, 0)]), (1, [(0, 2), (1, 2), (3, 1)])]:
+        other = overlapped(Stamp(), depth)
+        with torch.no_grad():
+            other.policy.weight.fill_(2.0)
+        other.load_state_dict(through_a_file(state))
+        assert train_on(other, 3) == seen
+        other.shutdown()
+    plain_one = plain(Stamp())
+    with pytest.raises(StateMismatchError, match="--overlap 0"):
+        plain_one.load_state_dict(state)
+    one.shutdown()
+    plain_one.shutdown()
+
+
+def test_the_state_of_a_plain_collector_is_taken_up():
+    one = plain(Stamp())
+    one.collect()
+    state = one.state_dict()
+    following = one.collect()
+    other = overlapped(Stamp(), 1)
+    other.load_state_dict(state)
+    assert other.frames == 8
+    assert torch.equal(other.collect()["observation"], following["observation"])
+    one.shutdown()
+    other.shutdown()
+
+
+def test_a_batch_in_a_state_stays_as_it_is():
+    collector = overlapped(Stamp(), 1)
+    collector.collect()
+    state = collector.state_dict()
+    collector.collect().set("advantage", torch.zeros(2, 4))
+    (kept,) = state["overlap"]["batches"]
+    assert kept.get("advantage", None) is None
+    collector.shutdown()
+
+
+def test_seeds_and_resets_reach_the_worker():
+    one, other = plain(Stamp(), seed=3), overlapped(Stamp(), 1)
+    other.collect()
+    assert other.set_seed(3) == 4
+    assert torch.equal(one.collect()["observation"], other.collect()["observation"])
+    other.reset()
+    first = other.collect()["next", "step_count"][:, 0].flatten()
+    assert first.tolist() == [1, 1]
+    one.shutdown()
+    other.shutdown()
+
+
+# -- several learners ----------------------------------------------------------------------------
+
+
+def test_each_learner_has_its_share_and_random_numbers_of_its_own():
+    whole = plain(Stamp())
+    expected = whole.collect()["observation"]
+    shares = []
+    for rank in (0, 1):
+        collector = overlapped(Stamp(), 1, "process")
+        collector.shard(rank, 2)
+        assert (collector.num_envs, collector.frames_per_batch) == (1, 4)
+        shares.append(collector)
+    batches = [share.collect() for share in shares]
+    assert torch.equal(torch.cat([batch["observation"] for batch in batches]), expected)
+    assert not torch.equal(batches[0]["noise"], batches[1]["noise"])
+    with pytest.raises(ConfigError, match="after the first batch"):
+        shares[0].shard(0, 2)
+    states = [share.state_dict() for share in shares]
+    together = overlapped(Stamp(), 1)
+    together.load_state_dict(together.reshard(states))
+    assert together.frames == 8  # what was ahead is not counted
+    local = plain(Stamp())
+    local.load_state_dict(local.reshard(states))
+    assert local.frames == 8
+    for collector in (whole, *shares, together, local):
+        collector.shutdown()
+
+
+# -- a thread ------------------------------------------------------------------------------------
+
+
+class Explores(torch.nn.Module):
+    """Its action says whether it explores."""
+
+    def act(self, observation):
+        from hooktrainer.networks.exploration import is_deterministic
+
+        number = len(observation)
+        return {"action": torch.full((number,), int(not is_deterministic()))}
+
+
+def test_a_thread_explores_while_the_learner_does_not():
+    collector = overlapped(Explores(), 1, env=lambda: Slow(0.002))
+    collector.collect()
+    with set_interaction_type(InteractionType.DETERMINISTIC):
+        batch = collector.collect()
+    assert batch["action"].unique().tolist() == [1]
+    collector.shutdown()
+
+
+def test_a_thread_has_environments_and_a_policy_of_its_own():
+    inner = plain(Stamp())
+    collector = overlapped(None, collector=inner)
+    collector.collect()
+    with pytest.raises(RuntimeError, match="shut down"):
+        inner.collect()
+    assert collector.policy is inner.policy
+    collector.shutdown()
+    collector.shutdown()
+    with pytest.raises(RuntimeError, match="shut down"):
+        collector.collect()
+
+
+# -- what cannot work ----------------------------------------------------------------------------
+
+
+def test_what_cannot_work_is_refused():
+    inner = plain(Stamp())
+    for options, message in [
+        ({"depth": -1}, r"depth=-1\): pass 0 or more"),
+        ({"max_age": -2}, "max_age=-2"),
+        ({"mode": "fork"}, "mode='fork'.*'process' or 'thread'"),
+        ({"weights": "old"}, "weights='old'"),
+        ({"when_old": "keep"}, "when_old='keep'"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            OverlappedCollector(inner, **options)
+    with pytest.raises(ConfigError, match="object is not iterable, so it cannot collect ahead"):
+        OverlappedCollector(object())
+    function = plain(lambda observation: torch.zeros(2, dtype=torch.int64))
+    with pytest.raises(ConfigError, match="function without state_dict"):
+        OverlappedCollector(function)
+    assert OverlappedCollector(function, 0).collect().shape == (2, 4)
+    inner.shutdown()
+    function.shutdown()
+
+
+def test_what_cannot_be_sent_to_a_process_is_refused():
+    lock = threading.Lock()
+    collector = overlapped(Stamp(), 1, "process", env=lambda: Counter() if lock else None)
+    with pytest.raises(ConfigError, match=r"cannot be sent to another process.*mode='thread'"):
+        collector.collect()
+    collector.shutdown()
+
+
+def test_what_cannot_be_copied_for_a_thread_is_refused():
+    policy = Stamp()
+    policy.table = policy.weight * 2  # a part of a graph
+    collector = overlapped(policy, 1)
+    with pytest.raises(ConfigError, match=r"cannot be copied for another thread.*deepcopy"):
+        collector.collect()
+    collector.shutdown()
+
+
+def test_it_can_be_pickled_until_it_begins():
+    collector = overlapped(Stamp(), 1)
+    copy = pickle.loads(pickle.dumps(collector))
+    assert (copy.depth, copy.num_envs) == (1, 2)
+    copy.shutdown()
+    collector.collect()
+    with pytest.raises(TypeError, match="state_dict"):
+        pickle.dumps(collector)
+    assert "depth=1, mode=thread, weights=fixed, resumed with other" in repr(collector)
+    collector.shutdown()
+
+
+def test_any_iterable_of_batches_will_do():
+    plain_batches = list(FakeCollector(num_batches=5))
+    collector = OverlappedCollector(FakeCollector(num_batches=5), 2, mode="thread")
+    ages, batches = [], []
+    for batch in collector:
+        ages.append(collector.policy_age)
+        batches.append(batch.exclude(("collector", "policy_version")))
+    assert ages == [0, 1, 2, 2, 2]
+    assert all(map(same, batches, plain_batches))
+    assert (collector.init_random_frames, collector.total_frames) == (0, -1)
+    assert collector.state_dict()["collector"]["yielded"] == 5
+    collector.shutdown()
+
+
+def test_a_collector_of_torchrl_collects_ahead_in_a_thread():
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv
+
+    torch.manual_seed(0)
+    policy = CategoricalPolicy(mlp(4, 2))
+    env = GymEnv("CartPole-v1", categorical_action_encoding=True)
+    options = {"frames_per_batch": 20, "total_frames": 100}
+    inner = Collector(env, policy, auto_register_policy_transforms=False, **options)
+    collector = OverlappedCollector(inner, 1, mode="thread")
+    trainer = make_trainer(
+        collector=collector,
+        total_frames=100,
+        loss_module=lambda batch: TensorDict(
+            {"loss": sum(weight.square().sum() for weight in policy.parameters())}
+        ),
+        optimizer=torch.optim.SGD(policy.parameters(), lr=0.1),
+    )
+    trainer.train()
+    assert (trainer.collected_frames, collector.policy_age) == (100, 1)

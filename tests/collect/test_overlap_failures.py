@@ -1,0 +1,197 @@
+"""When something fails where batches are collected: who says so, and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from pathlib import Path
+from types import SimpleNamespace
+
+import gymnasium as gym
+import pytest
+from overlap_parts import (
+    SimulatorError,
+    Slow,
+    Stamp,
+    exits,
+    plain,
+    raises,
+    waits_for_ever,
+)
+
+from hooktrainer import OverlappedCollector
+from hooktrainer.loop.timing import Timing
+from hooktrainer.processes.child import ChildError
+
+
+def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> OverlappedCollector:
+    options = {"restore_episodes": False} | options
+    return OverlappedCollector(plain(Stamp(), env, **options), depth, mode=mode, timeout=timeout)
+
+
+TRAINER = SimpleNamespace(timing=Timing())
+
+
+def pid(collector) -> int:
+    return collector._ahead._worker.pid
+
+
+def is_alive(process: int) -> bool:
+    try:
+        return Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_for(condition, seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
+    collector = overlapped(raises, mode, num_envs=1)
+    collector.collect()
+    with pytest.raises(SimulatorError, match="the simulator is on fire") as caught:
+        collector.collect()
+    text = "".join(getattr(caught.value, "__notes__", [])) + str(caught.value.__cause__)
+    assert "raised in the collecting" in text
+    if mode == "process":
+        assert "overlap_parts.py" in text  # the place in the environment
+    # It goes on with new episodes, as a plain collector does, and can be saved.
+    assert collector.state_dict()["collector"]["frames"] == 8
+    assert collector.collect()["next", "step_count"].flatten().tolist() == [1, 2, 3, 4] * 2
+    collector.shutdown()
+
+
+class UnpicklableError(Exception):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+
+class RaisesUnpicklableError(Slow):
+    def step(self, action):
+        raise UnpicklableError("this", "that")
+
+
+def raises_unpicklable() -> gym.Env:
+    return RaisesUnpicklableError(0.0)
+
+
+def test_an_error_that_cannot_be_sent_is_described():
+    collector = overlapped(raises_unpicklable)
+    with pytest.raises(ChildError, match="UnpicklableError: this and that") as caught:
+        collector.collect()
+    assert "in step" in str(caught.value.__cause__)
+    collector.shutdown()
+
+
+def test_a_killed_process_is_reported_at_once():
+    collector = overlapped(waits_for_ever)
+    collector.on_train_start(TRAINER)
+    process = pid(collector)
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(ChildError, match=rf"{process}\) was killed by SIGKILL.*--resume latest"):
+        collector.collect()
+    with pytest.raises(ChildError):
+        collector.state_dict()
+    collector.shutdown()
+
+
+def test_a_process_that_ends_is_reported():
+    collector = overlapped(exits)
+    collector.collect()
+    collector.collect()
+    with pytest.raises(ChildError, match=r"the collecting process .* ended with exit code 7"):
+        collector.collect()
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_nobody_waits_for_ever(mode):
+    collector = overlapped(lambda: Slow(0.1), mode, timeout=0.2)
+    with pytest.raises((ChildError, TimeoutError), match="has not answered for"):
+        collector.collect()
+    collector.shutdown()
+
+
+def test_shutting_down_in_the_middle_of_a_batch():
+    collector = overlapped(waits_for_ever)
+    collector.on_train_start(TRAINER)
+    process = pid(collector)
+    collector._ahead.ask(0)
+    time.sleep(0.2)
+    started = time.monotonic()
+    collector.shutdown()
+    assert not is_alive(process)
+    assert time.monotonic() - started < 60  # a step takes an hour
+
+
+class Telling(Slow):
+    """Writes a file when it is closed."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(0.05)
+        self.path = path
+
+    def close(self) -> None:
+        Path(self.path).touch()
+
+
+@pytest.mark.parametrize("mode", ["process", "thread"])
+def test_environments_are_closed_in_the_middle_of_a_batch_too(mode, tmp_path):
+    path = str(tmp_path / "closed")
+    collector = overlapped(lambda: Telling(path), mode)
+    collector.collect()  # the next one is under way
+    Path(path).unlink(missing_ok=True)
+    collector.shutdown()
+    assert Path(path).exists()
+
+
+def test_it_ignores_what_a_terminal_sends():
+    collector = overlapped(lambda: Slow(0.02))
+    collector.collect()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        os.kill(pid(collector), number)
+    assert collector.collect().shape == (2, 4)
+    assert collector.collect().shape == (2, 4)
+    collector.shutdown()
+
+
+def test_it_ends_when_nobody_holds_it_any_more():
+    collector = overlapped(lambda: Slow(0.0))
+    collector.collect()
+    process = pid(collector)
+    del collector
+    wait_for(lambda: not is_alive(process))
+
+
+@pytest.mark.slow
+def test_environments_in_processes_of_their_own_end_with_it():
+    collector = overlapped(lambda: Slow(0.01), workers=2)
+    collector.collect()
+    process = pid(collector)
+    family = {process, *descendants(process)}
+    assert len(family) >= 3
+    os.kill(process, signal.SIGKILL)
+    wait_for(lambda: not any(map(is_alive, family)), 10.0)
+    with pytest.raises(ChildError, match="SIGKILL"):
+        collector.state_dict()
+    collector.shutdown()
+
+
+def descendants(process: int) -> set[int]:
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with suppress(FileNotFoundError, ProcessLookupError):
+                text = (entry / "stat").read_text()
+                parents[int(entry.name)] = int(text.rsplit(")", 1)[1].split()[1])
+    found: set[int] = set()
+    while more := {p for p, q in parents.items() if q in found | {process}} - found:
+        found |= more
+    return found

@@ -1,0 +1,111 @@
+"""Trees of tensors on their way to another process."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections import deque
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer.collect.overlap import packing
+
+
+class Loop:
+    """A connection whose two ends are one."""
+
+    def __init__(self) -> None:
+        self.messages: deque[bytes] = deque()
+        self.ends = multiprocessing.Pipe()
+
+    def send(self, message: bytes) -> None:
+        self.messages.append(message)
+
+    def receive(self) -> bytes:
+        return self.messages.popleft()
+
+    def give_file(self, descriptor: int) -> None:
+        multiprocessing.reduction.send_handle(self.ends[0], descriptor, None)
+
+    def take_file(self) -> int:
+        return multiprocessing.reduction.recv_handle(self.ends[1])
+
+
+def through(tree):
+    loop = Loop()
+    packing.send(loop, tree)
+    return packing.receive(loop)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
+)
+def test_every_type_and_shape(dtype):
+    tensors = [torch.arange(n).to(dtype) for n in (0, 1, 5)]
+    tensors += [torch.ones((), dtype=dtype), torch.ones(2, 0, 3, dtype=dtype)]
+    back = through(tensors)
+    for before, after in zip(tensors, back, strict=True):
+        assert after.dtype is dtype
+        assert after.shape == before.shape
+        assert torch.equal(before, after)
+
+
+def test_tensordicts_and_plain_values():
+    batch = TensorDict({"a": torch.rand(3, 2), "next": {"b": torch.rand(3, 2, 1)}}, [3, 2])
+    tree = {"batch": batch, "n": np.float32(2.5), "list": [None, "x", (1, 2.5)]}
+    back = through(tree)
+    assert back["batch"].batch_size == (3, 2)
+    assert (back["batch"] == batch).all()
+    assert back["n"] == np.float32(2.5)
+    assert back["list"] == tree["list"]
+
+
+@pytest.mark.parametrize("size", [10, 2**20])
+def test_what_arrives_is_apart_and_may_be_written_to(size):
+    sent = {"a": torch.zeros(size), "b": torch.zeros(size)}
+    back = through(sent)
+    version = back["b"]._version
+    back["a"].fill_(1.0)
+    assert back["b"]._version == version  # or autograd would think that it had changed
+    assert float(sent["a"].sum() + sent["b"].sum() + back["b"].sum()) == 0.0
+    assert float(back["a"].sum()) == size
+
+
+def test_a_large_message_leaves_the_pipe_alone():
+    loop = Loop()
+    packing.send(loop, torch.zeros(2**20))
+    assert len(loop.messages[0]) < 1000
+    assert torch.equal(packing.receive(loop), torch.zeros(2**20))
+
+
+def test_a_module_whose_parameters_are_views_of_a_large_tensor():
+    flat = torch.rand(100_000)
+    module = nn.Linear(2, 3)
+    module.weight.data, module.bias.data = flat[:6].view(3, 2), flat[6:9]
+    module.bias.requires_grad_(False)
+    message = packing.dump((module, lambda x: module(x) + 1))
+    assert len(message) < 10_000
+    copy, function = packing.load(message)
+    assert isinstance(copy.weight, nn.Parameter)
+    assert (copy.weight.requires_grad, copy.bias.requires_grad) == (True, False)
+    x = torch.rand(4, 2)
+    assert torch.equal(copy(x), module(x))
+    copy.weight.data.zero_()
+    assert torch.equal(function(x), copy(x) + 1)  # one module, not two
+    assert float(flat[:6].abs().sum()) > 0
+
+
+def test_strided_and_repeated_tensors():
+    base = torch.arange(12).view(3, 4)
+    (left, right, again) = through((base.t(), base[:, 1:3], base[:, 1:3]))
+    assert torch.equal(left, base.t())
+    assert torch.equal(right, base[:, 1:3])
+    assert torch.equal(again, right)
+    assert torch.equal(through(torch.tensor(2.0).expand(1)), torch.tensor([2.0]))
+    assert torch.equal(through(torch.tensor(2.0).expand(3)), torch.full((3,), 2.0))
+    one = torch.ones(2)
+    (first, second) = through((one, one))
+    assert first is second

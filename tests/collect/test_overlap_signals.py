@@ -1,0 +1,148 @@
+"""A run that collects ahead, killed in every way: nothing is left of it, and it goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.store import list_checkpoints
+
+ROOT = Path(__file__).parents[2]
+MARK = "HOOKTRAINER_TEST_RUN"
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs /proc"),
+]
+
+
+class Driver:
+    """A recipe in a process, and whatever it starts."""
+
+    def __init__(self, run: Path, *options: str) -> None:
+        self.run = run
+        self.mark = str(uuid.uuid4())
+        command = [sys.executable, str(ROOT / "recipes/ppo_cartpole.py"), "--run-dir", str(run)]
+        command += ["--overlap", "1", "--no-progress-bar", "--logger", "csv", "--stop-at", "1000"]
+        command += ["--eval-episodes", "2", "--save-interval", "1024", *options]
+        self.errors = run.parent / f"{self.mark}.txt"
+        with self.errors.open("w") as errors:
+            self.process = subprocess.Popen(
+                command,
+                env={**os.environ, MARK: self.mark, "OMP_NUM_THREADS": "1"},
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                start_new_session=True,
+            )
+
+    def family(self) -> list[int]:
+        """Ids of all processes that it started and that are alive, its own included."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdecimal():
+                with suppress(OSError):
+                    if self.mark.encode() in (entry / "environ").read_bytes():
+                        found.append(int(entry.name))
+        return found
+
+    def collecting(self) -> int:
+        """Id of the process that collects: the child of a child, which begins it."""
+        (found,) = (p for p in self.family() if _parent_of(_parent_of(p) or 0) == self.process.pid)
+        return found
+
+    def wait_until_it_saves(self) -> None:
+        self.wait_for(lambda: len(self.saved()) > 1 or self.process.poll() is not None, 60)
+        assert self.process.poll() is None, self.errors.read_text()
+
+    def saved(self) -> list[int]:
+        listing = list_checkpoints(self.run / "checkpoints")
+        return [checkpoint.manifest.frames for checkpoint in listing.checkpoints]
+
+    def wait_for(self, condition, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, f"waited in vain; left: {self.family()}"
+            time.sleep(0.1)
+
+    def check_that_nothing_is_left(self) -> None:
+        self.wait_for(lambda: not self.family(), 10)
+
+    def end(self) -> None:
+        for process in self.family():
+            with suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+        self.process.wait()
+
+
+def _parent_of(process: int) -> int | None:
+    with suppress(OSError):
+        return int(Path(f"/proc/{process}/stat").read_text().rsplit(")", 1)[1].split()[1])
+    return None
+
+
+@pytest.fixture
+def driver(tmp_path: Path) -> Iterator[Driver]:
+    driver = Driver(tmp_path / "run", "--total-frames", "1000000")
+    yield driver
+    driver.end()
+
+
+def resume(run: Path, frames: int) -> None:
+    again = Driver(run, "--resume", "latest", "--total-frames", str(frames))
+    try:
+        assert again.process.wait(60) == 0, again.errors.read_text()
+        again.check_that_nothing_is_left()
+    finally:
+        again.end()
+    assert again.saved()[-1] >= frames
+
+
+def test_sigterm_saves_what_is_in_hand_and_ends(driver):
+    driver.wait_until_it_saves()
+    for process in driver.family():  # as a scheduler or a terminal does
+        os.kill(process, signal.SIGTERM)
+    assert driver.process.wait(30) == 128 + signal.SIGTERM, driver.errors.read_text()
+    driver.check_that_nothing_is_left()
+    summary = json.loads((driver.run / "run.json").read_text())
+    assert summary["frames"] == driver.saved()[-1]
+    resume(driver.run, driver.saved()[-1] + 2048)
+
+
+def test_a_killed_learner_takes_the_collecting_process_along(driver):
+    driver.wait_until_it_saves()
+    assert len(driver.family()) > 1
+    driver.process.kill()
+    driver.process.wait()
+    driver.check_that_nothing_is_left()
+
+
+def test_a_killed_collecting_process_ends_the_run_with_a_word(driver):
+    driver.wait_until_it_saves()
+    os.kill(driver.collecting(), signal.SIGKILL)
+    assert driver.process.wait(30) == 1
+    errors = driver.errors.read_text()
+    assert "the collecting process" in errors
+    assert "was killed by SIGKILL" in errors
+    assert "--resume latest" in errors
+    driver.check_that_nothing_is_left()
+    resume(driver.run, driver.saved()[-1] + 2048)
+
+
+def test_a_second_signal_aborts(driver):
+    driver.wait_until_it_saves()
+    os.kill(driver.collecting(), signal.SIGSTOP)  # the batch never comes
+    driver.process.send_signal(signal.SIGINT)
+    driver.wait_for(lambda: "finishing the batch" in driver.errors.read_text(), 60)
+    driver.process.send_signal(signal.SIGINT)
+    assert driver.process.wait(30) == 130, driver.errors.read_text()
+    driver.check_that_nothing_is_left()

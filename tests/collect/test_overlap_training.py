@@ -1,0 +1,271 @@
+"""A trainer whose collector works ahead: ratios, checkpoints, options."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+import torch
+from overlap_parts import plain
+from tensordict import TensorDict
+from toy_envs import Counter
+
+from hooktrainer import (
+    ConfigError,
+    OverlappedCollector,
+    ReplayBufferTrainer,
+    TargetNetUpdaterHook,
+    Trainer,
+    UTDRHook,
+)
+from hooktrainer.loop.tracing import Trace
+from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
+from hooktrainer.objectives import DQNLoss, HardUpdate
+from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
+from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.store import CheckpointManager
+
+FRAMES_PER_BATCH = 8
+WARM_UP = 16
+STEPS = 3  # optimizer steps a batch
+
+
+class Watched(Counter):
+    """Counts the steps of all environments of this process; slow if asked to be."""
+
+    steps = 0
+    seconds = 0.0
+
+    def step(self, action):
+        type(self).steps += 1
+        time.sleep(self.seconds)
+        return super().step(action)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    monkeypatch.setattr(Watched, "steps", 0)
+    monkeypatch.setattr(Watched, "seconds", 0.0)
+    return Watched
+
+
+def make_trainer(collector=None, env=Counter, total_frames=80, **options) -> Trainer:
+    """DQN with prioritized replay; after the first two batches, three optimizer steps a batch."""
+    torch.manual_seed(4)
+    q_network = QNetwork(mlp(2, 2, (8,)))
+    policy = EpsilonGreedy(q_network, annealing_num_steps=60)
+    loss = DQNLoss(q_network, gamma=0.9)
+    wrap = collector or (lambda inner: inner)
+    sampler = PrioritizedSampler(1000, 0.5, 0.4)
+    buffer = ReplayBuffer(1000, batch_size=4, sampler=sampler, keys=loss.in_keys)
+    trainer = Trainer(
+        collector=wrap(
+            plain(policy, env, init_random_frames=WARM_UP, restore_episodes=env is Counter)
+        ),
+        total_frames=total_frames,
+        optim_steps_per_batch=STEPS,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-2),
+        progress_bar=False,
+        seed=2,
+        log_interval=FRAMES_PER_BATCH,
+        **options,
+    )
+    ReplayBufferTrainer(buffer).register(trainer)
+    TargetNetUpdaterHook(HardUpdate(loss, value_network_update_interval=5)).register(trainer)
+    UTDRHook(trainer).register(trainer)
+    trainer.register_op("post_steps", policy.step, frames=FRAMES_PER_BATCH)
+    return trainer
+
+
+def ahead(depth=1, mode="thread", **options):
+    return lambda inner: OverlappedCollector(inner, depth, mode=mode, **options)
+
+
+@pytest.mark.parametrize("slow", ["collector", "learner"])
+@pytest.mark.parametrize("weights", ["fixed", "newest"])
+@pytest.mark.parametrize("depth", [1, 3])
+def test_the_update_to_data_ratio_is_kept_from_both_sides(slow, weights, depth, watched, logger):
+    trainer = make_trainer(ahead(depth, weights=weights), watched, logger=logger)
+    behind, leads = [], []
+    if slow == "collector":
+        watched.seconds = 0.001
+    else:
+        trainer.register_op("post_optim", lambda: time.sleep(0.004))
+
+    def look() -> None:
+        frames = trainer.collected_frames
+        trained_on = max(0, frames - WARM_UP + FRAMES_PER_BATCH)
+        behind.append(trainer.optim_count - STEPS * trained_on // FRAMES_PER_BATCH)
+        leads.append(watched.steps - frames)
+
+    trainer.register_op("post_steps", look)
+    trainer.train()
+    assert set(behind) == {0}  # so many updates for every frame, after every batch
+    assert max(leads) <= depth * FRAMES_PER_BATCH
+    if slow == "learner":
+        assert max(leads) == depth * FRAMES_PER_BATCH  # it is the collector that waits
+    ages = list(logger.column("data/age").values())
+    assert max(ages) <= depth
+    if weights == "fixed":
+        assert ages[-1] == depth
+    assert logger.column("write_count")[80] == 80
+    # Of the last batch's updates the ratio does not know yet when it is logged.
+    assert logger.column("utd_ratio")[80] == 4 * (trainer.optim_count - STEPS) / 80
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+def test_the_last_checkpoint_is_written_and_holds_what_is_in_hand(depth, tmp_path):
+    with CheckpointManager(tmp_path / "checkpoints") as manager:
+        trainer = make_trainer(ahead(depth), checkpoints=manager, save_trainer_interval=10**6)
+        trainer.train()
+    checkpoint, tree = CheckpointManager(tmp_path / "checkpoints").load("latest")
+    assert checkpoint.manifest.frames == 80
+    state = tree["components"]["collector"]
+    assert state["overlap"]["frames"] == 80
+    assert state["collector"]["frames"] == 80 + depth * FRAMES_PER_BATCH
+    assert [b.shape for b in state["overlap"]["batches"]] == [torch.Size([2, 4])] * depth
+
+
+def parameters(trainer) -> list[float]:
+    return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()]).tolist()
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted(make_logger):
+    wrap = ahead(1, "process")
+    straight = make_trainer(wrap, logger=(whole := make_logger()))
+    straight.train()
+    first = make_trainer(wrap, total_frames=40, logger=(part := make_logger()))
+    kept = {}
+    end = first._end_batch
+
+    def end_batch():
+        going_on = end()
+        if first.collected_frames == 40:
+            kept.update(first.state_dict())
+        return going_on
+
+    first._end_batch = end_batch  # where a run is saved
+    first.train()
+    second = make_trainer(wrap, logger=(rest := make_logger()))
+    second.load_state_dict(kept)
+    second.train()
+    assert parameters(second) == parameters(straight)
+    assert second.optim_count == straight.optim_count
+    rows = whole.reproducible()
+    assert rest.reproducible() == rows[-len(rest.rows) :]
+    assert len(part.rows) + len(rest.rows) >= len(rows)
+
+
+def test_a_trace_shows_both_at_work():
+    collector = OverlappedCollector(plain(EpsilonGreedy(QNetwork(mlp(2, 2, (8,))))))
+    collector.timing.trace = trace = Trace()
+    collector.collect()
+    collector.collect()
+    collector.shutdown()
+    events = trace.as_dict()["traceEvents"]
+    processes = {e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert "the collecting process" in processes
+    assert [event["name"] for event in events if event["name"] == "collect"] == ["collect"] * 2
+
+
+def test_the_time_of_the_other_process_is_shown_beside_that_of_the_loop(logger):
+    trainer = make_trainer(ahead(1), logger=logger)
+    trainer.train()
+    beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
+    assert beside == {"worker/env", "worker/inference", "worker/transfer"}
+    assert "collect/env" not in trainer.timing.totals
+    assert trainer.timing.totals["start"] > 0
+    assert logger.column("time/worker/env")
+    plain_trainer = make_trainer(ahead(0))
+    plain_trainer.train()
+    assert "collect/env" in plain_trainer.timing.totals
+
+
+# -- the option ----------------------------------------------------------------------------------
+
+
+@dataclass
+class Args(RunArgs):
+    """Options of a short run."""
+
+    total_frames: int = 48
+    log_interval: int = 8
+    save_interval: int = 8
+    progress_bar: bool = False
+    logger: tuple[str, ...] = ("csv",)
+
+
+class Loss(torch.nn.Module):
+    def __init__(self, policy) -> None:
+        super().__init__()
+        self.net = policy.q_network
+
+    def forward(self, batch):
+        values = self.net.evaluate(batch["observation"])
+        return TensorDict({"loss": values.square().mean()}, [])
+
+
+def train(path: Path, collector=None, **options) -> Trainer:
+    args = Args(run_dir=path, **options)
+    torch.manual_seed(args.seed)
+    run = Run(args, "toy")
+    policy = EpsilonGreedy(QNetwork(mlp(2, 2, (8,))))
+    loss = Loss(policy)
+    trainer = Trainer(
+        collector=collector or plain(policy),
+        total_frames=args.total_frames,
+        optim_steps_per_batch=1,
+        loss_module=loss,
+        optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
+        **run.trainer_options,
+    )
+    run.train(trainer)
+    return trainer
+
+
+def column(path: Path, name: str) -> list[float]:
+    lines = [line.split(",") for line in (path / "metrics.csv").read_text().splitlines()]
+    return [float(value) for _, key, value in lines[1:] if key == name]
+
+
+def test_the_table_of_hooks_leaves_its_state_alone():
+    trainer = make_trainer(lambda inner: OverlappedCollector(inner, mode="thread"))
+    (row,) = [row for row in trainer.registry.table() if "overlapped" in row["hook"]]
+    assert row["module"] is None  # it is saved, as the collector
+    trainer.shutdown()
+
+
+def test_the_option_wraps_the_collector(tmp_path):
+    assert not isinstance(train(tmp_path / "without").collector, OverlappedCollector)
+    trainer = train(tmp_path / "with", overlap=1)
+    assert isinstance(trainer.collector, OverlappedCollector)
+    assert (trainer.collector.depth, trainer.collector.mode) == (1, "process")
+    assert column(tmp_path / "with", "data/age") == [0, 1, 1, 1, 1, 1]
+    train(tmp_path / "zero", overlap=0)
+    assert column(tmp_path / "zero", "loss/loss") == column(tmp_path / "without", "loss/loss")
+
+
+def test_a_run_that_is_resumed_with_another_depth(tmp_path):
+    path = tmp_path / "run"
+    train(path, overlap=1)
+    more = {"resume": "latest", "total_frames": 80}
+    with pytest.raises(ConfigError, match="overlap: 1 before, None now"):
+        train(path, **more)
+    train(path, overlap=0, allow_change=("overlap",), **more)
+    assert column(path, "data/age") == [0, 1, 1, 1, 1, 1, 1, 0, 0, 0]
+
+
+def test_where_collecting_goes_on_is_said(tmp_path, capsys):
+    train(tmp_path / "a", overlap=2)
+    said = "placement: learner cpu; collectors in a process beside the learner's, 2 batches ahead"
+    assert said in capsys.readouterr().out
+    train(tmp_path / "b", overlap=0)
+    assert "placement" not in capsys.readouterr().out
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(ConfigError, match="--overlap -1: give 0 or more"):
+        train(tmp_path / "a", overlap=-1)

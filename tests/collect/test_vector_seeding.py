@@ -1,0 +1,150 @@
+"""Every episode has a seed of its own; data do not depend on how environments are grouped."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from toy_envs import Counter, NoisyVectorCounter, VectorCounter
+
+from hooktrainer import VectorCollector
+from hooktrainer.collect.seeding import EpisodeSeeds
+from hooktrainer.collect.slot_group import slot_axes
+
+
+def greedy(observation: torch.Tensor) -> torch.Tensor:
+    """A policy of each environment's own observation, so that grouping could make a difference."""
+    return (observation[:, 2] + observation[:, 3] > 0).long()
+
+
+def test_a_seed_depends_on_run_environment_and_episode_alone() -> None:
+    seeds = EpisodeSeeds(3)
+    table = np.array([[seeds(env, episode) for episode in range(200)] for env in range(4)])
+    assert len(np.unique(table)) == table.size
+    assert table.min() >= 0
+    assert table.max() < 2**31
+    again = EpisodeSeeds(3)
+    assert again(2, 150) == table[2, 150]
+    assert again(2, 10) == table[2, 10]  # whatever order they are asked in
+    assert EpisodeSeeds(3, first_env=2)(1, 7) == table[3, 7]
+    assert EpisodeSeeds(4)(0, 0) != table[0, 0]
+
+
+def test_a_negative_seed_is_refused() -> None:
+    with pytest.raises(ValueError, match="seed=-1 is negative"):
+        VectorCollector("CartPole-v1", num_envs=1, frames_per_batch=1, seed=-1)
+
+
+@pytest.mark.parametrize("mode", [None, "sync"])
+def test_data_do_not_depend_on_the_other_environments(mode: Any) -> None:
+    def collect(num_envs: int) -> Any:
+        collector = VectorCollector(
+            "CartPole-v1",
+            greedy,
+            num_envs=num_envs,
+            frames_per_batch=200 * num_envs,
+            vectorization_mode=mode,
+        )
+        return collector.collect()
+
+    assert (collect(5)[:2] == collect(2)).all()
+
+
+def test_the_vectorised_environment_gives_the_same_data_as_scalar_ones() -> None:
+    options: Any = {"num_envs": 7, "frames_per_batch": 7 * 300, "seed": 11, "traj_ids": True}
+    env_id = "CartPole-v1"
+    vectorised = VectorCollector(env_id, **options)
+    scalar = VectorCollector(env_id, vectorization_mode="sync", **options)
+    factories = VectorCollector([lambda: gym.make(env_id)] * 7, **options)
+    made = VectorCollector(gym.make_vec(env_id, 7), **options)
+    sync = VectorCollector(gym.make_vec(env_id, 7, vectorization_mode="sync"), **options)
+    assert "slots" in repr(vectorised)
+    assert "slots" in repr(made)
+    assert "scalar" in repr(scalar)
+    assert "scalar" in repr(sync)
+    for _ in range(2):
+        batch = vectorised.collect()
+        assert batch["next", "done"].sum() > 7
+        for other in (scalar, factories, made, sync):
+            assert (other.collect() == batch).all()
+
+
+def test_a_run_repeats_and_another_seed_differs() -> None:
+    def collect(seed: int) -> Any:
+        return VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=20, seed=seed).collect()
+
+    assert (collect(1) == collect(1)).all()
+    assert not torch.equal(collect(1)["observation"], collect(2)["observation"])
+    assert not torch.equal(collect(1)["action"], collect(2)["action"])
+
+
+def test_set_seed_starts_over() -> None:
+    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=64, seed=1)
+    first = collector.collect()
+    collector.collect()
+    assert collector.set_seed(1) == 2
+    assert (collector.collect() == first).all()
+    assert collector.set_seed(7, static_seed=True) == 7
+    assert collector.seed == 7
+    assert not torch.equal(collector.collect()["observation"], first["observation"])
+
+
+def test_reset_begins_the_next_episodes() -> None:
+    collector = VectorCollector([lambda: Counter(100)], frames_per_batch=3, traj_ids=True)
+    first = collector.collect()
+    collector.reset()
+    second = collector.collect()
+    assert second["observation"][0, :, 1].tolist() == [0, 1, 2]
+    assert second["collector", "traj_ids"][0].tolist() == [1, 1, 1]
+    assert second["next", "step_count"][0, :, 0].tolist() == [1, 2, 3]
+    assert second["observation"][0, 0, 0] != first["observation"][0, 0, 0]
+
+
+def test_the_slots_of_an_independent_environment_are_found() -> None:
+    assert slot_axes(VectorCounter) == {"start": 0, "count": 0, "finished": 0}
+
+
+@pytest.mark.parametrize("kind", [NoisyVectorCounter])
+def test_an_environment_whose_slots_are_not_independent_is_not_taken_apart(kind: Any) -> None:
+    assert slot_axes(kind) is None
+
+
+def test_an_environment_that_keeps_objects_is_not_taken_apart() -> None:
+    class Env(VectorCounter):
+        def __init__(self, num_envs: int) -> None:
+            super().__init__(num_envs)
+            self.parts = [object() for _ in range(num_envs)]
+
+    assert slot_axes(Env) is None
+
+
+@pytest.fixture
+def registered() -> Any:
+    gym.register("NoisyCounter-v0", entry_point=Counter, vector_entry_point=NoisyVectorCounter)
+    yield "NoisyCounter-v0"
+    del gym.registry["NoisyCounter-v0"]
+
+
+def test_scalar_environments_stand_in_where_slots_depend_on_each_other(registered: str) -> None:
+    collector = VectorCollector(registered, num_envs=2, frames_per_batch=2)
+    assert "scalar" in repr(collector)
+
+
+def test_a_single_environment_is_not_vectorised_unless_asked_for() -> None:
+    options: Any = {"num_envs": 1, "frames_per_batch": 100}
+    scalar = VectorCollector("CartPole-v1", **options)
+    vectorised = VectorCollector("CartPole-v1", vectorization_mode="vector_entry_point", **options)
+    assert "scalar" in repr(scalar)
+    assert "slots" in repr(vectorised)
+    assert (scalar.collect() == vectorised.collect()).all()
+
+
+def test_pickling_and_copying_go_on_with_the_same_data() -> None:
+    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=32)
+    collector.collect()
+    other = copy.deepcopy(collector)
+    assert (collector.collect() == other.collect()).all()

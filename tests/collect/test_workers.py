@@ -1,0 +1,541 @@
+"""Environments in worker processes: the same data, errors that reach the caller, nothing left."""
+
+from __future__ import annotations
+
+import gc
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+from torchrl.data import Bounded, Categorical
+from torchrl.modules import (
+    EGreedyModule,
+    GRUModule,
+    MaskedCategorical,
+    OrnsteinUhlenbeckProcessModule,
+    ProbabilisticActor,
+)
+from toy_envs import Counter, Masked, Nested, Opaque
+
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.worker_group import WorkerGroup
+from hooktrainer.networks import CategoricalPolicy, TanhGaussianPolicy, mlp
+from hooktrainer.processes.child import ChildError
+
+Arguments = dict[str, Any]
+
+
+@contextmanager
+def collector(**arguments: Any) -> Iterator[VectorCollector]:
+    built = VectorCollector(**arguments)
+    try:
+        yield built
+    finally:
+        built.shutdown()
+
+
+def batches(number: int, policy: Callable[[], Any], **arguments: Any) -> list[TensorDict]:
+    torch.manual_seed(7)
+    with collector(policy=policy(), seed=3, traj_ids=True, **arguments) as built:
+        return [built.collect() for _ in range(number)]
+
+
+def same(left: list[TensorDict], right: list[TensorDict]) -> bool:
+    return all(
+        set(a.keys(True, True)) == set(b.keys(True, True)) and bool((a == b).all())
+        for a, b in zip(left, right, strict=True)
+    )
+
+
+def masked() -> ProbabilisticActor:
+    return ProbabilisticActor(
+        TensorDictModule(nn.Linear(2, 3), ["observation"], ["logits"]),
+        in_keys={"logits": "logits", "mask": "action_mask"},
+        distribution_class=MaskedCategorical,
+    )
+
+
+def noisy() -> TensorDictSequential:
+    noise = OrnsteinUhlenbeckProcessModule(spec=Bounded(-2, 2, (1,)), eps_end=1.0)
+    return TensorDictSequential(
+        TensorDictModule(nn.Linear(3, 1), ["observation"], ["action"]), noise
+    )
+
+
+def recurrent() -> TensorDictSequential:
+    return TensorDictSequential(
+        GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding"),
+        TensorDictModule(nn.Linear(3, 2), ["embedding"], ["action_value"]),
+        TensorDictModule(lambda q: q.argmax(-1), ["action_value"], ["action"]),
+        EGreedyModule(spec=Categorical(2), eps_init=0.5, eps_end=0.5),
+    )
+
+
+def by_mask(observation: torch.Tensor, action_mask: torch.Tensor) -> torch.Tensor:
+    assert action_mask.any(-1).all(), "rows that have not landed hold no valid mask"
+    return action_mask.int().argmax(-1)
+
+
+CASES: dict[str, tuple[Callable[[], Any], Arguments]] = {
+    "slots, small network": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 16},
+    ),
+    "slots, rows enough for equal rounding": (
+        lambda: CategoricalPolicy(nn.Sequential(nn.Linear(4, 64), nn.GELU(), nn.Linear(64, 2))),
+        {"env": "CartPole-v1", "num_envs": 32},
+    ),
+    "continuous": (
+        lambda: TanhGaussianPolicy(mlp(3, 2), 1, -2.0, 2.0),
+        {"env": "Pendulum-v1", "num_envs": 6},
+    ),
+    "function with random numbers": (
+        lambda: lambda observation: torch.randint(2, (len(observation),)),
+        {"env": [lambda: Counter(length=3)] * 5},
+    ),
+    "masked function": (lambda: by_mask, {"env": [Masked] * 5}),
+    "masked module": (masked, {"env": [Masked] * 4}),
+    "own noise": (noisy, {"env": "Pendulum-v1", "num_envs": 4}),
+    "recurrent": (recurrent, {"env": [lambda: Counter(length=4)] * 4}),
+    "nested, random": (lambda: None, {"env": [Nested] * 4}),
+    "warm-up": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 4, "init_random_frames": 50},
+    ),
+    "frame skip": (
+        lambda: CategoricalPolicy(mlp(4, 2)),
+        {"env": "CartPole-v1", "num_envs": 4, "frame_skip": 3},
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_stages_and_workers_do_not_change_the_data(name: str) -> None:
+    policy, arguments = CASES[name]
+    num_envs = arguments.get("num_envs") or len(arguments["env"])
+    arguments = {**arguments, "frames_per_batch": num_envs * 11}
+    alone = batches(4, policy, **arguments)
+    assert same(alone, batches(4, policy, workers=2, stages=2, **arguments))
+
+
+def test_one_stage_of_three_workers_and_uneven_shares() -> None:
+    arguments: Arguments = {"env": "CartPole-v1", "num_envs": 7, "frames_per_batch": 70}
+
+    def policy() -> CategoricalPolicy:
+        return CategoricalPolicy(mlp(4, 2))
+
+    alone = batches(3, policy, **arguments)
+    assert same(alone, batches(3, policy, workers=3, **arguments))
+    assert same(alone, batches(3, policy, workers=1, stages=3, **arguments))
+
+
+def test_a_policy_whose_rounding_does_not_depend_on_the_rows_is_called_for_its_part() -> None:
+    sizes = []
+
+    class Policy(nn.Module):
+        def forward(self, observation: torch.Tensor) -> torch.Tensor:
+            sizes.append(len(observation))
+            return (observation[:, 1] > 0).long()
+
+    with collector(
+        env="CartPole-v1", policy=Policy(), num_envs=4, frames_per_batch=40, workers=1, stages=2
+    ) as built:
+        built.collect()
+    # Three steps both ways, then each part alone.
+    assert sizes == [4, 2] * 6 + [2] * 14
+
+
+def test_few_environments_with_a_vectorization_of_their_own_go_on_in_workers() -> None:
+    """With one environment for each process and stage, and back."""
+    arguments: Arguments = {"env": "CartPole-v1", "num_envs": 4, "frames_per_batch": 40}
+
+    with collector(**arguments) as one, collector(**arguments, workers=2, stages=2) as other:
+        for source, target in ((one, other), (other, one)):
+            source.collect()
+            target.load_state_dict(source.state_dict())
+            assert (source.collect() == target.collect()).all()
+
+
+def test_processes_may_start_with_the_first_batch() -> None:
+    policy = CategoricalPolicy(mlp(4, 2))
+    arguments: Arguments = {"policy": policy, "num_envs": 8, "frames_per_batch": 80}
+
+    def build(workers: bool) -> VectorCollector:
+        built = VectorCollector("CartPole-v1", **arguments)
+        if workers:
+            built.use_workers(2, 2, at_once=False)
+            assert "workers=2, stages=2" in repr(built)
+            assert not isinstance(built._group, WorkerGroup)
+        return built
+
+    def data(built: VectorCollector) -> TensorDict:
+        torch.manual_seed(7)
+        built.set_seed(4)
+        try:
+            return built.collect()
+        finally:
+            assert isinstance(built._group, WorkerGroup) is (built._arguments["workers"] > 0)
+            built.shutdown()
+
+    alone = data(build(workers=False))
+    assert (data(build(workers=True)) == alone).all()
+    original = build(workers=True)
+    copied = pickle.loads(pickle.dumps(original))
+    original.shutdown()
+    assert not isinstance(copied._group, WorkerGroup)
+    assert (data(copied) == alone).all()
+    shares = [build(workers=True) for _ in range(2)]
+    for rank, share in enumerate(shares):
+        share.shard(rank, 2)
+        assert not isinstance(share._group, WorkerGroup)
+    first, second = map(data, shares)
+    assert (torch.cat([first, second])["observation"][:, 0] == alone["observation"][:, 0]).all()
+    small = VectorCollector("CartPole-v1", num_envs=4, frames_per_batch=40)
+    with pytest.raises(ConfigError, match="num_envs=4 with workers=3 and stages=2"):
+        small.use_workers(3, 2, at_once=False)
+    small.use_workers(2, 2, at_once=False)
+    with pytest.raises(ConfigError, match="num_envs=2 with workers=2 and stages=2"):
+        small.shard(0, 2)
+    assert small.collect().shape == (4, 10)
+    small.shutdown()
+
+
+@pytest.mark.parametrize("source", [Counter, Opaque], ids=["state", "replay"])
+def test_a_state_goes_on_with_any_number_of_workers_and_stages(source: Any) -> None:
+    layouts: list[Arguments] = [{}, {"workers": 2, "stages": 2}, {"workers": 1}]
+
+    def build(layout: Arguments, seed: int = 0) -> VectorCollector:
+        return VectorCollector(
+            [source] * 4, lambda x: (x[:, 1] % 2).long(), frames_per_batch=28, seed=seed, **layout
+        )
+
+    reference = build({}, seed=5)
+    reference.collect()
+    state = reference.state_dict()
+    expected = [reference.collect() for _ in range(3)]
+    for layout in layouts:
+        resumed = build(layout)
+        resumed.load_state_dict(state)
+        assert (resumed.collect() == expected[0]).all()
+        state_there = resumed.state_dict()
+        assert (resumed.collect() == expected[1]).all()
+        resumed.shutdown()
+        back = build({})
+        back.load_state_dict(state_there)
+        assert (back.collect() == expected[1]).all()
+
+
+class Fragile(Counter):
+    """Fails in its third step if it is told to."""
+
+    breaks = True
+
+    def step(self, action: Any) -> Any:
+        if self.breaks and self.count == 2:
+            self.breaks = False
+            raise ZeroDivisionError("the simulator divided by zero")
+        return super().step(action)
+
+
+def test_an_error_in_a_worker_is_raised_with_its_traceback_and_the_next_batch_begins_anew() -> None:
+    envs = [Counter, Counter, Counter, Fragile]
+    with collector(env=envs, frames_per_batch=8, workers=2, stages=2) as built:
+        built.collect()
+        with pytest.raises(ZeroDivisionError, match="divided by zero") as caught:
+            built.collect()
+        assert "Fragile" in str(caught.value.__cause__)
+        assert "in step" in str(caught.value.__cause__)
+        notes = "\n".join(caught.value.__notes__)
+        assert "environment 3" in notes
+        assert "worker 1" in notes
+        batch = built.collect()
+        assert batch["next", "step_count"][:, 0].flatten().tolist() == [1, 1, 1, 1]
+
+
+class Disconnected(Counter):
+    """Its simulator has closed the connection."""
+
+    def step(self, action: Any) -> Any:
+        raise EOFError("the simulator is gone")
+
+
+def test_the_end_of_an_environments_own_connection_is_an_error_like_any_other() -> None:
+    arguments: Arguments = {"num_envs": 2, "frames_per_batch": 4, "workers": 1}
+    with (
+        collector(env=Disconnected, restore_episodes=False, **arguments) as built,
+        pytest.raises(EOFError, match="the simulator is gone"),
+    ):
+        built.collect()
+
+
+class Private:
+    """Draws from a generator of its own."""
+
+    def __init__(self) -> None:
+        self.generator = torch.Generator().manual_seed(0)
+
+    def act(self, observation: torch.Tensor) -> Arguments:
+        shape = (len(observation),)
+        return {"action": torch.randint(2, shape, generator=self.generator)}
+
+
+def test_a_policy_that_stages_disturb_is_said_so() -> None:
+    arguments: Arguments = {"env": [Counter] * 32, "frames_per_batch": 64, "workers": 2}
+    with (
+        collector(policy=Private(), stages=2, **arguments) as built,
+        pytest.warns(UserWarning, match="a random generator of its own"),
+    ):
+        built.collect()
+    assert same(
+        batches(2, Private, env=[Counter] * 32, frames_per_batch=64),
+        batches(2, Private, **arguments),
+    )
+
+
+class Stuck(Counter):
+    """Never comes back from a step."""
+
+    def step(self, action: Any) -> Any:
+        time.sleep(1000)
+
+
+def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hooktrainer.processes.child._GRACE", 0.5)
+    arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}
+    with collector(env=Stuck, restore_episodes=False, **arguments) as built:
+        left = pids(built)
+        rollout = built._open()
+        rollout.begin_episodes()
+        for child in built._group._children:  # type: ignore[attr-defined]
+            child._timeout = 0.1
+        with pytest.raises(ChildError, match="has not answered"):
+            rollout.collect(built.timing, warm_up=False)
+        start = time.monotonic()
+    assert time.monotonic() - start < 2  # not half a second for each
+    assert not any(map(alive, left))
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
+    end = time.monotonic() + seconds
+    while not condition() and time.monotonic() < end:
+        time.sleep(0.05)
+    return condition()
+
+
+def pids(built: VectorCollector) -> list[int]:
+    return [child.pid for child in built._group._children]  # type: ignore[attr-defined]
+
+
+def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
+    with collector(env=[Counter] * 4, frames_per_batch=40, workers=2) as built:
+        built.collect()
+        os.kill(pids(built)[1], signal.SIGKILL)
+        with pytest.raises(ChildError, match=r"worker 1 \(environments 2-3\).*killed by SIGKILL"):
+            built.collect()
+    with collector(env=[Counter] * 3, frames_per_batch=30, workers=2) as built:
+        os.kill(pids(built)[1], signal.SIGSEGV)
+        with pytest.raises(ChildError, match=r"\(environments 2\).*SIGSEGV; PYTHONFAULTHANDLER=1"):
+            built.collect()
+
+
+def test_workers_end_with_the_collector() -> None:
+    with collector(env=[Counter] * 2, frames_per_batch=4, workers=2) as built:
+        shut_down = pids(built)
+    assert not any(map(alive, shut_down))
+    built.shutdown()  # again
+    forgotten = VectorCollector([Counter] * 2, frames_per_batch=4, workers=2)
+    left = pids(forgotten)
+    del forgotten
+    gc.collect()
+    assert until(lambda: not any(map(alive, left)))
+
+
+def test_signals_for_the_whole_group_leave_the_workers_alone() -> None:
+    with collector(env=[Counter] * 2, frames_per_batch=4, workers=1) as built:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            os.kill(pids(built)[0], number)
+        assert built.collect().numel() == 4
+
+
+SCRIPT = """
+import os, sys, time
+from hooktrainer import VectorCollector
+if __name__ == "__main__":
+    collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
+    collector.collect()
+    print(*[child.pid for child in collector._group._children], flush=True)
+    if sys.argv[1] == "return":
+        sys.exit()
+    if sys.argv[1] == "raise":
+        raise RuntimeError("the end")
+    time.sleep(60)
+"""
+
+
+def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hooktrainer import VectorCollector\n"
+        "VectorCollector('CartPole-v1', num_envs=1, frames_per_batch=4, workers=1)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "ended before it began its work" in ended.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
+
+
+def test_so_is_one_whose_process_has_a_lot_to_take(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "from hooktrainer.processes.child import Child\nChild('a process', print, b' ' * 10**7)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.returncode == 1
+    assert "the process" in ended.stderr.splitlines()[-1]
+    assert 'if __name__ == "__main__":' in ended.stderr.splitlines()[-1]
+
+
+def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import os, signal\n"
+        "if __name__ == '__mp_main__':\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "from hooktrainer.processes.child import Child\n"
+        "def answer(channel):\n"
+        "    channel.send(channel.receive())\n"
+        "if __name__ == '__main__':\n"
+        "    child = Child('the process', answer)\n"
+        "    child.send(b'here')\n"
+        "    print(child.receive())\n"
+        "    child.close()\n"
+        "    print(signal.getsignal(signal.SIGINT) is signal.default_int_handler)\n"
+    )
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["b'here'", "True"], ended.stderr
+
+
+STOPPED = """
+import os, signal, subprocess, time
+from hooktrainer.processes.child import Child
+
+def answer(channel):
+    while True:
+        channel.receive()
+        time.sleep(2)
+        channel.send(b"here")
+
+if __name__ == "__main__":
+    child = Child("the process", answer, timeout=3.0)
+    both = f"{os.getpid()} {child.pid}"
+    child.send(b"")
+    child.receive()
+    child.send(b"")
+    subprocess.Popen(["sh", "-c", f"sleep 1; kill -STOP {both}; sleep 3; kill -CONT {both}"])
+    print(child.receive())
+"""
+
+
+@pytest.mark.slow
+def test_the_time_for_which_a_run_is_stopped_does_not_count(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(STOPPED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.splitlines() == ["b'here'"], ended.stderr
+
+
+class Quits(Counter):
+    """A simulator that ends its program when it is done."""
+
+    def step(self, action: Any) -> Any:
+        sys.exit(5)
+
+
+def test_an_environment_that_ends_its_process_does_not_end_the_run_without_a_word() -> None:
+    arguments: Arguments = {"num_envs": 2, "frames_per_batch": 4, "workers": 1}
+    with (
+        collector(env=Quits, restore_episodes=False, **arguments) as built,
+        pytest.raises(ChildError, match="SystemExit: 5") as caught,
+    ):
+        built.collect()
+    assert "in step" in str(caught.value.__cause__)
+
+
+def test_what_cannot_be_sent_to_a_process_is_said_so() -> None:
+    lock = threading.Lock()
+    with pytest.raises(ConfigError, match=r"worker 0 \(environments 0-1\).*cannot pickle.*lock"):
+        VectorCollector(
+            lambda: Counter() if lock else None, num_envs=2, frames_per_batch=4, workers=1
+        )
+
+
+@pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])
+def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(SCRIPT)
+    with subprocess.Popen(
+        [sys.executable, str(script), how],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        left = [int(pid) for pid in process.stdout.readline().split()]
+        assert len(left) == 2
+        if how == "SIGKILL":
+            process.kill()
+        assert until(lambda: not any(map(alive, left)))
+        assert process.wait(10) == {"return": 0, "raise": 1, "SIGKILL": -9}[how]
+
+
+def test_a_learner_with_several_collectors_can_shard_them() -> None:
+    with collector(env="CartPole-v1", num_envs=4, frames_per_batch=40, workers=1) as built:
+        first = pids(built)
+        built.shard(1, 2)
+        assert built.num_envs == 2
+        assert not any(map(alive, first))
+        assert built.collect().shape == (2, 10)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"workers": -1}, "workers=-1"),
+        ({"stages": 0}, "stages=0"),
+        ({"workers": 2, "stages": 3}, "num_envs=4.*at least 6"),
+        ({"workers": 2, "env": "CartPol-v1"}, "no environment 'CartPol-v1'"),
+        ({"workers": 1, "num_envs": None}, "num_envs=None"),
+        (
+            {"workers": 1, "env": gym.make_vec("CartPole-v1", 4)},
+            "made already.*leave out workers",
+        ),
+        ({"workers": 2, "env": [Counter, Counter, Nested, Nested]}, "All have to be the same"),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments: Arguments, message: str) -> None:
+    options: Arguments = {"env": "CartPole-v1", "num_envs": 4, "frames_per_batch": 40, **arguments}
+    if isinstance(options["env"], list):
+        del options["num_envs"]
+    with pytest.raises(ConfigError, match=message):
+        VectorCollector(**options)

@@ -1,0 +1,342 @@
+"""The queue and writer thread: order, blocking, failures, forks, ends."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hooktrainer.log import BackgroundSink, Logger, Sink, read_csv
+from hooktrainer.log.csv import CSVSink
+from hooktrainer.log.events import Scalars
+
+
+class RecordingSink(Sink):
+    """Keeps what it is given; waits for `gate`; raises `error` if set."""
+
+    name = "recording"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.values: list[float] = []
+        self.threads: set[str] = set()
+        self.closed: list[str] = []
+        self.flushes = 0
+        self.gate = threading.Event()
+        self.gate.set()
+        self.error: BaseException | None = None
+
+    def write_scalars(self, event: Scalars) -> None:
+        self.gate.wait()
+        if self.error is not None:
+            raise self.error
+        self.threads.add(threading.current_thread().name)
+        self.values.extend(event.values.values())
+
+    def write_image(self, event: Any) -> None:
+        self.gate.wait()
+
+    def flush(self) -> None:
+        self.flushes += 1
+
+    def close(self, status: str = "finished") -> None:
+        self.closed.append(status)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"count": len(self.values)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        del self.values[state_dict["count"] :]
+
+
+@pytest.fixture
+def sink() -> RecordingSink:
+    return RecordingSink()
+
+
+def test_everything_arrives_in_order_on_one_other_thread(sink):
+    logger = Logger({"r": BackgroundSink(sink)})
+    for step in range(1000):
+        logger.log_scalar("x", step, step)
+    logger.flush()
+    assert sink.values == list(range(1000))
+    assert sink.threads == {"hooktrainer-recording"}
+    logger.close()
+
+
+def test_records_are_written_without_being_asked(sink):
+    logger = Logger({"r": BackgroundSink(sink, linger=0.01)})
+    logger.log_scalar("x", 1.0, 0)
+    deadline = time.monotonic() + 10
+    while sink.flushes == 0 and time.monotonic() < deadline:
+        time.sleep(0.005)
+    assert sink.values == [1.0]
+    logger.close()
+
+
+def test_many_records_are_flushed_together(sink):
+    logger = Logger({"r": BackgroundSink(sink, linger=60)})
+    for step in range(100):
+        logger.log_scalar("x", step, step)
+    logger.close()
+    assert sink.flushes <= 3
+
+
+@pytest.mark.parametrize("picture", [False, True])
+def test_a_full_queue_makes_the_caller_wait_and_drops_nothing(sink, picture):
+    background = BackgroundSink(
+        sink, capacity=1000 if picture else 5, max_bytes=4000, linger=0, patience=60
+    )
+    logger = Logger({"r": background})
+    sink.gate.clear()
+
+    def log_all() -> None:
+        for step in range(20):
+            logger.log_scalar("x", step, step)
+            if picture:
+                logger.log_image("i", np.zeros((32, 32, 1), np.uint8), step)
+
+    caller = threading.Thread(target=log_all)
+    caller.start()
+    caller.join(0.2)
+    assert caller.is_alive()
+    sink.gate.set()
+    caller.join(10)
+    assert not caller.is_alive()
+    logger.close()
+    assert sink.values == list(range(20))
+
+
+def test_state_is_that_of_everything_logged_before(sink):
+    logger = Logger({"r": BackgroundSink(sink)})
+    for step in range(7):
+        logger.log_scalar("x", step, step)
+    state = logger.state_dict()
+    assert state["sinks"]["r"] == {"count": 7}
+    logger.log_scalar("x", 99, 7)
+    logger.load_state_dict(state)
+    assert sink.values == list(range(7))
+    logger.close()
+
+
+def hanging(sink: RecordingSink, **options: Any) -> Logger:
+    """A logger whose sink is held up in the write of a first record."""
+    options = {"linger": 0, "patience": 0.05, "closing": 0.1, **options}
+    logger = Logger({"r": BackgroundSink(sink, **options)})
+    sink.gate.clear()
+    logger.log_scalar("x", 0.0, 0)
+    return logger
+
+
+def test_a_sink_that_hangs_is_told_of_once_and_holds_nobody(sink, caplog):
+    healthy = RecordingSink()
+    logger = hanging(sink, capacity=3)
+    logger.sinks["good"] = BackgroundSink(healthy)
+    for step in range(1, 100):  # a full queue, a checkpoint, a flush; none of them comes to an end
+        logger.log_scalar("x", float(step), step)
+        logger.flush()
+    assert logger.state_dict()["sinks"] == {"r": {}, "good": {"count": 99}}
+    (record,) = caplog.records
+    assert "'recording'" in record.message
+    assert "training goes on" in record.message
+    assert "step 1 on" in record.message
+    logger.close()
+    assert "was not closed in time" in str(logger.failures["r"])
+    assert healthy.values == [float(step) for step in range(1, 100)]
+    sink.gate.set()
+
+
+def test_a_sink_that_comes_back_is_written_to_again(sink):
+    logger = hanging(sink, capacity=3)
+    for step in range(1, 20):
+        logger.log_scalar("x", float(step), step)
+    sink.gate.set()
+    background = logger.sinks["r"]
+    deadline = time.monotonic() + 10
+    while background._writer.is_late and time.monotonic() < deadline:
+        time.sleep(0.005)
+    logger.log_scalar("x", 9.0, 9)
+    logger.close()
+    assert logger.failures == {}
+    assert sink.values[-1] == 9.0
+    assert sink.values == sorted(sink.values)
+
+
+def test_a_sink_that_gets_on_slowly_is_closed_when_it_is_done(sink):
+    class Slow(RecordingSink):
+        def write_scalars(self, event: Scalars) -> None:
+            time.sleep(0.02)
+            super().write_scalars(event)
+
+    slow = Slow()
+    logger = Logger({"r": BackgroundSink(slow, patience=5, closing=60)})
+    for step in range(20):
+        logger.log_scalar("x", step, step)
+    logger.close()
+    assert slow.values == list(range(20))
+    assert slow.closed == ["finished"]
+
+
+def test_who_is_in_a_hurry_waits_no_longer_than_that(sink):
+    logger = hanging(sink, patience=600, closing=600)
+    logger.hurry(time.monotonic() + 0.05)
+    assert logger.state_dict()["sinks"] == {"r": {}}
+    logger.close()
+    assert set(logger.failures) == {"r"}
+    sink.gate.set()
+
+
+@pytest.mark.parametrize("how", ["close", "exit"])
+def test_a_process_whose_sink_hangs_ends(tmp_path, how):
+    program = (
+        "import sys, threading\n"
+        "from hooktrainer.log import BackgroundSink, Logger\n"
+        "from hooktrainer.log.csv import CSVSink\n"
+        "class Hanging(CSVSink):\n"
+        "    def write_scalars(self, event): threading.Event().wait()\n"
+        "sink = BackgroundSink(Hanging('none'), patience=0.1, closing=0.2)\n"
+        "logger = Logger({'csv': sink})\n"
+        "logger.log_scalar('x', 1.0, 5)\n"
+        "if sys.argv[1] == 'close': logger.close()\n"
+    )
+    subprocess.run([sys.executable, "-c", program, how], check=True, cwd=Path.cwd(), timeout=60)
+
+
+def test_the_position_of_a_csv_file_that_does_not_answer_is_its_last_step(tmp_path):
+    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"))})
+    for step in range(5):
+        logger.log_scalar("x", float(step), step)
+    logger.close()
+    state = {"counts": {}, "sinks": {"csv": CSVSink(tmp_path / "metrics.csv").state_at(2)}}
+    logger.load_state_dict(state)
+    logger.log_scalar("x", 9.0, 9)
+    logger.close()
+    assert read_csv(tmp_path) == {"x": [(0, 0.0), (1, 1.0), (2, 2.0), (9, 9.0)]}
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), SystemExit(3)])
+def test_a_failing_sink_is_reported_once_and_left_alone(sink, caplog, error):
+    healthy = RecordingSink()
+    logger = Logger({"bad": BackgroundSink(sink), "good": BackgroundSink(healthy)})
+    logger.log_scalar("x", 0.0, 0)
+    logger.flush()
+    sink.error = error
+    for step in range(1, 5):
+        logger.log_scalar("x", float(step), step)
+        logger.flush()
+    assert sink.values == [0.0]
+    assert healthy.values == [0.0, 1.0, 2.0, 3.0, 4.0]
+    assert logger.failures == {"bad": error}
+    (record,) = caplog.records
+    assert "recording" in record.message
+    assert "step 1" in record.message
+    assert str(error) in record.message
+    logger.close("failed")
+    assert sink.closed == ["failed"]
+
+
+def test_a_failed_sink_still_has_a_state_and_gets_another_chance(sink):
+    logger = Logger({"r": BackgroundSink(sink)})
+    logger.log_scalar("x", 0.0, 0)
+    logger.flush()
+    sink.error = OSError("gone")
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    assert state["sinks"]["r"] == {"count": 1}
+    sink.error = None
+    logger.load_state_dict(state)
+    logger.log_scalar("x", 2.0, 2)
+    logger.close()
+    assert sink.values == [0.0, 2.0]
+
+
+def test_closing_ends_the_thread_and_a_later_write_starts_another(sink):
+    before = threading.active_count()
+    logger = Logger({"r": BackgroundSink(sink)})
+    for value in (1.0, 2.0):
+        logger.log_scalar("x", value, 0)
+        assert threading.active_count() == before + 1
+        logger.close("stopped")
+        assert threading.active_count() == before
+    assert sink.values == [1.0, 2.0]
+    assert sink.closed == ["stopped", "stopped"]
+
+
+def test_a_logger_that_nobody_closed_is_written_when_it_dies(sink):
+    logger = Logger({"r": BackgroundSink(sink, linger=60)})
+    logger.log_scalar("x", 1.0, 0)
+    del logger
+    assert sink.values == [1.0]
+    assert sink.closed == ["finished"]
+
+
+def test_a_logger_that_nobody_closed_is_written_at_exit(tmp_path):
+    program = (
+        "import sys; from hooktrainer.log import get_logger\n"
+        "logger = get_logger('csv', sys.argv[1], 'run')\n"
+        "logger.log_scalar('x', 1.0, 5)\n"
+    )
+    subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=True, cwd=Path.cwd())
+    assert read_csv(tmp_path / "run") == {"x": [(5, 1.0)]}
+
+
+def test_pickling_writes_what_is_queued(tmp_path):
+    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"), linger=60)})
+    logger.log_scalar("x", 1.0, 1)
+    copy = pickle.loads(pickle.dumps(logger))
+    assert read_csv(tmp_path) == {"x": [(1, 1.0)]}
+    copy.log_scalar("x", 2.0, 2)
+    copy.close()
+    logger.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
+def test_a_forked_child_writes_its_own_and_not_the_parents(tmp_path):
+    logger = Logger({"csv": BackgroundSink(CSVSink(tmp_path / "metrics.csv"), linger=60)})
+    logger.log_scalar("x", 0.0, 0)
+    logger.flush()
+    logger.log_scalar("x", 1.0, 1)  # still queued when the child appears
+    child = os.fork()
+    if child == 0:
+        try:
+            logger.log_scalar("x", 2.0, 2)
+            logger.close()
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+    logger.close()
+    assert sorted(read_csv(tmp_path)["x"]) == [(0, 0.0), (1, 1.0), (2, 2.0)]
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+def test_a_full_disk_does_not_end_the_run(tmp_path, caplog):
+    path = tmp_path / "metrics.csv"
+    logger = Logger({"csv": BackgroundSink(CSVSink(path))})
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    logger.close()
+    path.rename(tmp_path / "kept.csv")
+    path.symlink_to("/dev/full")
+    for step in (2, 3):  # in the middle of the run, and when it ends
+        logger.log_scalar("x", 2.0, step)
+        logger.flush()
+    logger.close()
+    assert "No space left on device" in caplog.text
+    assert "metrics.csv" in caplog.text
+    path.unlink()
+    (tmp_path / "kept.csv").rename(path)
+    logger.load_state_dict(state)
+    logger.log_scalar("x", 3.0, 3)
+    logger.close()
+    assert read_csv(path) == {"x": [(1, 1.0), (3, 3.0)]}

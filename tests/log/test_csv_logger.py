@@ -1,0 +1,194 @@
+"""The CSV sink: exact values, one tidy file, exact resume."""
+
+from __future__ import annotations
+
+import math
+import pickle
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.log import Logger, read_csv
+from hooktrainer.log.csv import CSVSink
+
+
+def logger_at(path: Path) -> Logger:
+    return Logger({"csv": CSVSink(path / "metrics.csv")})
+
+
+def test_values_round_trip_exactly(tmp_path):
+    values = [0.1, 1 / 3, -0.0, 1e-320, 1.7976931348623157e308, math.inf, -math.inf, 3]
+    with logger_at(tmp_path) as logger:
+        for step, value in enumerate(values):
+            logger.log_scalar("x", value, step)
+    assert read_csv(tmp_path) == {"x": [(i, float(v)) for i, v in enumerate(values)]}
+    assert math.copysign(1, read_csv(tmp_path)["x"][2][1]) == -1
+
+
+def test_nan_is_kept(tmp_path):
+    with logger_at(tmp_path) as logger:
+        logger.log_scalar("x", math.nan, 1)
+    assert math.isnan(read_csv(tmp_path)["x"][0][1])
+
+
+def test_the_file_is_rows_of_step_name_value(tmp_path):
+    with logger_at(tmp_path) as logger:
+        logger.log_scalars({"train/reward": 1.5, "loss/a": 2}, 128)
+        logger.log_scalar("eval/return", 9.25, 256)
+    assert (tmp_path / "metrics.csv").read_text() == (
+        "step,name,value\n128,train/reward,1.5\n128,loss/a,2.0\n256,eval/return,9.25\n"
+    )
+
+
+def test_two_equal_runs_write_equal_bytes(tmp_path):
+    for name in ("a", "b"):
+        with logger_at(tmp_path / name) as logger:
+            logger.log_scalars({"x": 1.0, "y": 2.0}, 3)
+    assert (tmp_path / "a/metrics.csv").read_bytes() == (tmp_path / "b/metrics.csv").read_bytes()
+
+
+@pytest.mark.parametrize("name", ["a,b", 'say "hi"', "größe", " spaced "])
+def test_odd_names_survive(tmp_path, name):
+    with logger_at(tmp_path) as logger:
+        logger.log_scalar(name, 1.0, 0)
+    assert read_csv(tmp_path / "metrics.csv") == {name: [(0, 1.0)]}
+
+
+def test_nothing_is_opened_before_the_first_write(tmp_path):
+    logger = logger_at(tmp_path / "run")
+    logger.flush()
+    logger.close()
+    assert not (tmp_path / "run").exists()
+
+
+def test_resume_takes_back_what_came_after_the_checkpoint(tmp_path):
+    first = logger_at(tmp_path)
+    first.log_scalar("x", 1.0, 1)
+    state = first.state_dict()
+    at_checkpoint = (tmp_path / "metrics.csv").read_bytes()
+    first.log_scalar("x", 99.0, 2)
+    first.flush()
+
+    second = logger_at(tmp_path)
+    second.load_state_dict(state)
+    assert (tmp_path / "metrics.csv").read_bytes() == at_checkpoint
+    second.log_scalar("x", 2.0, 2)
+    second.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
+
+
+def test_resume_from_before_the_first_row(tmp_path):
+    state = logger_at(tmp_path).state_dict()
+    first = logger_at(tmp_path)
+    first.log_scalar("x", 99.0, 1)
+    first.flush()
+    second = logger_at(tmp_path)
+    second.load_state_dict(state)
+    second.log_scalar("x", 1.0, 1)
+    second.close()
+    assert (tmp_path / "metrics.csv").read_text() == "step,name,value\n1,x,1.0\n"
+
+
+def test_rolling_back_within_one_process(tmp_path):
+    logger = logger_at(tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    for _ in range(2):
+        logger.log_scalar("x", 2.0, 2)
+        logger.flush()
+        logger.load_state_dict(state)
+    logger.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0)]}
+
+
+def test_a_file_shorter_than_the_checkpoint_knew_is_continued_by_steps(tmp_path, caplog):
+    first = logger_at(tmp_path)
+    for step in (1, 2, 3):
+        first.log_scalar("x", float(step), step)
+    state = first.state_dict()
+    first.close()
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(path.read_bytes()[:-4])  # the last row is torn
+
+    second = logger_at(tmp_path)
+    second.load_state_dict(state)
+    second.log_scalar("x", 4.0, 4)
+    second.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0), (4, 4.0)]}
+    assert "not the file that the checkpoint knew" in caplog.text
+
+
+def test_an_edited_file_keeps_its_rows_up_to_the_checkpoint(tmp_path, caplog):
+    first = logger_at(tmp_path)
+    first.log_scalar("x", 1.0, 10)
+    state = first.state_dict()
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,name,value\n10,x,5.0\n20,x,6.0\n")
+    second = logger_at(tmp_path)
+    second.load_state_dict(state)
+    second.close()
+    assert read_csv(tmp_path) == {"x": [(10, 5.0)]}
+    assert "metrics.csv" in caplog.text
+
+
+def test_an_earlier_run_is_moved_aside_not_mixed(tmp_path, caplog):
+    for value in (1.0, 2.0):
+        with logger_at(tmp_path) as logger:
+            logger.log_scalar("x", value, 0)
+    assert read_csv(tmp_path) == {"x": [(0, 2.0)]}
+    assert read_csv(tmp_path / "previous_1") == {"x": [(0, 1.0)]}
+    assert "earlier run" in caplog.text
+
+
+def test_a_closed_logger_continues(tmp_path):
+    logger = logger_at(tmp_path)
+    for step in (1, 2):
+        logger.log_scalar("x", float(step), step)
+        logger.close()
+        logger.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
+
+
+def test_a_pickled_logger_continues_the_file(tmp_path):
+    logger = logger_at(tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    copy = pickle.loads(pickle.dumps(logger))
+    copy.log_scalar("x", 2.0, 2)
+    copy.close()
+    assert read_csv(tmp_path) == {"x": [(1, 1.0), (2, 2.0)]}
+
+
+def test_reading_leaves_out_a_torn_last_line(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("step,name,value\n1,x,1.0\n2,x,2.")
+    assert read_csv(path) == {"x": [(1, 1.0)]}
+    path.write_text("step,na")
+    assert read_csv(path) == {}
+
+
+def test_reading_something_else_says_so(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text("a,b\n1,2\n")
+    with pytest.raises(ValueError, match=r"metrics.csv is not a metrics file"):
+        read_csv(path)
+    path.write_text("step,name,value\n1,x\n")
+    with pytest.raises(ValueError, match="line 2"):
+        read_csv(path)
+
+
+def test_what_is_not_a_number_goes_to_files(tmp_path):
+    import numpy as np
+
+    with logger_at(tmp_path) as logger:
+        logger.log_hparams({"optim": {"lr": 0.1}})
+        logger.log_text("notes/first", "hello", 5)
+        logger.log_image("frame", np.zeros((3, 4, 4), np.uint8), 6)
+        logger.log_video("eval/policy", np.zeros((1, 2, 3, 4, 4), np.uint8), 7)
+    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert found == {
+        "hparams.yaml",
+        "texts/notes/first_000000000005.txt",
+        "images/frame_000000000006.png",
+        "videos/eval/policy_000000000007.gif",
+    }
+    assert (tmp_path / "hparams.yaml").read_text() == "optim:\n  lr: 0.1\n"

@@ -1,0 +1,93 @@
+"""`get_logger`: names, places, errors, several sinks at once."""
+
+from __future__ import annotations
+
+import importlib.util
+import pickle
+import re
+
+import pytest
+
+from hooktrainer.log import generate_exp_name, get_logger, read_csv, read_scalars
+from hooktrainer.run.run_dir import RunDir
+
+
+@pytest.mark.parametrize("nothing", [None, "", []])
+def test_no_logger(tmp_path, nothing):
+    assert get_logger(nothing, tmp_path, "exp") is None
+
+
+def test_several_at_once_agree(tmp_path):
+    logger = get_logger(("csv", "tensorboard"), str(tmp_path), "exp")
+    for step in range(5):
+        logger.log_scalars({"a": step / 4, "b": 2.0 * step}, step * 10)
+    logger.close()
+    expected = {
+        "a": [(step * 10, step / 4) for step in range(5)],
+        "b": [(step * 10, 2.0 * step) for step in range(5)],
+    }
+    assert read_csv(tmp_path / "exp" / "metrics.csv") == expected
+    assert read_scalars(tmp_path / "exp" / "tensorboard") == expected
+
+
+def test_a_run_dir_is_the_place_itself(tmp_path):
+    run = RunDir(tmp_path / "r1")
+    logger = get_logger(["csv", "tensorboard"], run, "cartpole")
+    logger.log_scalar("a", 1.0, 1)
+    logger.close()
+    assert read_csv(run.metrics) == {"a": [(1, 1.0)]}
+    assert read_scalars(run.logs) == {"a": [(1, 1.0)]}
+    assert logger.how_to_view() == {
+        "csv": str(run.metrics),
+        "tensorboard": f"tensorboard --logdir {run.logs}",
+    }
+    assert str(run.metrics) in repr(logger)
+
+
+def test_an_unknown_name_lists_the_near_ones(tmp_path):
+    message = r"'tensorbord'. Did you mean tensorboard\? .*csv, tensorboard, mlflow, wandb"
+    with pytest.raises(ValueError, match=message):
+        get_logger("tensorbord", tmp_path, "exp")
+    with pytest.raises(ValueError, match="'csv' is given twice"):
+        get_logger(["csv", "csv"], tmp_path, "exp")
+
+
+@pytest.mark.parametrize("kind", ["mlflow", "wandb"])
+def test_a_missing_package_names_the_command(tmp_path, monkeypatch, kind):
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda n: None if n == kind else find(n))
+    with pytest.raises(ModuleNotFoundError, match=re.escape(f"pip install 'hooktrainer[{kind}]'")):
+        get_logger(["csv", kind], tmp_path, "exp")
+    assert not list(tmp_path.iterdir())
+
+
+def test_resume_with_another_choice_of_sinks(tmp_path):
+    first = get_logger("csv", tmp_path, "exp")
+    first.log_scalar("a", 1.0, 1)
+    state = first.state_dict()
+    first.close()
+    second = get_logger(["csv", "tensorboard"], tmp_path, "exp")
+    second.load_state_dict(state)
+    second.log_scalar("a", 2.0, 2)
+    second.close()
+    assert read_csv(tmp_path / "exp") == {"a": [(1, 1.0), (2, 2.0)]}
+    assert read_scalars(tmp_path / "exp/tensorboard") == {"a": [(2, 2.0)]}
+
+
+def test_loggers_pickle(tmp_path):
+    logger = get_logger(["csv", "tensorboard"], tmp_path, "exp")
+    logger.log_scalar("a", 1.0, 1)
+    copy = pickle.loads(pickle.dumps(logger))
+    copy.log_scalar("a", 2.0, 2)
+    copy.close()
+    logger.close()
+    assert read_csv(tmp_path / "exp") == {"a": [(1, 1.0), (2, 2.0)]}
+    assert read_scalars(tmp_path / "exp/tensorboard") == {"a": [(1, 1.0), (2, 2.0)]}
+
+
+def test_experiment_names_are_unique():
+    names = {generate_exp_name("ppo", "cartpole") for _ in range(20)}
+    assert len(names) == 20
+    assert all(
+        re.fullmatch(r"ppo_cartpole_[0-9a-f]{8}_(\d\d_){2}\d\d-(\d\d_){2}\d\d", n) for n in names
+    )

@@ -1,0 +1,75 @@
+"""Configurations as plain values."""
+
+from __future__ import annotations
+
+import enum
+from argparse import Namespace
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+from hooktrainer.log.hparams import flatten, to_plain, to_yaml
+
+
+class Kind(enum.Enum):
+    MEAN = 1
+
+
+@dataclass
+class Optim:
+    lr: float = 0.5
+    betas: tuple[float, float] = (0.9, 0.99)
+
+
+@dataclass
+class Config:
+    optim: Optim = field(default_factory=Optim)
+    out: Path = Path("a/b")
+    kind: Kind = Kind.MEAN
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
+    dtype: torch.dtype = torch.float32
+    seed: np.int64 = field(default_factory=lambda: np.int64(3))
+    scale: torch.Tensor = field(default_factory=lambda: torch.tensor([1.0, 2.0]))
+    names: frozenset[str] = frozenset({"b", "a"})
+    net: type = torch.nn.Tanh
+    nothing: None = None
+
+
+PLAIN = {
+    "optim": {"lr": 0.5, "betas": [0.9, 0.99]},
+    "out": "a/b",
+    "kind": "MEAN",
+    "device": "cpu",
+    "dtype": "torch.float32",
+    "seed": 3,
+    "scale": [1.0, 2.0],
+    "names": ["a", "b"],
+    "net": "torch.nn.modules.activation.Tanh",
+    "nothing": None,
+}
+
+
+def test_everything_becomes_plain_and_yaml_brings_it_back():
+    assert to_plain(Config()) == PLAIN
+    assert yaml.safe_load(to_yaml(to_plain(Config()))) == PLAIN
+
+
+@pytest.mark.parametrize("kind", [dict, OrderedDict, MappingProxyType, lambda d: Namespace(**d)])
+def test_mappings_and_objects_serve(kind):
+    assert to_plain(kind({"a": 1, "b": kind({"c": 2})})) == {"a": 1, "b": {"c": 2}}
+
+
+@pytest.mark.parametrize("wrong", [3, "text", [1], Config])
+def test_something_else_is_refused(wrong):
+    with pytest.raises(TypeError, match="a configuration is"):
+        to_plain(wrong)
+
+
+def test_keys_are_joined_with_dots():
+    assert flatten({"a": {"b": {"c": 1}, "d": 2}, "e": {}}) == {"a.b.c": 1, "a.d": 2, "e": {}}

@@ -1,0 +1,151 @@
+"""Sending beside a run and after it, with servers that refuse, are silent, slow, or fail."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from fake_mlflow import FakeMLflow, SilentServer, closed_port
+
+from hooktrainer.cli.main import main
+from hooktrainer.log import Logger, get_logger, read_csv
+from hooktrainer.log.spool import Spool
+
+pytest.importorskip("mlflow")
+pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+
+
+@pytest.fixture(autouse=True)
+def _own_environment(monkeypatch):
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+
+
+def logger_to(uri: str, place: Path, monkeypatch: pytest.MonkeyPatch) -> Logger:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return get_logger(["csv", "mlflow"], place, "run")
+
+
+def log(logger: Logger, steps: range) -> None:
+    for step in steps:
+        logger.log_scalars({"x": step / 3, "y": -step}, step)
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it never came true"
+        time.sleep(0.02)
+
+
+def sync(run: Path, uri: str, monkeypatch: pytest.MonkeyPatch) -> int:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
+    return main(["sync", str(run)])
+
+
+def same_as_csv(server: FakeMLflow, run: Path) -> bool:
+    expected = read_csv(run)
+    return bool(expected) and all(server.history(name) == rows for name, rows in expected.items())
+
+
+def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
+    tmp_path, monkeypatch, caplog, capsys
+):
+    uri = f"http://127.0.0.1:{closed_port()}"
+    logger = logger_to(uri, tmp_path, monkeypatch)
+    logger.log_hparams({"lr": 0.5})
+    log(logger, range(10))
+    assert logger.state_dict()["sinks"]["mlflow"]["step"] == 9
+    wait_for(lambda: "cannot be written to (Connection refused)" in caplog.text)
+    log(logger, range(10, 20))
+    logger.close()
+    assert logger.failures == {}
+    assert f"22 of 22 records have not been sent to {uri}" in caplog.text
+    assert f"hooktrainer sync {tmp_path / 'run'}" in caplog.text
+
+    monkeypatch.setattr("hooktrainer.cli.sync._PAUSES", (0.01, 0.01, 0.01, 0.01))
+    assert sync(tmp_path / "run", uri, monkeypatch) == 1
+    assert "cannot be written to (Connection refused)" in capsys.readouterr().err
+    with FakeMLflow() as server:
+        server.fail, server.lose = 7, 11
+        assert sync(tmp_path / "run", server.uri, monkeypatch) == 0
+        assert same_as_csv(server, tmp_path / "run")
+        (run,) = server.runs.values()
+        assert (run["status"], run["params"]) == ("FINISHED", {"lr": "0.5"})
+        assert "22 records sent" in capsys.readouterr().out
+
+
+def test_a_server_that_comes_back_is_sent_all_of_it_by_itself(tmp_path, monkeypatch, caplog):
+    port = closed_port()
+    logger = logger_to(f"http://127.0.0.1:{port}", tmp_path, monkeypatch)
+    log(logger, range(10))
+    wait_for(lambda: "cannot be written to" in caplog.text)
+    with FakeMLflow(port) as server:
+        log(logger, range(10, 20))
+        wait_for(lambda: "can be written to again" in caplog.text)
+        logger.close()
+        assert same_as_csv(server, tmp_path / "run")
+    assert len([r for r in caplog.records if "'mlflow'" in r.message]) == 2
+
+
+def test_a_silent_server_holds_nothing(tmp_path, monkeypatch, caplog):
+    with SilentServer() as server:
+        logger = logger_to(server.uri, tmp_path, monkeypatch)
+        log(logger, range(10))
+        state = logger.state_dict()["sinks"]["mlflow"]
+        assert state["step"] == 9
+        logger.hurry(time.monotonic() + 1)
+        logger.close("interrupted")
+    assert logger.failures == {}
+    assert "11 of 11 records have not been sent" in caplog.text
+    assert Spool(tmp_path / "run" / "spool" / "mlflow").count() == 11
+
+
+KILLED = """
+import os, signal, sys
+from hooktrainer.log import get_logger
+from hooktrainer.log.spool import Spool
+logger = get_logger(["csv", "mlflow"], sys.argv[1], "run")
+for step in range(50):
+    logger.log_scalars({"x": step / 3, "y": -step}, step)
+logger.flush()
+sender = logger.sinks["mlflow"].guarded.sink._sender._process
+print(sender.pid, flush=True)
+while not Spool(logger.sinks["mlflow"].guarded.sink.spool.directory).sent():
+    pass
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
+def test_killed_at_any_moment_all_of_it_arrives_once(tmp_path, monkeypatch):
+    with FakeMLflow() as server:
+        monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
+        command = [sys.executable, "-c", KILLED, str(tmp_path)]
+        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=120)
+        assert run.returncode == -9
+        wait_for(lambda: not Path(f"/proc/{run.stdout.strip()}/stat").exists() or is_zombie(run))
+        spool = tmp_path / "run" / "spool" / "mlflow"
+        (spool / "sent.json").unlink()  # as if the sender had been killed before it noted that
+        server.delay = 0.2
+        before = server.requests
+        killed = subprocess.Popen(
+            [sys.executable, "-m", "hooktrainer", "sync", str(tmp_path / "run")]
+        )
+        wait_for(lambda: server.requests > before + 2)
+        killed.kill()
+        assert killed.wait() == -9
+        server.delay = 0.0
+        assert sync(tmp_path / "run", server.uri, monkeypatch) == 0
+        assert same_as_csv(server, tmp_path / "run")
+        assert [run["status"] for run in server.runs.values()] == ["KILLED"]
+
+
+def is_zombie(run: subprocess.CompletedProcess[str]) -> bool:
+    stat = Path(f"/proc/{run.stdout.strip()}/stat")
+    return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"

@@ -1,0 +1,213 @@
+"""The TensorBoard sink, read back with TensorBoard's own reader."""
+
+from __future__ import annotations
+
+import io
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hooktrainer.log import Logger, read_scalars
+from hooktrainer.log.tensorboard import TensorBoardSink
+
+
+def logger_at(path: Path) -> Logger:
+    return Logger({"tensorboard": TensorBoardSink(path)})
+
+
+def accumulate(path: Path) -> EventAccumulator:
+    accumulator = EventAccumulator(str(path), size_guidance={"images": 0, "scalars": 0})
+    return accumulator.Reload()
+
+
+def points(path: Path, tag: str) -> list[tuple[int, float]]:
+    return [(event.step, event.value) for event in accumulate(path).Scalars(tag)]
+
+
+def test_scalars_arrive(tmp_path):
+    with logger_at(tmp_path) as logger:
+        logger.log_scalars({"a": 0.5, "b": 2}, 100)
+        logger.log_scalar("a", 0.25, 200)
+    assert points(tmp_path, "a") == [(100, 0.5), (200, 0.25)]
+    assert points(tmp_path, "b") == [(100, 2.0)]
+    assert read_scalars(tmp_path) == {"a": [(100, 0.5), (200, 0.25)], "b": [(100, 2.0)]}
+
+
+def test_a_film_is_an_animated_gif(tmp_path):
+    video = torch.zeros(1, 6, 3, 16, 24, dtype=torch.uint8)
+    for frame in range(6):
+        video[0, frame, :, :, 4 * frame : 4 * frame + 4] = 255
+    with logger_at(tmp_path) as logger:
+        logger.log_video("eval/policy", video, 10, fps=10)
+    (event,) = accumulate(tmp_path).Images("eval/policy")
+    assert (event.step, event.width, event.height) == (10, 24, 16)
+    picture = Image.open(io.BytesIO(event.encoded_image_string))
+    assert (picture.format, picture.n_frames, picture.info["duration"]) == ("GIF", 6, 100)
+    picture.seek(5)
+    assert picture.convert("RGB").getpixel((22, 8)) == (255, 255, 255)
+    assert picture.convert("RGB").getpixel((2, 8)) == (0, 0, 0)
+
+
+def test_a_picture_is_exact(tmp_path):
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 5, 7), dtype=np.uint8)
+    with logger_at(tmp_path) as logger:
+        logger.log_image("frame", pixels, 3)
+    (event,) = accumulate(tmp_path).Images("frame")
+    read = np.asarray(Image.open(io.BytesIO(event.encoded_image_string)))
+    assert np.array_equal(read, pixels.transpose(1, 2, 0))
+
+
+def test_histogram_and_text(tmp_path):
+    with logger_at(tmp_path) as logger:
+        logger.log_histogram("weights", torch.tensor([0.0, 1.0, 2.0, float("nan")]), 4, bins=3)
+        logger.log_text("notes", "**bold**", 5)
+    accumulator = accumulate(tmp_path)
+    histogram = accumulator.Histograms("weights")[0].histogram_value
+    assert (histogram.num, histogram.min, histogram.max, histogram.sum) == (3, 0, 2, 3)
+    (text,) = accumulator.Tensors("notes/text_summary")
+    assert text.tensor_proto.string_val[0] == b"**bold**"
+
+
+def test_the_configuration_is_text_and_hyperparameters_once(tmp_path):
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    with logger_at(tmp_path) as logger:
+        for _ in range(2):
+            logger.log_hparams({"optim": {"lr": 0.1}, "env": "CartPole-v1", "layers": [64, 64]})
+    accumulator = accumulate(tmp_path)
+    (text,) = accumulator.Tensors("config/text_summary")
+    assert b"lr: 0.1" in text.tensor_proto.string_val[0]
+    content = accumulator.summary_metadata["_hparams_/session_start_info"].plugin_data.content
+    hparams = HParamsPluginData.FromString(content).session_start_info.hparams
+    assert hparams["optim.lr"].number_value == 0.1
+    assert hparams["env"].string_value == "CartPole-v1"
+    assert hparams["layers"].string_value == "[64, 64]"
+
+
+def killed_and_resumed(path: Path, *, times: int) -> Logger:
+    """Log steps 0..9, checkpoint, log 10..14, and again from the checkpoint `times` times."""
+    logger = logger_at(path)
+    for step in range(10):
+        logger.log_scalar("x", float(step), step)
+    state = logger.state_dict()
+    for resumed in range(times):
+        for step in range(10, 15):
+            logger.log_scalars({"x": -1.0, "y": float(resumed)}, step)
+        logger.flush()
+        logger = logger_at(path)
+        logger.load_state_dict(state)
+    return logger
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_resume_shows_every_step_once(tmp_path, times):
+    with killed_and_resumed(tmp_path, times=times) as logger:
+        for step in range(10, 20):
+            logger.log_scalar("x", float(step), step)
+    expected = [(step, float(step)) for step in range(20)]
+    assert points(tmp_path, "x") == expected
+    assert read_scalars(tmp_path) == {"x": expected}
+
+
+def test_what_was_emptied_is_removed_at_the_next_resume(tmp_path):
+    logger = killed_and_resumed(tmp_path, times=3)
+    logger.log_scalar("x", 10.0, 10)
+    logger.load_state_dict(logger.state_dict())
+    assert all(path.stat().st_size for path in tmp_path.iterdir())
+
+
+def test_a_reader_that_was_ahead_drops_what_was_taken_back(tmp_path):
+    logger = logger_at(tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    logger.log_scalar("x", -1.0, 2)
+    logger.flush()
+    reader = accumulate(tmp_path)
+    assert [event.value for event in reader.Scalars("x")] == [1.0, -1.0]
+
+    resumed = logger_at(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.log_scalar("x", 2.0, 2)
+    resumed.log_scalar("x", 3.0, 3)
+    resumed.close()
+    assert [event.value for event in reader.Reload().Scalars("x")] == [1.0, 2.0, 3.0]
+
+
+def test_resume_from_before_the_first_event(tmp_path):
+    logger = logger_at(tmp_path)
+    state = logger.state_dict()
+    logger.log_scalar("x", -1.0, 0)
+    logger.flush()
+    resumed = logger_at(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.log_scalar("x", 1.0, 0)
+    resumed.close()
+    assert points(tmp_path, "x") == [(0, 1.0)]
+
+
+def test_a_torn_record_after_the_checkpoint_does_no_harm(tmp_path):
+    logger = logger_at(tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes() + b"\x18\0\0\0\0\0\0\0torn")
+    assert read_scalars(tmp_path) == {"x": [(1, 1.0)]}
+    resumed = logger_at(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.log_scalar("x", 2.0, 2)
+    resumed.close()
+    assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0)]
+
+
+def test_a_file_shorter_than_the_checkpoint_knew_is_continued_by_steps(tmp_path, caplog):
+    logger = logger_at(tmp_path)
+    for step in (1, 2, 3):
+        logger.log_scalar("x", float(step), step)
+    state = logger.state_dict()
+    (file,) = tmp_path.iterdir()
+    file.write_bytes(file.read_bytes()[:-5])
+    resumed = logger_at(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.log_scalar("x", 4.0, 4)
+    resumed.close()
+    assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0), (4, 4.0)]
+    assert "does not hold what the checkpoint knew" in caplog.text
+
+
+def test_resume_does_not_write_the_same_configuration_again(tmp_path):
+    config = {"lr": 0.1}
+    logger = logger_at(tmp_path)
+    logger.log_hparams(config)
+    logger.log_scalar("x", 1.0, 1)
+    state = logger.state_dict()
+    resumed = logger_at(tmp_path)
+    resumed.load_state_dict(state)
+    resumed.log_hparams(config)
+    resumed.log_scalar("x", 2.0, 2)
+    resumed.close()
+    assert len(accumulate(tmp_path).Tensors("config/text_summary")) == 1
+
+
+def test_an_earlier_run_is_moved_aside_not_mixed(tmp_path, caplog):
+    for value in (1.0, 2.0):
+        with logger_at(tmp_path) as logger:
+            logger.log_scalar("x", value, 0)
+    assert points(tmp_path, "x") == [(0, 2.0)]
+    assert points(tmp_path / "previous_1", "x") == [(0, 1.0)]
+    assert "earlier run" in caplog.text
+
+
+def test_a_pickled_logger_writes_a_file_of_its_own(tmp_path):
+    logger = logger_at(tmp_path)
+    logger.log_scalar("x", 1.0, 1)
+    copy = pickle.loads(pickle.dumps(logger))
+    copy.log_scalar("x", 2.0, 2)
+    copy.close()
+    logger.close()
+    assert points(tmp_path, "x") == [(1, 1.0), (2, 2.0)]
+    assert len(list(tmp_path.iterdir())) == 2

@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import pytest
+
+from hooktrainer import ConfigError, Every, StateMismatchError
+from hooktrainer.loop.progress import Progress
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+def fired(every: Every, counts: list[float], unit: str = "frames") -> list[float]:
+    progress = Progress()
+    result = []
+    for count in counts:
+        setattr(progress, unit, count)
+        if every.due(progress):
+            result.append(count)
+    return result
+
+
+def test_fires_when_a_multiple_is_reached_exactly():
+    assert fired(Every(frames=100), [50, 100, 150, 200, 300]) == [100, 200, 300]
+
+
+def test_fires_when_a_multiple_is_jumped_over():
+    # 96-frame batches: no count is a multiple of 100
+    counts = [96 * n for n in range(1, 9)]
+    assert fired(Every(frames=100), counts) == [192, 288, 384, 480, 576, 672, 768]
+
+
+def test_fires_once_however_many_multiples_were_jumped():
+    assert fired(Every(frames=10), [95, 96, 99, 100]) == [95, 100]
+
+
+def test_first_look_at_start_wherever_the_counter_stands():
+    assert fired(Every(frames=100, at_start=True), [30, 60, 90, 120]) == [30, 120]
+
+
+@pytest.mark.parametrize("unit", ["frames", "batches", "optim_steps", "seconds"])
+def test_every_unit(unit):
+    assert fired(Every(**{unit: 3}), [1, 2, 3, 4, 5, 6], unit) == [3, 6]
+
+
+def test_fraction_of_a_second():
+    assert fired(Every(seconds=0.5), [0.4, 0.6, 0.9, 1.1], "seconds") == [0.6, 1.1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "exactly one"),
+        ({"frames": 1, "batches": 1}, "exactly one"),
+        ({"frames": 0}, "positive"),
+        ({"frames": -5}, "frames=-5"),
+        ({"batches": True}, "positive"),
+        ({"seconds": float("nan")}, "positive"),
+    ],
+)
+def test_bad_intervals(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        Every(**arguments)
+
+
+def test_an_interval_of_the_wrong_type_is_a_config_error():
+    with pytest.raises(ConfigError, match="frames='100'"):
+        Every(frames="100")
+
+
+def test_phase_is_saved_and_restored():
+    every, progress = Every(frames=100), Progress(frames=250)
+    assert every.due(progress)
+    other = Every(frames=100)
+    other.load_state_dict(every.state_dict())
+    progress.frames = 299
+    assert not other.due(progress)
+    progress.frames = 300
+    assert other.due(progress)
+
+
+@pytest.mark.parametrize(
+    ("interval", "due_next"),
+    [(100, 300), (40, 240), (250, 250), (1_000, 1_000)],  # 200 was the last multiple crossed
+)
+def test_another_interval_counts_on_from_the_last_multiple_crossed(interval, due_next):
+    every = Every(frames=100)
+    every.due(Progress(frames=200))
+    other = Every(frames=interval)
+    other.load_state_dict(every.state_dict())
+    assert not other.due(Progress(frames=due_next - 1))
+    assert other.due(Progress(frames=due_next))
+
+
+def test_a_look_that_is_still_due_at_the_start_stays_due():
+    other = Every(frames=30, at_start=True)
+    other.load_state_dict(Every(frames=100, at_start=True).state_dict())
+    assert other.due(Progress(frames=0))
+
+
+def test_the_phase_of_another_unit_is_refused():
+    with pytest.raises(StateMismatchError, match=r"Every\(seconds=60\).*over frames"):
+        Every(seconds=60).load_state_dict(Every(frames=100).state_dict())
+
+
+def test_a_copy_starts_at_the_beginning():
+    every = Every(frames=100, at_start=True)
+    every.due(Progress(frames=500))
+    assert fired(every.copy(), [10, 20, 100]) == [10, 100]
+
+
+def test_one_every_may_serve_several_ops():
+    every, seen = Every(batches=2), []
+    trainer = make_trainer()
+    trainer.register_op("post_steps", lambda: seen.append("a"), every=every)
+    trainer.register_op("post_steps", lambda: seen.append("b"), every=every)
+    trainer.train()
+    assert seen == ["a", "b"] * 2
+
+
+@pytest.mark.parametrize(("num_envs", "time"), [(1, 20), (2, 10), (20, 1)])
+def test_frequency_does_not_depend_on_the_number_of_environments(num_envs, time):
+    seen = []
+    trainer = make_trainer(collector=FakeCollector(num_envs=num_envs, time=time), total_frames=200)
+    trainer.register_op(
+        "post_steps", lambda: seen.append(trainer.collected_frames), every=Every(frames=50)
+    )
+    trainer.train()
+    assert seen == [60, 100, 160, 200]
+
+
+def test_gate_at_every_kind_of_point():
+    seen = []
+    trainer = make_trainer(total_frames=40)
+    every = Every(optim_steps=4)
+    trainer.register_op("process_optim_batch", lambda td: (seen.append("sub"), td)[1], every=every)
+    trainer.register_op("post_optim_log", lambda td: seen.append("log"), every=every)
+    trainer.register_op("post_optim", lambda: seen.append("act"), every=every)
+    trainer.train()
+    # 8 steps; the counter is raised after process_optim_batch, so it sees step 4 at the fifth pass
+    assert seen == ["act", "log", "sub", "act", "log"]
+
+
+def test_repr():
+    assert repr(Every(frames=100)) == "Every(frames=100)"
+    assert repr(Every(seconds=1.5, at_start=True)) == "Every(seconds=1.5, at_start=True)"

@@ -1,0 +1,236 @@
+"""What must not look like a good end of a run: iterators that ran out, and sys.exit(0)."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+from pathlib import Path
+
+import gymnasium as gym
+import pytest
+
+from hooktrainer import (
+    HookError,
+    MiniBatches,
+    OverlappedCollector,
+    TrainerHookBase,
+    VectorCollector,
+)
+from hooktrainer.loop.hook_points import HOOK_POINTS
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+ROOT = Path(__file__).parents[2]
+
+
+class Schedule:
+    """A hook with an iterator of its own, good for ``length`` calls."""
+
+    def __init__(self, length):
+        self.values = iter(range(length))
+
+    def __call__(self, batch):
+        next(self.values)
+        return batch
+
+
+# -- iterators that ran out ----------------------------------------------------------------------
+
+
+def test_a_number_of_steps_is_a_number_of_steps():
+    trainer = make_trainer(optim_steps_per_batch=32)
+    trainer.register_op("process_optim_batch", Schedule(5))
+    message = r"hook 'schedule' at hook point process_optim_batch raised StopIteration: if an iter"
+    with pytest.raises(HookError, match=message) as caught:
+        trainer.train()
+    assert trainer.optim_count == 5
+    assert trainer.control.status == "failed"
+    (note,) = caught.value.__cause__.__notes__
+    assert note.startswith("in hook 'schedule' at hook point process_optim_batch (frames 10")
+
+
+def test_none_ends_the_inner_loop_with_a_number_of_steps_too():
+    rest = iter(range(5))
+    trainer = make_trainer(optim_steps_per_batch=32, total_frames=10)
+    trainer.register_op("process_optim_batch", lambda b: None if next(rest, None) is None else b)
+    trainer.train()
+    assert (trainer.optim_count, trainer.control.status) == (5, "finished")
+
+
+class Rows:
+    """Sub-batches by an iterator that is begun anew when it ran out, as TorchRL's hook does."""
+
+    def __init__(self, anew=True):
+        self.rows, self.anew = None, anew
+
+    def __call__(self, batch):
+        if self.rows is None:
+            self.rows = iter(islice(batch, 2))
+        try:
+            return next(self.rows)
+        except StopIteration:
+            if self.anew:
+                self.rows = None
+            raise
+
+
+def test_where_the_sub_batches_say_how_many_steps_there_are_they_may_run_out():
+    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
+    trainer.register_op("process_optim_batch", Rows())
+    trainer.train()
+    assert trainer.optim_count == 2 * 3 * 2  # batches, epochs, rows
+
+
+@pytest.mark.parametrize("build", [lambda: Rows(anew=False), lambda: Schedule(0)])
+def test_an_epoch_without_any_is_none(build):
+    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3)
+    trainer.register_op("process_optim_batch", build())
+    with pytest.raises(HookError, match="raised StopIteration"):
+        trainer.train()
+    assert trainer.optim_count in (0, 2)
+
+
+def test_a_hook_that_runs_out_behind_the_sub_batches_does_not_pass_unseen():
+    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=2)
+    MiniBatches(5).register(trainer)
+    trainer.register_op("process_optim_batch", Schedule(1))
+    with pytest.raises(HookError, match="hook 'schedule'"):
+        trainer.train()
+
+
+ELSEWHERE = [p for p in HOOK_POINTS if p != "process_optim_batch"]
+
+
+@pytest.mark.parametrize("point", ELSEWHERE)
+def test_at_any_other_point_it_is_an_error(point):
+    trainer = make_trainer()
+    trainer.register_op(point, lambda *args: next(iter(())))
+    with pytest.raises(RuntimeError, match=r"was raised in <lambda>, test_endings.py:"):
+        trainer.train()
+    assert trainer.control.status == "failed"
+
+
+class Begins(TrainerHookBase):
+    def register(self, trainer, name="begins"):
+        trainer.register_module(name, self)
+
+    def on_train_start(self, trainer):
+        next(iter(()))
+
+
+class LeakingLoss(ScriptedLoss):
+    def forward(self, batch):
+        next(iter(()))
+
+
+def test_so_it_is_in_the_loss_and_in_what_the_run_calls():
+    trainers = [make_trainer(loss_module=LeakingLoss()), make_trainer()]
+    Begins().register(trainers[1])
+    for trainer in trainers:
+        with pytest.raises(RuntimeError, match="StopIteration was raised in"):
+            trainer.train()
+
+
+class Leaking(gym.Wrapper):
+    """Runs out of levels."""
+
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+        self.levels = iter(range(12))
+
+    def step(self, action):
+        next(self.levels)
+        return super().step(action)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("overlap", [None, "thread", "process"])
+def test_an_environment_that_runs_out_is_no_end_of_collecting(workers, overlap):
+    collector = VectorCollector(Leaking, num_envs=2, frames_per_batch=10, workers=workers)
+    if overlap:
+        collector = OverlappedCollector(collector, mode=overlap)
+    trainer = make_trainer(collector=collector, total_frames=1000)
+    with pytest.raises(RuntimeError, match=r"StopIteration was raised in step, test_endings.py:"):
+        trainer.train()
+    assert trainer.control.status == "failed"
+
+
+def test_a_policy_that_runs_out_is_none_either():
+    collector = VectorCollector(
+        "CartPole-v1", lambda observation: next(iter(())), num_envs=2, frames_per_batch=4
+    )
+    with pytest.raises(RuntimeError, match="StopIteration was raised in <lambda>"):
+        collector.collect()
+
+
+def test_a_collector_that_ends_is_an_end():
+    trainer = make_trainer(collector=FakeCollector(num_batches=2), total_frames=1000)
+    trainer.train()
+    assert trainer.control.status == "finished"
+
+
+# -- sys.exit(0) ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [0, None])
+@pytest.mark.parametrize("point", HOOK_POINTS)
+def test_a_hook_that_leaves_interrupts_the_run(point, code):
+    trainer = make_trainer()
+    trainer.register_op(point, lambda *args: sys.exit(code))
+    with pytest.raises(SystemExit) as caught:
+        trainer.train()
+    message = str(caught.value.code)  # which the interpreter prints, and exits with 1
+    assert message.startswith(f"error: sys.exit({code}) was called in <lambda>, test_endings.py:")
+    assert "the run is interrupted after 10 frames, not finished" in message
+    assert "\n" not in message
+    assert trainer.control.status == "interrupted"
+
+
+def test_another_exit_code_is_kept():
+    trainer = make_trainer()
+    trainer.register_op("post_steps", lambda: sys.exit(3))
+    with pytest.raises(SystemExit) as caught:
+        trainer.train()
+    assert (caught.value.code, trainer.control.status) == (3, "interrupted")
+
+
+PROGRAM = """
+import sys
+import gymnasium as gym
+from hooktrainer import algorithms
+
+class Leaving(gym.Wrapper):
+    def __init__(self):
+        super().__init__(gym.make("CartPole-v1"))
+        self.steps = 0
+    def step(self, action):
+        self.steps += 1
+        if self.steps > 40:
+            sys.exit(0)
+        return super().step(action)
+
+if __name__ == "__main__":
+    trainer = algorithms.ppo(Leaving, total_frames=5000, run_dir="run", progress_bar=False)
+    if sys.argv[1] == "worker":
+        trainer.collector.use_workers(2)
+    trainer.train()
+"""
+
+
+@pytest.mark.parametrize("where", ["here", "worker"])
+def test_an_environment_that_leaves_gives_no_exit_code_of_success(tmp_path, where):
+    (tmp_path / "program.py").write_text(PROGRAM)
+    done = subprocess.run(
+        [sys.executable, "program.py", where],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "SystemExit: 0" in done.stderr or "sys.exit(0) was called in step" in done.stderr
+    status = json.loads((tmp_path / "run" / "run.json").read_text())["status"]
+    assert status == {"here": "interrupted", "worker": "failed"}[where]

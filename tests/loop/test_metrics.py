@@ -1,0 +1,210 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import Latest
+from hooktrainer.loop.metrics import Metrics, Samples
+
+
+def test_a_window_reports_means():
+    metrics = Metrics()
+    for value in (1.0, 2.0, 6.0):
+        metrics.log({"a": value})
+    metrics.log({"b": 10})
+    assert metrics.close_window() == {"a": 3.0, "b": 10.0}
+
+
+def test_the_next_window_starts_empty():
+    metrics = Metrics()
+    metrics.log({"a": 1.0})
+    metrics.close_window()
+    assert metrics.close_window() == {}
+    metrics.log({"a": 5.0})
+    assert metrics.close_window() == {"a": 5.0}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        2,
+        2.0,
+        np.float32(2),
+        np.int64(2),
+        np.array(2.0),
+        np.array([2.0]),
+        torch.tensor(2.0),
+        torch.tensor([2]),
+        torch.tensor([[2.0]], dtype=torch.float16),
+        torch.tensor(2.0, requires_grad=True),
+    ],
+    ids=repr,
+)
+def test_scalars_of_all_kinds(value):
+    metrics = Metrics()
+    metrics.log({"a": value})
+    assert metrics.close_window() == {"a": 2.0}
+
+
+@pytest.mark.parametrize("value", [True, np.bool_(True), torch.tensor(True)], ids=repr)
+def test_booleans_count_as_one(value):
+    metrics = Metrics()
+    metrics.log({"a": value})
+    metrics.log({"a": 0})
+    assert metrics.close_window() == {"a": 0.5}
+
+
+def test_mixed_types_and_dtypes_in_one_window():
+    metrics = Metrics()
+    for value in (1.0, torch.tensor(2.0), torch.tensor(3.0, dtype=torch.float64), torch.tensor(6)):
+        metrics.log({"a": value})
+    assert metrics.close_window() == {"a": 3.0}
+
+
+@pytest.mark.parametrize("value", ["x", None, [1.0], torch.zeros(2), np.zeros(2), {}], ids=repr)
+def test_what_is_no_scalar_is_refused_by_name(value):
+    with pytest.raises(TypeError, match="'a'"):
+        Metrics().log({"a": value})
+
+
+def test_a_number_that_no_float_can_hold_is_refused_by_name():
+    with pytest.raises(ValueError, match="'a'"):
+        Metrics().log({"a": 10**400})
+
+
+def test_a_complex_tensor_is_refused_by_name_when_it_is_logged():
+    with pytest.raises(TypeError, match="'a' is complex"):
+        Metrics().log({"a": torch.tensor(1j)})
+
+
+def test_means_are_added_up_in_double_precision():
+    metrics = Metrics()
+    metrics.log({"a": torch.tensor(1e8)})
+    for _ in range(1000):
+        metrics.log({"a": torch.tensor(1.0)})
+    assert metrics.close_window()["a"] == pytest.approx((1e8 + 1000) / 1001, rel=1e-12)
+
+
+def test_a_value_changed_in_place_afterwards_is_logged_as_it_was():
+    metrics, counter = Metrics(), torch.zeros(())
+    for _ in range(3):  # 1, 2, 3
+        metrics.log({"a": counter.add_(1)})
+    assert metrics.latest("a") == 3.0
+    assert metrics.close_window() == {"a": 2.0}
+
+
+def test_a_loss_changed_in_place_afterwards_is_logged_as_it_was():
+    metrics, alpha = Metrics(), torch.nn.Parameter(torch.zeros(()))
+    for _ in range(3):
+        with torch.no_grad():
+            alpha.add_(1)
+        metrics.log_losses(TensorDict({"alpha": alpha}, []))
+    assert metrics.close_window() == {"train/alpha": 2.0}
+
+
+def test_nothing_is_kept_alive_but_the_scalar():
+    metrics, batch = Metrics(), torch.zeros(1000)
+    metrics.log({"a": batch[0]})
+    value = metrics.state_dict()["series"]["a"]["last"]
+    assert value.untyped_storage().nbytes() <= 8
+
+
+def test_latest_reports_the_last_value():
+    metrics = Metrics()
+    for count in (10, 20, 30):
+        metrics.log({"n": Latest(count)})
+    assert metrics.close_window() == {"n": 30.0}
+
+
+def test_samples_count_one_each():
+    metrics = Metrics()
+    metrics.log({"return": Samples(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))})
+    metrics.log({"return": Samples(torch.tensor([10]))})
+    assert metrics.latest("return") == 10.0
+    assert metrics.close_window() == {"return": 4.0}  # 20 over 5
+
+
+def test_some_of_the_metrics_may_be_marked_for_the_bar():
+    metrics = Metrics()
+    metrics.log({"a": 1, "b": 2, "c": 3, "log_pbar": ["b"]})
+    assert list(metrics.pbar_names) == ["b"]
+
+
+def test_a_long_window_is_bounded_and_exact():
+    metrics = Metrics()
+    for value in range(1000):
+        metrics.log({"a": torch.tensor(float(value)), "b": value})
+    assert len(metrics.state_dict()["series"]["a"]["pending"]) < 300
+    assert metrics.close_window() == {"a": 499.5, "b": 499.5}
+
+
+def test_losses_are_named_by_group():
+    metrics = Metrics()
+    losses = TensorDict(
+        {
+            "loss": torch.tensor(1.0),
+            "loss_actor": torch.tensor(2.0),
+            "entropy": torch.tensor([3.0, 5.0]),
+        },
+        [],
+    )
+    metrics.log_losses(losses)
+    assert metrics.close_window() == {"loss/loss": 1.0, "loss/actor": 2.0, "train/entropy": 4.0}
+
+
+def test_a_loss_keeps_no_graph():
+    metrics = Metrics()
+    parameter = torch.nn.Parameter(torch.ones(()))
+    metrics.log_losses(TensorDict({"loss": parameter * 2}, []))
+    metrics.log({"x": parameter * 3})
+    series = metrics.state_dict()["series"]
+    assert isinstance(series["loss/loss"]["last"], float)
+    assert not series["x"]["last"].requires_grad
+
+
+def test_latest_value_and_names():
+    metrics = Metrics()
+    assert metrics.latest("a") is None
+    metrics.log({"a": 1.0})
+    metrics.log({"a": torch.tensor(7.0)})
+    assert metrics.latest("a") == 7.0
+    metrics.close_window()
+    assert metrics.latest("a") == 7.0  # still known in the next window
+    assert metrics.names() == ["a"]
+
+
+def test_log_pbar_marks_the_others_and_is_no_metric():
+    metrics = Metrics()
+    metrics.log({"a": 1, "log_pbar": False})
+    metrics.log({"b": 1, "c": 2, "log_pbar": True})
+    assert list(metrics.pbar_names) == ["b", "c"]
+    assert set(metrics.close_window()) == {"a", "b", "c"}
+
+
+def test_reported_keeps_the_last_report_of_every_metric():
+    metrics = Metrics()
+    metrics.log({"a": 1.0, "b": 2.0})
+    metrics.close_window()
+    metrics.log({"a": 3.0})
+    metrics.close_window()
+    assert metrics.reported == {"a": 3.0, "b": 2.0}
+
+
+@pytest.mark.parametrize("at", [1, 255, 256, 257, 400])
+def test_an_open_window_survives_a_save_bit_for_bit(at):
+    values = torch.rand(500)
+
+    def fill(metrics: Metrics, part: torch.Tensor) -> None:
+        for value in part:
+            metrics.log({"a": value, "b": float(value), "n": Latest(3), "log_pbar": True})
+
+    whole, first, second = Metrics(), Metrics(), Metrics()
+    fill(whole, values)
+    fill(first, values[:at])
+    second.load_state_dict(first.state_dict())
+    fill(second, values[at:])
+    assert second.close_window() == whole.close_window()
+    assert second.pbar_names == whole.pbar_names
+    assert second.reported == whole.reported

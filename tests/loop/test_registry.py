@@ -1,0 +1,324 @@
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from hooktrainer import (
+    HOOK_POINTS,
+    ConfigError,
+    Every,
+    TrainerHookBase,
+)
+from hooktrainer.errors import DuplicateNameError, HookSignatureError, UnknownHookPointError
+from hooktrainer.loop.registry import snake_case
+from hooktrainer.testing import CallRecorder, make_trainer
+
+
+class Counter(TrainerHookBase):
+    """Counts its calls, as a log hook."""
+
+    def __init__(self) -> None:
+        self.n = 0
+
+    def register(self, trainer, name="counter"):
+        trainer.register_op("post_steps_log", self)
+        trainer.register_module(name, self)
+
+    def state_dict(self):
+        return {"n": self.n}
+
+    def load_state_dict(self, state_dict):
+        self.n = state_dict["n"]
+
+    def __call__(self, batch):
+        self.n += 1
+
+
+# -- order ---------------------------------------------------------------------------------------
+
+
+def run_order(*priorities: float) -> list[int]:
+    seen: list[int] = []
+    trainer = make_trainer(total_frames=10)
+    for index, priority in enumerate(priorities):
+        trainer.register_op("post_steps", functools.partial(seen.append, index), priority=priority)
+    trainer.train()
+    return seen
+
+
+def test_order_of_registration():
+    assert run_order(0, 0, 0) == [0, 1, 2]
+
+
+def test_higher_priorities_first_and_ties_stable():
+    assert run_order(0, 5, -1, 5, 0.5) == [1, 3, 4, 0, 2]
+
+
+def test_a_handle_takes_its_op_out_and_no_other():
+    seen = []
+    trainer = make_trainer(total_frames=20)
+    first = trainer.register_op("post_steps", lambda: seen.append("first"))
+    trainer.register_op("post_steps", lambda: (seen.append("second"), first.remove()))
+    trainer.train()
+    assert seen == ["first", "second", "second"]
+    first.remove()  # again: harmless
+
+
+def test_a_handle_takes_one_op_of_a_hook_out_and_leaves_its_others():
+    trainer = make_trainer(total_frames=10)
+    recorder = CallRecorder()
+    recorder.register(trainer)
+    trainer.register_op("post_steps", recorder._at_0, point="mine").remove()
+    trainer.train()
+    assert recorder.calls.count("post_steps") == 1
+    assert "mine" not in recorder.calls
+
+
+def test_the_same_op_twice_is_called_twice_and_removed_once():
+    seen = []
+    trainer = make_trainer(total_frames=10)
+
+    def op() -> None:
+        seen.append(1)
+
+    trainer.register_op("post_steps", op)
+    trainer.register_op("post_steps", op).remove()
+    trainer.train()
+    assert seen == [1]
+
+
+def test_extra_keywords_reach_the_op():
+    seen = []
+    trainer = make_trainer(total_frames=10)
+    trainer.register_op("post_steps_log", lambda batch, tag: seen.append(tag), tag="x")
+    trainer.train()
+    assert seen == ["x"]
+
+
+# -- what is refused -----------------------------------------------------------------------------
+
+
+def test_an_unknown_point_names_the_nearest_and_all_ten():
+    with pytest.raises(UnknownHookPointError) as caught:
+        make_trainer().register_op("post_optim_logs", lambda batch: None)
+    message = str(caught.value)
+    assert "'post_optim_logs'" in message
+    assert "Did you mean post_optim_log?" in message
+    assert all(point in message for point in HOOK_POINTS)
+
+
+def test_a_callable_with_too_few_arguments_is_refused_at_registration():
+    def my_hook():
+        pass
+
+    with pytest.raises(HookSignatureError) as caught:
+        make_trainer().register_op("post_optim_log", my_hook)
+    message = str(caught.value)
+    assert "my_hook" in message
+    assert "takes ()" in message
+    assert "passes (sub_batch)" in message
+    assert "post_optim." in message  # the nearest point it fits
+
+
+def test_a_callable_with_too_many_arguments_is_refused():
+    with pytest.raises(HookSignatureError, match="optimizer passes"):
+        make_trainer().register_op("optimizer", lambda losses: losses)
+    with pytest.raises(HookSignatureError, match="pre_optim_steps passes"):
+        make_trainer().register_op("pre_optim_steps", lambda batch: None)
+
+
+async def _coroutine() -> None: ...
+
+
+def _generator() -> Iterator[None]:
+    yield
+
+
+async def _async_generator() -> AsyncIterator[None]:
+    yield
+
+
+class _CalledLater:
+    async def __call__(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "op",
+    [_coroutine, _generator, _async_generator, functools.partial(_generator), _CalledLater()],
+    ids=lambda op: getattr(op, "__name__", type(op).__name__),
+)
+def test_what_would_never_run_is_refused_at_registration(op):
+    with pytest.raises(HookSignatureError, match="runs none of its lines"):
+        make_trainer().register_op("post_steps", op)
+
+
+def test_an_unknown_keyword_is_refused():
+    with pytest.raises(HookSignatureError, match="tag"):
+        make_trainer().register_op("post_steps", lambda: None, tag="x")
+
+
+@pytest.mark.parametrize(
+    "op",
+    [
+        lambda *args: None,
+        lambda batch, other=1: None,
+        functools.partial(lambda extra, batch: None, 1),
+        print,
+    ],
+    ids=["star", "default", "partial", "builtin"],
+)
+def test_callables_that_fit_are_taken(op):
+    make_trainer().register_op("post_steps_log", op)
+
+
+def test_what_cannot_be_called_is_refused():
+    with pytest.raises(HookSignatureError, match="not callable"):
+        make_trainer().register_op("post_steps", 3)
+
+
+def test_a_cadence_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="every=10"):
+        make_trainer().register_op("post_steps", lambda: None, every=10)
+
+
+def test_a_duplicate_name_is_refused_with_a_free_one():
+    trainer = make_trainer()
+    Counter().register(trainer)
+    with pytest.raises(DuplicateNameError, match="'counter_2'"):
+        Counter().register(trainer)
+
+
+@pytest.mark.parametrize("name", ["", None, 3])
+def test_a_name_is_a_string(name):
+    with pytest.raises(ConfigError, match="name"):
+        make_trainer().register_module(name, Counter())
+
+
+def test_a_hook_without_register_says_what_to_write():
+    class Nothing(TrainerHookBase):
+        pass
+
+    with pytest.raises(NotImplementedError, match="Nothing has no register"):
+        Nothing().register(make_trainer(), "nothing")
+
+
+# -- state ---------------------------------------------------------------------------------------
+
+
+def hook_states(trainer) -> dict[str, dict]:
+    components = trainer.state_dict()["components"]
+    return {name[5:]: state for name, state in components.items() if name.startswith("hook/")}
+
+
+def test_an_op_with_state_is_saved_however_it_was_registered():
+    trainer = make_trainer()
+    trainer.register_op("post_steps_log", Counter())
+    trainer.train()
+    assert hook_states(trainer)["counter"] == {"n": 5}
+
+
+def test_bound_methods_and_partials_are_saved_as_their_object():
+    class Methods(Counter):
+        def act(self, step):
+            self.n += step
+
+    trainer, hook = make_trainer(), Methods()
+    trainer.register_op("post_steps", functools.partial(hook.act, 2))
+    trainer.register_op("pre_optim_steps", hook.act, step=1)
+    trainer.train()
+    assert {k: v for k, v in hook_states(trainer).items() if k != "optimizer"} == {
+        "nan_guard": {},
+        "methods": {"n": 15},
+    }
+
+
+def test_two_unnamed_hooks_of_one_class_have_two_names():
+    trainer = make_trainer()
+    trainer.register_op("post_steps_log", Counter())
+    trainer.register_op("post_steps_log", Counter())
+    assert {"counter", "counter_2"} <= hook_states(trainer).keys()
+
+
+def test_a_hook_at_several_points_is_saved_once():
+    trainer, recorder = make_trainer(), CallRecorder()
+    recorder.register(trainer)
+    assert [n for n in hook_states(trainer) if "recorder" in n] == ["call_recorder"]
+
+
+def test_a_hook_under_two_names_is_saved_once():
+    trainer, hook = make_trainer(), Counter()
+    hook.register(trainer, "one")
+    trainer.register_module("two", hook)
+    assert len([n for n in hook_states(trainer) if n in ("one", "two")]) == 1
+
+
+def test_what_the_trainer_saves_anyway_is_not_saved_again():
+    trainer = make_trainer()
+    trainer.register_op("post_steps", trainer.collector.update_policy_weights_)
+    trainer.register_op("post_steps_log", lambda td: None)
+    assert set(hook_states(trainer)) == {"nan_guard", "optimizer"}
+
+
+def test_cadences_of_hooks_are_saved():
+    trainer = make_trainer()
+    trainer.register_op("post_steps_log", Counter(), every=Every(batches=2))
+    trainer.train()
+    assert trainer.state_dict()["components"]["cadence/post_steps_log/counter"] == {
+        "unit": "batches",
+        "interval": 2,
+        "next": 6,
+    }
+
+
+# -- describe ------------------------------------------------------------------------------------
+
+
+def test_describe_lists_every_point_and_hook_in_run_order():
+    trainer = make_trainer()
+    Counter().register(trainer, "eval")
+    trainer.register_op("post_steps_log", lambda td: None, priority=3, every=Every(frames=100))
+    text = trainer.describe()
+    assert text == str(trainer)
+    lines = text.splitlines()
+    heads = [line.split()[0] for line in lines if line.endswith((")",)) and line[0] != " "]
+    assert heads == list(HOOK_POINTS)
+    log = lines[lines.index("post_steps_log (log)") + 1 :]
+    assert "lambda" in log[0]
+    assert "Every(frames=100)" in log[0]
+    assert log[1].split()[:2] == ["eval", "always"]
+    assert "eval: n" in log[1]
+    optimizer = lines[lines.index("optimizer (transform)") + 1 :]
+    assert [line.split()[0] for line in optimizer[:2]] == ["nan_guard", "optimizer"]
+
+
+def test_describe_does_not_collect_states_of_what_has_none():
+    assert make_trainer().describe().count("saves") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("EveryTenth", "every_tenth"),
+        ("LRSchedulerHook", "lr_scheduler_hook"),
+        ("UTDRHook", "utdr_hook"),
+        ("my_function", "my_function"),
+        ("Log2File", "log2_file"),
+    ],
+)
+def test_snake_case(name, expected):
+    assert snake_case(name) == expected
+
+
+def test_a_hook_is_taken_out_by_its_name_with_all_its_ops() -> None:
+    trainer = make_trainer()
+    recorder = CallRecorder()
+    recorder.register(trainer)
+    assert trainer.remove_hook("call_recorder") is recorder
+    assert not trainer.registry.points["post_steps"].calls
+    assert "call_recorder" not in trainer.registry.stateful()
+    trainer.train()
+    assert recorder.calls == []
+    with pytest.raises(ConfigError, match=r"no hook 'optimiser'. Did you mean 'optimizer'"):
+        trainer.remove_hook("optimiser")

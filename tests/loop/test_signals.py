@@ -1,0 +1,274 @@
+"""Signals: the end of a run in order and in time, at any moment of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from hooktrainer.collect.missing import explain_missing
+from hooktrainer.errors import ConfigError
+from hooktrainer.loop.control import Control
+from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
+from hooktrainer.store import CheckpointManager, list_checkpoints
+from hooktrainer.testing import make_trainer
+
+ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
+ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
+
+
+@pytest.fixture(autouse=True)
+def cut_off(monkeypatch) -> Iterator[list[int]]:
+    """Exit codes with which the process would have been cut off, had it not been this one."""
+    codes: list[int] = []
+    monkeypatch.setattr("hooktrainer.loop.signals.exit_now", codes.append)
+    # TorchRL's memory-mapped storages, of a test before this one, leave handlers behind.
+    own = {signal.SIGINT: signal.default_int_handler}
+    before = {number: signal.signal(number, own.get(number, signal.SIG_DFL)) for number in ALL}
+    yield codes
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def send(number: int) -> None:
+    os.kill(os.getpid(), number)
+
+
+class Watching:
+    """Notes, at the end of a run, which checkpoints there were by then."""
+
+    def __init__(self, directory: Any) -> None:
+        self.directory = directory
+        self.saved: list[int] = []
+        self.closed = 0
+
+    def __call__(self, batch: Any) -> None: ...
+
+    def on_train_end(self, trainer: Any) -> None:
+        found = list_checkpoints(self.directory).checkpoints
+        self.saved = [checkpoint.manifest.frames for checkpoint in found]
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def trainer_that(tmp_path, do, **options: Any) -> tuple[Any, Watching]:
+    """A trainer that does something in its third batch, of ten frames each."""
+    options = {"grace": 60.0, "save_trainer_interval": 10, **options}
+    checkpoints = CheckpointManager(tmp_path / "checkpoints")
+    trainer = make_trainer(total_frames=1_000, checkpoints=checkpoints, **options)
+    watching = Watching(tmp_path / "checkpoints")
+    trainer.register_op("post_steps_log", watching)
+    trainer.register_op("post_steps", lambda: trainer.progress.batches == 3 and do())
+    return trainer, watching
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_a_signal_ends_the_run_after_the_batch_and_the_checkpoint_comes_first(tmp_path, number):
+    trainer, watching = trainer_that(tmp_path, lambda: send(number))
+    with pytest.raises(SystemExit) as ended:
+        trainer.train()
+    assert ended.value.code == 128 + number
+    assert trainer.collected_frames == 30
+    assert watching.saved[-1] == 30  # when on_train_end was called
+    assert trainer.control.status == "interrupted"
+    assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+
+
+def test_a_signal_in_the_last_batch_saves_first_too_and_a_resume_makes_up_the_end(tmp_path):
+    trainer, watching = trainer_that(tmp_path, lambda: send(signal.SIGTERM))
+    trainer.total_frames = 30
+    with pytest.raises(SystemExit):
+        trainer.train()
+    assert watching.saved[-1] == 30
+    again, watching = trainer_that(tmp_path, lambda: None)
+    again.total_frames = 30
+    again.load_state_dict(again._saver.checkpoints.load("latest")[1])
+    assert not again.has_ended
+    again.train()
+    assert (again.control.status, watching.saved[-1]) == ("finished", 30)
+
+
+def test_a_batch_that_is_not_done_in_time_is_abandoned(tmp_path, capfd, cut_off):
+    def hang() -> None:
+        send(signal.SIGTERM)
+        threading.Event().wait()
+
+    trainer, watching = trainer_that(tmp_path, hang, grace=0.4)
+    with pytest.raises(SignalExit) as ended:
+        trainer.train()
+    assert ended.value.code == 143
+    assert watching.closed == 1
+    assert trainer.control.status == "interrupted"
+    assert "not done 0.4 seconds after SIGTERM" in trainer.stop_reason
+    found = list_checkpoints(tmp_path / "checkpoints").checkpoints
+    assert [checkpoint.manifest.frames for checkpoint in found][-1] == 20
+    told = capfd.readouterr().err
+    assert "SIGTERM: finishing the batch, within 0.4 seconds; once more to abort." in told
+    assert "the batch is not done and is abandoned. The last checkpoint stands" in told
+    assert cut_off == []
+
+
+def test_a_logger_that_hangs_holds_neither_the_checkpoint_nor_the_end(tmp_path, caplog, cut_off):
+    class Hanging:
+        def log_scalar(self, name: str, value: float, step: int) -> None:
+            threading.Event().wait()
+
+    trainer, watching = trainer_that(
+        tmp_path,
+        lambda: send(signal.SIGTERM),
+        logger=[Hanging()],
+        grace=2.0,
+        save_trainer_interval=1_000,  # the only checkpoint is that of the end
+    )
+    with pytest.raises(SystemExit) as ended:
+        trainer.train()
+    assert ended.value.code == 143
+    assert watching.saved == [30]
+    assert "'Hanging' does not answer" in caplog.text
+    assert cut_off == []
+
+
+def test_what_comes_after_the_checkpoint_is_cut_off_when_the_time_is_over(
+    tmp_path, monkeypatch, capfd
+):
+    cut_off: list[int] = []
+    released = threading.Event()
+
+    def exit_now(code: int) -> None:
+        cut_off.append(code)
+        released.set()
+
+    class Endless(Watching):
+        def on_train_end(self, trainer: Any) -> None:
+            super().on_train_end(trainer)
+            assert released.wait(60)
+
+    monkeypatch.setattr("hooktrainer.loop.signals.exit_now", exit_now)
+    trainer, _ = trainer_that(tmp_path, lambda: send(signal.SIGTERM), grace=0.3)
+    endless = Endless(tmp_path / "checkpoints")
+    trainer.register_op("post_steps_log", endless)
+    with pytest.raises(SystemExit):
+        trainer.train()
+    assert cut_off == [143]
+    assert endless.saved[-1] == 30
+    assert "has not ended within 0.3 seconds, and is cut off" in capfd.readouterr().err
+
+
+STUBBORN = """
+import os, signal, sys
+from hooktrainer.loop.control import Control
+from hooktrainer.loop.signals import GracefulSignals
+print("printed before", end="")
+with GracefulSignals(Control(), 0.3):
+    os.kill(os.getpid(), signal.SIGTERM)
+    while True:
+        try:
+            signal.pause()
+        except BaseException:
+            pass
+"""
+
+
+def test_a_call_that_never_returns_is_ended_too():
+    done = subprocess.run(
+        [sys.executable, "-c", STUBBORN], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 143
+    assert done.stdout == "printed before"
+    assert "cut off. --resume latest goes on from its last checkpoint." in done.stderr
+
+
+def test_a_second_signal_aborts():
+    def send_two() -> None:
+        with GracefulSignals(Control()):
+            send(signal.SIGTERM)
+            send(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt, match="a second signal"):
+        send_two()
+
+
+def test_what_is_ignored_or_somebody_elses_stays_so():
+    seen: list[int] = []
+    before = {number: signal.getsignal(number) for number in ALL}
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup does
+    signal.signal(signal.SIGTERM, lambda number, frame: seen.append(number))
+    try:
+        with ending_cleanly(), GracefulSignals(control := Control()):
+            send(signal.SIGHUP)
+            send(signal.SIGTERM)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    assert seen == [signal.SIGTERM]
+    assert control.signal is None
+
+
+@pytest.mark.parametrize("number", ALL)
+def test_before_training_a_signal_ends_the_process_with_one_line(number, capfd):
+    with pytest.raises(SystemExit) as ended, ending_cleanly():
+        send(number)
+    assert ended.value.code == 128 + number
+    (line,) = capfd.readouterr().err.strip().splitlines()
+    assert line == f"{signal.Signals(number).name}: ended; no batch was under way."
+
+
+def test_what_an_import_makes_of_the_signal_is_still_its_end():
+    def import_extension():
+        try:
+            send(signal.SIGTERM)
+        except SystemExit:  # as extension modules do that are being initialized
+            raise ImportError("initialization failed") from None
+
+    with pytest.raises(SignalExit) as ended, ending_cleanly():
+        import_extension()
+    assert ended.value.code == 128 + signal.SIGTERM
+
+
+def test_an_error_without_a_signal_stays_what_it_is():
+    with pytest.raises(ImportError), ending_cleanly():
+        raise ImportError("there is no such module")
+
+
+def test_it_is_not_taken_for_an_environment_that_exits():
+    with pytest.raises(SignalExit), ending_cleanly(), explain_missing("env", {}):
+        send(signal.SIGTERM)
+
+
+IMPORTING = """
+import os, signal, sys
+from hooktrainer.cli import algorithm
+assert "torch" not in sys.modules
+class Interrupting:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            os.kill(os.getpid(), signal.SIGINT)
+sys.meta_path.insert(0, Interrupting())
+algorithm.main(["ppo", "--env", "CartPole-v1", "--total-frames", "1000"])
+"""
+
+
+def test_so_does_one_while_an_algorithm_is_imported(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTING],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": ROOT},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 130
+    assert done.stderr.strip() == "SIGINT: ended; no batch was under way."
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_time_that_is_given_is_positive():
+    with pytest.raises(ConfigError, match="grace=0"):
+        make_trainer(grace=0)

@@ -1,0 +1,591 @@
+from __future__ import annotations
+
+import copy
+import pickle
+import random
+import warnings
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import (
+    BatchSubSampler,
+    ClearCudaCache,
+    CountFramesLog,
+    EarlyStopping,
+    Every,
+    LogScalar,
+    LRSchedulerHook,
+    MiniBatches,
+    RewardNormalizer,
+    StateMismatchError,
+    TargetNetUpdaterHook,
+    Trainer,
+    TrainerHookBase,
+    UpdateWeights,
+)
+from hooktrainer.store import load_file
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+class Regression(torch.nn.Module):
+    """A small network with dropout, so that a step depends on the random state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = torch.nn.Sequential(
+            torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1)
+        )
+
+    def forward(self, td):
+        error = self.net(td["observation"]) - td["next", "reward"]
+        return TensorDict({"loss_mse": error.square().mean(), "error": error.mean()}, [])
+
+
+class Noise(TrainerHookBase):
+    """Adds numbers of all three generators, and counts."""
+
+    def __init__(self) -> None:
+        self.total = 0.0
+
+    def register(self, trainer, name="noise"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_optim_log", self, every=Every(optim_steps=3))
+
+    def __call__(self, batch):
+        self.total += random.random() + np.random.rand()
+        return {"noise": self.total}
+
+    def state_dict(self):
+        return {"total": self.total}
+
+    def load_state_dict(self, state_dict):
+        self.total = state_dict["total"]
+
+
+def toy(logger=None, **arguments) -> Trainer:
+    torch.manual_seed(0)
+    loss = Regression()
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
+    trainer = make_trainer(
+        loss_module=loss,
+        optimizer=optimizer,
+        logger=logger,
+        log_interval=40,
+        num_epochs=2,
+        clip_norm=1.0,
+        seed=3,
+        **{"total_frames": 200, "optim_steps_per_batch": None} | arguments,
+    )
+    for hook in (
+        MiniBatches(4),
+        RewardNormalizer(decay=0.9),
+        Noise(),
+        CountFramesLog(1),
+        LogScalar(logname="reward"),
+        EarlyStopping(monitor="reward", wait_for=0, patience=10**6),
+        LRSchedulerHook(torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)),
+        ClearCudaCache(3),
+    ):
+        hook.register(trainer)
+    return trainer
+
+
+def parameters(trainer: Trainer) -> torch.Tensor:
+    return torch.cat([p.detach().flatten() for p in trainer.loss_module.parameters()])
+
+
+def assert_same_state(one, other) -> None:
+    assert type(one) is type(other)
+    if isinstance(one, dict):
+        assert one.keys() == other.keys()
+        for key in one:
+            assert_same_state(one[key], other[key])
+    elif isinstance(one, (list, tuple)):
+        assert len(one) == len(other)
+        for a, b in zip(one, other, strict=True):
+            assert_same_state(a, b)
+    elif isinstance(one, torch.Tensor):
+        assert one.equal(other)
+    elif isinstance(one, np.ndarray):
+        assert np.array_equal(one, other)
+    else:
+        assert one == other
+
+
+def without_clock(state: dict) -> dict:
+    components = dict(state["components"])
+    components["progress"] = components["progress"] | {"seconds": 0.0}
+    components["metrics"] = {
+        kind: {k: v for k, v in values.items() if not k.startswith("time/")}
+        for kind, values in components["metrics"].items()
+        if kind != "pbar_names"
+    }
+    return state | {"components": components}
+
+
+# -- a resumed run is the run that was never interrupted -----------------------------------------
+
+
+@pytest.mark.parametrize("frames", [10, 40, 50, 110, 190])
+def test_a_killed_run_resumes_bit_for_bit(frames, tmp_path, make_logger):
+    whole_log, first_log, second_log = make_logger(), make_logger(), make_logger()
+    file = tmp_path / "state.pt"
+
+    whole = toy(whole_log)
+    whole.train()
+
+    killed = toy(first_log, save_trainer_file=file, save_trainer_interval=10)
+
+    def kill():
+        if killed.collected_frames == frames + 10:
+            raise KeyboardInterrupt
+
+    killed.register_op("post_steps", kill)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+
+    torch.manual_seed(99)  # another process would be anywhere
+    random.seed(99)
+    np.random.seed(99)
+    resumed = toy(second_log).load_from_file(file)
+    assert resumed.collected_frames == frames
+    resumed.train()
+
+    assert parameters(resumed).equal(parameters(whole))
+    assert_same_state(without_clock(resumed.state_dict()), without_clock(whole.state_dict()))
+    rows = [r for r in first_log.reproducible() if r[0] <= frames] + second_log.reproducible()
+    assert rows == whole_log.reproducible()
+
+
+def test_a_stopped_run_resumes_bit_for_bit(tmp_path, make_logger):
+    whole_log, second_log = make_logger(), make_logger()
+    file = tmp_path / "state.pt"
+    whole = toy(whole_log)
+    whole.train()
+
+    stopped = toy(make_logger(), save_trainer_file=file)
+    stopped.register_op(
+        "post_steps",
+        lambda: stopped.request_stop("signal") if stopped.collected_frames == 60 else None,
+    )
+    stopped.train()
+
+    resumed = toy(second_log).load_from_file(file)
+    assert resumed.collected_frames == 60
+    resumed.train()
+    assert parameters(resumed).equal(parameters(whole))
+    after = [row for row in whole_log.reproducible() if row[0] > 60]
+    assert second_log.reproducible() == after
+
+
+def test_a_finished_run_can_be_continued():
+    first = toy(total_frames=100)
+    first.train()
+    state = first.state_dict()
+    longer = toy(total_frames=200)
+    longer.load_state_dict(state)
+    longer.train()
+    whole = toy(total_frames=200)
+    whole.train()
+    assert parameters(longer).equal(parameters(whole))
+
+
+def test_saving_changes_nothing(tmp_path):
+    one = toy()
+    one.train()
+    other = toy(save_trainer_file=tmp_path / "s.pt", save_trainer_interval=10)
+    other.train()
+    assert parameters(one).equal(parameters(other))
+
+
+def test_describing_changes_nothing():
+    one = toy()
+    one.train()
+    other = toy()
+    other.register_op("post_steps", other.describe)
+    other.train()
+    assert parameters(one).equal(parameters(other))
+
+
+# -- the state -----------------------------------------------------------------------------------
+
+
+def test_state_round_trip():
+    one = toy()
+    one.train()
+    other = toy()
+    other.load_state_dict(one.state_dict())
+    before, after = one.state_dict(), other.state_dict()
+    assert_same_state(before["components"], after["components"])
+
+
+def test_the_state_holds_every_component():
+    components = toy().state_dict()["components"]
+    assert {
+        "progress",
+        "metrics",
+        "loss_module",
+        "collector",
+        "cadence/log",
+        "cadence/save",
+        "cadence/post_optim_log/noise",
+        "hook/optimizer",
+        "hook/reward_normalizer",
+        "hook/noise",
+        "hook/lr_scheduler",
+        "hook/early_stopping",
+    } <= components.keys()
+
+
+def test_the_file_is_loaded_with_weights_only(tmp_path):
+    file = tmp_path / "state.pt"
+    trainer = toy(save_trainer_file=file)
+    trainer.train()
+    torch.load(file, weights_only=True)
+    assert_same_state(
+        without_clock(load_file(file))["components"],
+        without_clock(trainer.state_dict())["components"],
+    )
+
+
+def test_loading_before_training_waits_with_the_random_state():
+    one = toy(total_frames=50)
+    one.train()
+    state = one.state_dict()
+    expected = torch.rand(3)  # what comes next in that run
+    other = toy(total_frames=60)
+    other.load_state_dict(state)
+    torch.rand(1000)  # the person builds something in between
+    drawn = []
+    other.register_op("batch_process", lambda td: drawn.append(torch.rand(3)))
+    other.train()
+    assert drawn[0].equal(expected)
+
+
+def test_two_trainers_share_nothing_after_loading():
+    one = toy(total_frames=50)
+    one.train()
+    other = toy(total_frames=100)
+    other.load_state_dict(one.state_dict())
+    before = parameters(one).clone()
+    state = pickle.dumps(one.state_dict()["components"]["hook/reward_normalizer"])
+    other.train()
+    assert parameters(one).equal(before)
+    assert not parameters(other).equal(before)
+    assert pickle.dumps(one.state_dict()["components"]["hook/reward_normalizer"]) == state
+
+
+@pytest.mark.parametrize("saves", [True, False])
+def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path):
+    class Batches(list):
+        """Has no state_dict."""
+
+    batches = Batches(FakeCollector(num_batches=5))
+    file = tmp_path / "state.pt" if saves else None
+    trainer = make_trainer(collector=batches, save_trainer_file=file)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        trainer.train()
+    messages = [str(warning.message) for warning in caught]
+    assert [("Batches, has no state_dict" in message) for message in messages] == [True] * saves
+
+
+# -- what does not fit ---------------------------------------------------------------------------
+
+
+def test_missing_and_extra_hooks_are_all_listed_and_nothing_is_changed():
+    saved = make_trainer()
+    Noise().register(saved, "only_saved")
+    CountFramesLog(1).register(saved, "count")
+    saved.train()
+    live = make_trainer()
+    Noise().register(live, "only_live")
+    BatchSubSampler(2).register(live, "sampler")
+    with pytest.raises(StateMismatchError) as caught:
+        live.load_state_dict(saved.state_dict())
+    message = str(caught.value)
+    for name in ("only_saved", "count"):
+        assert f"hook/{name} is in the state but not in this trainer" in message
+    for name in ("only_live", "sampler"):
+        assert f"hook/{name} is in this trainer but not in the state" in message
+    assert live.collected_frames == 0
+    assert live.loss_module.parameter.item() == 0.0
+
+
+def test_without_strict_the_rest_is_loaded_with_a_warning():
+    saved = make_trainer()
+    saved.train()
+    live = make_trainer()
+    Noise().register(live)
+    with pytest.warns(UserWarning, match="hook/noise is in this trainer but not in the state"):
+        live.load_state_dict(saved.state_dict(), strict=False)
+    assert live.collected_frames == 50
+
+
+def test_a_cadence_over_another_unit_is_refused_or_left_at_its_beginning():
+    saved = make_trainer(save_trainer_interval=Every(frames=20))
+    saved.train()
+    live = make_trainer(save_trainer_interval=Every(seconds=60))
+    with pytest.raises(StateMismatchError, match="cadence/save counts seconds here and frames in"):
+        live.load_state_dict(saved.state_dict())
+    assert live.collected_frames == 0
+    with pytest.warns(UserWarning, match="cadence/save counts seconds here"):
+        live.load_state_dict(saved.state_dict(), strict=False)
+    assert live.collected_frames == 50
+    assert live.cadences["save"].state_dict() == Every(seconds=60).state_dict()
+
+
+def other(width=8, **arguments) -> Trainer:
+    """A trainer like `toy`, but for the width of its network."""
+    torch.manual_seed(1)
+    loss = Regression()
+    loss.net[0], loss.net[2] = torch.nn.Linear(4, width), torch.nn.Linear(width, 1)
+    optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
+    return make_trainer(loss_module=loss, optimizer=optimizer, **arguments)
+
+
+def test_hooks_shapes_and_versions_are_listed_in_one_error_and_nothing_is_changed():
+    saved = other()
+    saved.train()
+    state = saved.state_dict()
+    state["versions"] = state["versions"] | {"torch": "1.13.0", "gone": "1"}
+    live = other(16)
+    Noise().register(live)
+    before = parameters(live)
+    with pytest.raises(StateMismatchError) as caught:
+        live.load_state_dict(state)
+    message = str(caught.value)
+    assert "hook/noise is in this trainer but not in the state" in message
+    assert "loss_module: net.0.weight is [16, 4] here and [8, 4] in the state" in message
+    assert f"torch is {torch.__version__} here and 1.13.0 in the state" in message
+    assert "gone" not in message
+    assert message.endswith(
+        "Build the networks as they were, register the same hooks under the same names and "
+        "cadences, install the versions that saved it, or pass strict=False to leave these out."
+    )
+    assert live.collected_frames == 0
+    assert parameters(live).equal(before)
+
+
+def test_without_strict_parameters_that_fit_are_taken_over_and_the_optimizer_begins_anew():
+    saved = other()
+    saved.train()
+    live = other(16, total_frames=100)
+    first = live.loss_module.net[0].weight.detach().clone()
+    with pytest.warns(UserWarning, match=r"net\.0\.weight is \[16, 4\] here"):
+        live.load_state_dict(saved.state_dict(), strict=False)
+    assert live.collected_frames == 50
+    assert live.loss_module.net[0].weight.equal(first)
+    assert live.loss_module.net[2].bias.equal(saved.loss_module.net[2].bias)
+    assert live.optimizer.state_dict()["state"] == {}
+    live.train()
+    assert live.collected_frames == 100
+
+
+def test_other_versions_alone_are_warned_of_without_strict():
+    saved = make_trainer()
+    saved.train()
+    state = saved.state_dict()
+    state["versions"] = {"torch": "1.13.0"}
+    with pytest.warns(UserWarning, match=r"1\.13\.0 in the state"):
+        make_trainer().load_state_dict(state, strict=False)
+    del state["versions"], state["ended"]  # as saved before they were
+    make_trainer().load_state_dict(state)
+
+
+def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_path):
+    class AtTheEnd(TrainerHookBase):
+        def __init__(self):
+            self.ended = 0
+
+        def register(self, trainer, name="at_the_end"):
+            trainer.register_module(name, self)
+
+        def on_train_end(self, trainer):
+            self.ended += 1
+
+        def __call__(self):
+            """Is a hook."""
+
+    file = tmp_path / "state.pt"
+    killed = make_trainer(total_frames=100, save_trainer_file=file, save_trainer_interval=10)
+
+    def kill():
+        if killed.collected_frames == 60:
+            raise KeyboardInterrupt
+
+    killed.register_op("post_steps", kill)
+    AtTheEnd().register(killed)
+    with pytest.raises(KeyboardInterrupt):
+        killed.train()
+    for times in (1, 0):  # it has ended then
+        shorter = make_trainer(total_frames=30, save_trainer_file=file)
+        hook = AtTheEnd()
+        hook.register(shorter)
+        shorter.load_from_file(file)
+        assert shorter.has_ended == (not times)
+        shorter.train()
+        assert (shorter.collected_frames, hook.ended) == (50, times)
+
+
+@pytest.mark.parametrize("state", [{}, [], {"format": 2}, {"loss_module": {}}], ids=repr)
+def test_what_is_no_state_is_refused(state):
+    with pytest.raises(StateMismatchError, match=r"not the state of a hooktrainer\.Trainer"):
+        make_trainer().load_state_dict(state)
+
+
+def test_names_out_of_a_state_are_said_in_a_line_each():
+    saved = make_trainer().state_dict()
+    saved["components"]["hook/\ud800\n\x1b[31m" + "x" * 5000] = {}
+    with pytest.raises(StateMismatchError, match="the state and this trainer differ") as caught:
+        make_trainer().load_state_dict(saved)
+    lines = str(caught.value).split("\n")
+    assert len(lines) == 3
+    assert all(line.isprintable() and len(line) < 500 for line in lines)
+
+
+def test_a_component_that_cannot_load_is_named():
+    saved = make_trainer().state_dict()
+    saved["components"]["hook/optimizer"] = {"nonsense": 1}
+    with pytest.raises(StateMismatchError, match=r"hook/optimizer cannot take up .* KeyError"):
+        make_trainer().load_state_dict(saved)
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda saved: saved.update(components=[1]),
+        lambda saved: saved.update(versions=3),
+        lambda saved: saved["rng"].update(torch=torch.zeros(3)),
+        lambda saved: saved["rng"].update(python=(3, (1, 2), None)),
+        lambda saved: saved["rng"]["numpy"]["state"].update(pos=10_000),
+        lambda saved: saved["rng"].pop("numpy"),
+    ],
+    ids=["components", "versions", "torch", "python", "numpy", "missing"],
+)
+def test_a_state_that_is_malformed_changes_nothing(spoil):
+    trainer = make_trainer()
+    saved = trainer.state_dict()
+    spoil(saved)
+    drawn = torch.random.get_rng_state()
+    before = copy.deepcopy(dict(trainer.loss_module.state_dict()))
+    with pytest.raises(StateMismatchError, match="the state is malformed"):
+        trainer.load_state_dict(saved)
+    assert torch.equal(torch.random.get_rng_state(), drawn)
+    torch.testing.assert_close(dict(trainer.loss_module.state_dict()), before)
+
+
+# -- pickling ------------------------------------------------------------------------------------
+
+
+# torch forgets in a pickle that the scheduler watches optimizer.step
+@pytest.mark.filterwarnings("ignore:Seems like `optimizer.step")
+def test_a_trainer_pickles_before_and_trains_after():
+    trainer = toy(total_frames=100)
+    pickled = pickle.dumps(trainer)
+    trainer.train()
+    copy = pickle.loads(pickled)
+    assert copy.collected_frames == 0
+    copy.set_seed(3)
+    copy.train()
+    assert copy.collected_frames == 100
+    assert parameters(copy).equal(parameters(trainer))
+
+
+def test_a_trained_trainer_pickles_with_its_state():
+    trainer = toy(total_frames=100)
+    trainer.train()
+    copy = pickle.loads(pickle.dumps(trainer))
+    assert_same_state(copy.state_dict()["components"], trainer.state_dict()["components"])
+
+
+def test_a_trainer_with_a_bar_pickles_during_the_run(capsys):
+    copies = []
+    trainer = toy(total_frames=30, progress_bar=True)
+    recorder = Pickler(copies)
+    recorder.register(trainer)
+    trainer.train()
+    assert [c.collected_frames for c in copies] == [10, 20, 30]
+
+
+class Pickler(TrainerHookBase):
+    """Pickles the trainer at the end of every batch."""
+
+    def __init__(self, copies: list) -> None:
+        self.copies = copies
+
+    def register(self, trainer, name="pickler"):
+        self.trainer = trainer
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        copies, self.copies = self.copies, []
+        copies.append(pickle.loads(pickle.dumps(self.trainer)))
+        self.copies = copies
+
+
+def test_after_unpickling_hooks_and_trainer_are_still_one():
+    trainer = make_trainer()
+    hook = UpdateWeights(trainer.collector)
+    hook.register(trainer)
+    copy = pickle.loads(pickle.dumps(trainer))
+    assert copy.registry.modules["update_weights"].collector is copy.collector
+    assert copy.registry.modules["optimizer"].optimizer is copy.optimizer
+    copied = next(iter(copy.loss_module.parameters()))
+    assert copy.optimizer.param_groups[0]["params"][0] is copied
+
+
+# -- states that are created lazily ---------------------------------------------------------------
+
+
+def test_a_target_updater_counts_on(tmp_path):
+    class Updater:
+        def __init__(self):
+            self.counter = 0
+            self.updates = 0
+
+        def step(self):
+            self.counter += 1
+            if self.counter == 7:
+                self.counter = 0
+                self.updates += 1
+
+    one, updater = make_trainer(total_frames=20), Updater()
+    TargetNetUpdaterHook(updater).register(one)
+    one.train()
+    assert updater.counter == 4
+    other, resumed = make_trainer(total_frames=40), Updater()
+    TargetNetUpdaterHook(resumed).register(other)
+    other.load_state_dict(one.state_dict())
+    other.train()
+    assert (resumed.counter, resumed.updates) == (1, 1)
+
+
+def test_a_collector_without_state_is_left_alone():
+    class Stateless:
+        def __init__(self):
+            self.batches = [FakeCollector()._batch() for _ in range(5)]
+
+        def __iter__(self):
+            return iter(self.batches)
+
+    one = make_trainer(collector=Stateless(), total_frames=20)
+    one.train()
+    assert "collector" not in one.state_dict()["components"]
+    other = make_trainer(collector=Stateless())
+    other.load_state_dict(one.state_dict())
+    assert other.collected_frames == 20
+
+
+def test_an_exception_saves_the_state_aside_and_leaves_the_last_save_alone(tmp_path):
+    file = tmp_path / "state.pt"
+    trainer = toy(save_trainer_file=file, save_trainer_interval=10)
+    trainer.register_op("post_optim", lambda: 1 / 0 if trainer.collected_frames == 40 else None)
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    assert toy().load_from_file(file).collected_frames < 40
+    assert toy().load_from_file(tmp_path / "exception.pt").collected_frames == 40

@@ -1,0 +1,348 @@
+from __future__ import annotations
+
+import io
+import pickle
+from collections import defaultdict
+
+import pytest
+import torch
+from rich.console import Console
+
+import hooktrainer.loop.timing
+from hooktrainer import Evaluate, Every, algorithms
+from hooktrainer.log import read_csv
+from hooktrainer.loop.hook import TrainerHookBase
+from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing
+from hooktrainer.loop.tracing import Trace
+from hooktrainer.testing import FakeCollector, make_trainer
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A clock that a test sets by hand: each reading advances it by one second."""
+    now = [0.0]
+
+    def read() -> float:
+        now[0] += 1.0
+        return now[0]
+
+    monkeypatch.setattr(hooktrainer.loop.timing, "perf_counter", read)
+    return now
+
+
+def serial(times):
+    """The sum of the serial phases."""
+    return sum(t for name, t in times.items() if "/" not in name and name not in ("step", "fps"))
+
+
+# -- phases --------------------------------------------------------------------------------------
+
+
+def test_a_phase_adds_up(clock):
+    timing = Timing()
+    for _ in range(3):
+        with timing.phase("collect"):
+            pass
+    timing.add("collect", 10.0)
+    assert timing.totals == {"collect": 13.0}
+
+
+def test_a_phase_that_fails_is_counted(clock):
+    timing = Timing()
+    with pytest.raises(RuntimeError), timing.phase("collect"):
+        raise RuntimeError
+    assert timing.totals == {"collect": 1.0}
+
+
+def test_a_phase_within_another_is_taken_out_of_that_one(clock):
+    timing = Timing()
+    with timing.phase("hooks"):  # from 1 to 8
+        with timing.phase("checkpoint"), timing.phase("log"):  # from 2 to 5, from 3 to 4
+            pass
+        with timing.phase("log"):  # from 6 to 7
+            pass
+    assert timing.totals == {"hooks": 3.0, "checkpoint": 2.0, "log": 2.0}
+
+
+def test_a_part_of_a_phase_is_counted_in_both(clock):
+    timing = Timing()
+    with (
+        timing.phase("collect"),  # from 1 to 6
+        timing.phase("collect/transfer"),  # from 2 to 5
+        timing.phase("checkpoint"),  # from 3 to 4
+    ):
+        pass
+    assert timing.totals == {"collect": 4.0, "collect/transfer": 3.0, "checkpoint": 1.0}
+
+
+def test_a_hook_of_the_inner_loop_counts_for_the_calls_that_were_not_timed(clock):
+    timing = Timing()
+    call = TimedCall(lambda x: x + 1, timing, "hook/a")
+    assert [call(1), call(2)] == [2, 3]
+    call.add_up(untimed=60)
+    assert timing.totals == {"hook/a": 62.0}
+    call.add_up(untimed=5)
+    assert timing.totals == {"hook/a": 67.0}
+
+
+def test_a_slow_first_call_does_not_speak_for_later_ones(clock):
+    timing = Timing()
+
+    def compiles():
+        clock[0] += 1000.0 if clock[0] < 2.0 else 0.0
+
+    call = TimedCall(compiles, timing, "hook/a")
+    for _ in range(17):
+        call()
+    call.add_up(untimed=100)
+    assert timing.totals == {"hook/a": 1017.0 + 100.0}
+
+
+def test_of_a_hook_of_the_inner_loop_a_sample_is_timed(clock):
+    trainer = make_trainer(optim_steps_per_batch=40, total_frames=100)
+
+    def two_seconds():  # and one for reading the clock, where it is read
+        clock[0] += 2.0
+
+    trainer.register_op("post_optim", two_seconds)
+    started = clock[0]
+    trainer.train()
+    assert trainer.timing.totals["hook/two_seconds"] == pytest.approx(400 * 3.0)
+    readings = clock[0] - started - 400 * 2.0
+    assert readings < 600  # of 3 hooks at 400 steps, beginning and end, 2400
+
+
+def test_only_hooks_that_were_called_are_reported():
+    trainer = make_trainer()
+    trainer.register_op("post_optim", lambda: None)
+    Estimates().register(trainer)
+    assert trainer.timing.totals == {}
+
+
+def test_a_hook_outside_the_inner_loop_counts_for_its_phase_too(clock):
+    timing = Timing()
+
+    def saves(x):
+        with timing.phase("checkpoint"):  # from 2 to 3
+            return x + 1
+
+    assert PhasedCall(saves, timing, "hook/a", "hooks")(1) == 2
+    assert timing.totals == {"hook/a": 3.0, "hooks": 2.0, "checkpoint": 1.0}
+
+
+def test_laps_add_up_to_all_of_the_time(clock):
+    timing = Timing()
+    timing.start_lap()
+    assert [timing.lap("start"), timing.lap(), timing.lap()] == [1.0, 1.0, 1.0]
+    assert timing.totals == {"step": 3.0}
+
+
+def test_nothing_is_wrapped_while_there_is_no_trace():
+    timing = Timing()
+    assert timing.traced("optimize/loss", abs) is abs
+    timing.span("optimize/loss", 0.0, 1.0)
+    assert timing.totals == {}
+
+
+def test_a_copy_in_another_process_has_the_totals_alone():
+    timing = Timing()
+    timing.trace, timing.listeners = Trace(), (Reports(),)
+    timing.begin("collect")
+    timing.add("collect", 2.0)
+    copy = pickle.loads(pickle.dumps(timing))
+    assert (copy.totals, copy.trace, copy.listeners) == ({"collect": 2.0}, None, ())
+    with copy.phase("log"):
+        pass
+
+
+# -- windows -------------------------------------------------------------------------------------
+
+
+def test_a_window_reports_seconds_per_batch_and_frames_per_second():
+    timing = Timing()
+    timing.add("collect", 4.0)
+    timing.add("step", 8.0)
+    report = timing.close_window(frames=400, batches=2)
+    assert report == {"time/collect": 2.0, "time/step": 4.0, "time/fps": 50.0}
+    timing.add("step", 1.0)
+    report = timing.close_window(frames=500, batches=3)
+    assert report == {"time/collect": 0.0, "time/step": 1.0, "time/fps": 100.0}
+
+
+def test_a_window_without_a_batch_reports_nothing_and_loses_nothing():
+    timing = Timing()
+    timing.add("step", 1.0)
+    assert timing.close_window(frames=0, batches=0) == {}
+    timing.add("step", 1.0)
+    assert timing.close_window(frames=10, batches=1)["time/step"] == 2.0
+
+
+def test_a_window_may_start_in_the_middle():
+    timing = Timing()
+    timing.add("step", 100.0)
+    timing.start_window(frames=1000, batches=10)
+    timing.add("step", 2.0)
+    assert timing.close_window(frames=1010, batches=11) == {"time/step": 2.0, "time/fps": 5.0}
+
+
+def test_of_several_processes_one_reports_its_windows():
+    timing = Timing()
+    timing.add("step", 1.0)
+    timing.reports = False
+    assert timing.close_window(frames=10, batches=1) == {}
+
+
+class Reports:
+    """A listener that writes down what it is told, and has measured a second each time."""
+
+    def __init__(self):
+        self.calls = []
+
+    def begin(self, phase):
+        self.calls.append(f"begin {phase}")
+
+    def end(self, phase):
+        self.calls.append(f"end {phase}")
+
+    def read(self):
+        return {"device/collect": 1.0}
+
+
+def test_listeners_hear_of_serial_phases_and_are_read_when_a_window_closes():
+    timing, listener = Timing(), Reports()
+    timing.listeners = (listener,)
+    with timing.phase("hooks"), timing.phase("hooks/part"), timing.phase("log"):
+        pass
+    assert listener.calls == ["begin hooks", "begin log", "end log", "end hooks"]
+    assert timing.close_window(frames=10, batches=2)["time/device/collect"] == 0.5
+    timing.table()
+    assert timing.totals["device/collect"] == 2.0
+
+
+# -- a trainer -----------------------------------------------------------------------------------
+
+
+def test_a_trainer_times_every_phase_and_every_hook(logger):
+    trainer = make_trainer(logger=logger)
+
+    def slow_hook() -> None:
+        sum(range(1000))
+
+    def hook_of_a_batch() -> None:
+        sum(range(1000))
+
+    trainer.register_op("post_optim", slow_hook)
+    trainer.register_op("post_steps", hook_of_a_batch)
+    trainer.train()
+    first = logger.rows[0][1]
+    hooks = ("hook/slow_hook", "hook/optimizer", "hook/hook_of_a_batch")
+    for name in ("collect", "optimize", "step", "hooks", *hooks, "fps"):
+        assert first[f"time/{name}"] > 0
+
+
+class Estimates(TrainerHookBase):
+    phase = "advantages"
+
+    def register(self, trainer, name="estimates"):
+        trainer.register_module(name, self)
+        trainer.register_op("batch_process", self)
+        trainer.register_op("post_optim", self.step)
+
+    def __call__(self, batch):
+        sum(range(1000))
+
+    def step(self):
+        sum(range(1000))
+
+    def on_train_end(self, trainer):
+        sum(range(1000))
+
+
+def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
+    trainer = make_trainer()
+    Estimates().register(trainer)
+    trainer.register_op("post_steps", lambda: None)
+    trainer.train()
+    totals = trainer.timing.totals
+    # Its op within the loop is a part of optimize.
+    assert totals["advantages"] > totals["hook/estimates"] > 0  # on_train_end as well
+    assert 0 < totals["hook/estimates.step"] < totals["optimize"]
+    assert trainer.timing.hooks["hook/estimates.step"] == "optimize"
+    assert 0 < totals["hook/<lambda>"] < totals["hooks"]
+
+
+def test_what_a_collector_tells_of_its_time_is_in_the_runs():
+    collector = FakeCollector()
+    collector.timing = Timing()
+    trainer = make_trainer(collector=collector)
+    trainer.train()
+    assert collector.timing is trainer.timing
+
+
+def test_a_collector_with_a_timing_of_another_kind_keeps_it():
+    collector = FakeCollector()
+    collector.timing = "mine"
+    make_trainer(collector=collector).train()
+    assert collector.timing == "mine"
+
+
+@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+def test_the_serial_phases_are_the_step(algorithm, tmp_path):
+    trainer = getattr(algorithms, algorithm)(
+        "CartPole-v1",
+        total_frames=4_096,
+        seed=0,
+        progress_bar=False,
+        eval_interval=1_000,
+        eval_episodes=2,
+        run_dir=tmp_path / "run",  # with checkpoints, metrics.csv and TensorBoard
+        log_interval=1_024,
+        save_interval=1_024,
+    )
+    trainer.train()
+    rows = defaultdict(dict)
+    for name, curve in read_csv(tmp_path / "run").items():
+        for step, value in curve:
+            if name.startswith("time/"):
+                rows[step][name[5:]] = value
+    windows = [rows[step] for step in sorted(rows)]
+    assert len(windows) >= 4
+    step = sum(times["step"] for times in windows)
+    assert 0.95 * step <= sum(map(serial, windows)) <= step
+    last = windows[-1]
+    assert {"collect", "optimize", "evaluate", "checkpoint", "log", "hooks"} <= last.keys()
+    parts = sum(last[f"collect/{name}"] for name in ("env", "inference", "transfer"))
+    assert 0 < parts <= last["collect"]
+    totals = trainer.timing.totals
+    assert 0.95 * totals["step"] <= serial(totals) <= totals["step"]
+
+
+def test_a_run_that_saves_in_the_middle_of_a_batch_counts_that_once(tmp_path):
+    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    trainer.register_op("post_steps", lambda: trainer.save_trainer(force_save=True))
+    trainer.train()
+    totals = trainer.timing.totals
+    assert 0 < totals["checkpoint"] < totals["step"]
+    assert totals["hooks"] < totals["hook/<lambda>"]
+    assert serial(totals) <= totals["step"]
+
+
+def test_the_final_evaluation_is_in_the_time_of_the_run():
+    evaluate = Evaluate("CartPole-v1", None, every=Every(frames=10_000), episodes=1)
+    evaluate.evaluate = lambda: {"eval/return": torch.ones(()) * sum(range(1000))}
+    trainer = make_trainer()
+    evaluate.register(trainer)
+    trainer.train()
+    totals = trainer.timing.totals
+    assert totals["evaluate"] > 0
+    assert "hook/evaluate" in totals
+    assert serial(totals) <= totals["step"]
+
+
+def test_the_table_shows_the_parts_of_each_phase(tmp_path):
+    trainer = make_trainer()
+    Estimates().register(trainer)
+    trainer.train()
+    out = io.StringIO()
+    Console(file=out, width=80).print(trainer.timing.table())
+    assert "\n   estimates.step " in out.getvalue()

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import json
+import os
+import threading
+
+from hooktrainer.loop.tracing import Trace
+
+
+def spans(trace):
+    """Name, category, beginning and duration of every span, in the order of the file."""
+    return [
+        (event["name"], event["cat"], event["ts"], event["dur"])
+        for event in trace.as_dict()["traceEvents"]
+        if event["ph"] == "X"
+    ]
+
+
+def rows(trace):
+    """Process and thread by name, and the spans of each, by their place."""
+    found = {}
+    for event in trace.as_dict()["traceEvents"]:
+        row = found.setdefault((event["pid"], event["tid"]), {"spans": []})
+        if event["ph"] == "X":
+            row["spans"].append(event["name"])
+        else:
+            row[event["name"]] = next(iter(event["args"].values()))
+    return found
+
+
+def test_times_are_microseconds_since_the_first_span():
+    trace = Trace()
+    trace.add("collect/env", 10.0000015, 10.000002)
+    trace.add("collect", 10.0, 10.25)
+    trace.add("optimize/optimizer", 10.25, 10.5)
+    assert spans(trace) == [
+        ("collect", "phase", 0.0, 250_000.0),
+        ("env", "collect", 1.5, 0.5),
+        ("optimizer", "optimize", 250_000.0, 250_000.0),
+    ]
+
+
+def test_a_span_comes_behind_the_one_that_holds_it():
+    trace = Trace()
+    trace.add("inner", 1.0, 2.0)
+    trace.add("outer", 1.0, 3.0)
+    assert [name for name, *_ in spans(trace)] == ["outer", "inner"]
+
+
+def test_rounding_takes_no_span_out_of_the_one_around_it():
+    trace = Trace()
+    thirds = [1000 + i / 3e6 for i in range(1000)]
+    for i in range(0, 998, 2):
+        trace.add("inner", thirds[i], thirds[i + 1])
+        trace.add("outer", thirds[i], thirds[i + 1])
+    by_begin = {}
+    for name, _, begin, duration in spans(trace):
+        by_begin.setdefault(begin, []).append((name, duration))
+    assert all(len({duration for _, duration in pair}) == 1 for pair in by_begin.values())
+
+
+def test_each_thread_has_a_row_with_its_name():
+    trace = Trace()
+    trace.add("optimize", 0.0, 1.0)
+    other = threading.Thread(target=trace.add, args=("collect", 0.0, 1.0), name="collecting")
+    other.start()
+    other.join()
+    pid = os.getpid()
+    assert rows(trace) == {
+        (pid, 1): {
+            "process_name": "hooktrainer",
+            "thread_name": threading.current_thread().name,
+            "thread_sort_index": 1,
+            "spans": ["optimize"],
+        },
+        (pid, 2): {
+            "process_name": "hooktrainer",
+            "thread_name": "collecting",
+            "thread_sort_index": 2,
+            "spans": ["collect"],
+        },
+    }
+
+
+def test_spans_of_another_process_have_a_row_of_their_own():
+    there = Trace()
+    there.add("collect/env", 1.0, 2.0)
+    sent = there.take()
+    assert sent == [("collect/env", 1.0, 2.0)]
+    assert there.take() == []
+
+    trace = Trace()
+    trace.add("optimize", 1.5, 2.5)
+    for _ in range(2):
+        trace.extend(sent, thread="collector 0", pid=4242)
+    assert rows(trace)[4242, 2] == {
+        "process_name": "collector 0",
+        "thread_name": "collector 0",
+        "thread_sort_index": 2,
+        "spans": ["env", "env"],
+    }
+    assert spans(trace)[0] == ("optimize", "phase", 500_000.0, 1_000_000.0)
+
+
+def test_a_trace_may_be_cut():
+    trace = Trace()
+    for start in (1.0, 2.0, 3.0):
+        trace.add("step", start, start + 1)
+    trace.extend([("collect", 1.5, 9.0), ("collect", 2.0, 3.0)], thread="collector")
+    trace.cut(2.0)
+    assert [name for name, *_ in spans(trace)] == ["step", "collect"]
+
+
+def test_a_trace_that_is_too_long_says_what_it_left_out():
+    trace = Trace(limit=3)
+    for i in range(2):
+        trace.add("step", i, i + 1)
+    trace.extend([("collect", 0, 1)] * 5, thread="collector")
+    assert len(spans(trace)) == 3
+    assert trace.as_dict()["otherData"] == {"spans left out": 4}
+
+
+def test_the_file_is_json_in_the_form_that_chrome_reads(tmp_path):
+    trace = Trace()
+    trace.add("step", 1.0, 2.0)
+    trace.write(tmp_path / "trace.json")
+    content = json.loads((tmp_path / "trace.json").read_text())
+    assert content["traceEvents"][-1] == {
+        **{"name": "step", "cat": "phase", "ph": "X", "ts": 0.0, "dur": 1e6},
+        **{"pid": os.getpid(), "tid": 1},
+    }
+    assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
+
+
+def test_an_empty_trace_can_be_written(tmp_path):
+    Trace().write(tmp_path / "trace.json")
+    assert json.loads((tmp_path / "trace.json").read_text())["traceEvents"] == []

@@ -1,0 +1,88 @@
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import AdditiveGaussian, Box, DeterministicPolicy, mlp
+
+
+def test_the_policy_acts_and_evaluates_alike_within_its_box():
+    policy = DeterministicPolicy(mlp(3, 2), 2, low=-1.0, high=[2.0, 5.0])
+    observation = torch.randn(7, 3) * 100
+    action = policy.act(observation)["action"]
+    torch.testing.assert_close(action, policy.evaluate(observation).detach())
+    assert (action >= policy.box.low).all()
+    assert (action <= policy.box.high).all()
+    batch = policy(TensorDict(observation=observation, batch_size=[7]))
+    assert batch["action"].requires_grad  # TorchRL's losses differentiate it
+    assert not action.requires_grad
+
+
+def test_several_inputs_are_joined():
+    policy = DeterministicPolicy(mlp(5, 1), 1, in_keys=["observation", "goal"])
+    assert policy.act(torch.zeros(4, 3), torch.zeros(4, 2))["action"].shape == (4, 1)
+
+
+def test_the_box_maps_zero_to_its_middle_and_infinity_to_its_edge():
+    box = Box(2, low=[0.0, -4.0], high=4.0)
+    assert box(torch.zeros(2)).tolist() == [2.0, 0.0]
+    assert box(torch.full((2,), 1e9)).tolist() == [4.0, 4.0]
+    assert box.perturb(torch.tensor([2.0, 0.0]), torch.tensor([0.5, -9.0])).tolist() == [3.0, -4.0]
+    points = box.sample(1000)
+    assert points.shape == (1000, 2)
+    torch.testing.assert_close(points.mean(0), torch.tensor([2.0, 0.0]), atol=0.3, rtol=0.0)
+
+
+@pytest.mark.parametrize("bounds", [{"low": 1.0, "high": 1.0}, {"high": torch.inf}], ids=str)
+def test_bounds_must_be_finite_and_in_order(bounds):
+    with pytest.raises(ConfigError, match="finite"):
+        DeterministicPolicy(mlp(3, 1), 1, **bounds)
+
+
+def test_noise_has_its_deviation_in_halves_of_the_box_and_can_be_switched_off():
+    policy = DeterministicPolicy(nn.Linear(1, 1), 1, low=-20.0, high=20.0)
+    noisy = AdditiveGaussian(policy, 0.1)
+    nn.init.zeros_(policy.network.weight)
+    nn.init.zeros_(policy.network.bias)
+    torch.manual_seed(0)
+    action = noisy.act(torch.zeros(20_000, 1))["action"]
+    assert action.std().item() == pytest.approx(2.0, rel=0.02)
+    assert abs(action.mean().item()) < 0.05
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        assert noisy.act(torch.zeros(3, 1))["action"].eq(0).all()
+    clipped = AdditiveGaussian(policy, 9.0).act(torch.zeros(1000, 1))["action"]
+    assert clipped.abs().max().item() == 20.0
+
+
+def test_the_deviation_changes_linearly_and_is_saved():
+    policy = DeterministicPolicy(mlp(3, 1), 1)
+    noisy = AdditiveGaussian(policy, 1.0, 0.2, annealing_num_steps=100)
+    noisy.step(25)
+    assert noisy.sigma == pytest.approx(0.8)
+    twin = AdditiveGaussian(policy, 1.0, 0.2, annealing_num_steps=100)
+    twin.load_state_dict(noisy.state_dict())
+    assert twin.sigma == noisy.sigma
+    noisy.step(1000)
+    assert noisy.sigma == pytest.approx(0.2)
+    assert AdditiveGaussian(policy, 0.3).sigma == 0.3
+
+
+def test_the_noise_follows_the_global_generator():
+    noisy = AdditiveGaussian(DeterministicPolicy(mlp(3, 1), 1), 0.5)
+    torch.manual_seed(3)
+    first = noisy.act(torch.zeros(5, 3))["action"]
+    torch.manual_seed(3)
+    assert torch.equal(first, noisy.act(torch.zeros(5, 3))["action"])
+    torch.manual_seed(3)
+    batch = noisy(TensorDict(observation=torch.zeros(5, 3), batch_size=[5]))
+    assert torch.equal(batch["action"], first)
+
+
+@pytest.mark.parametrize("arguments", [(-0.1,), (0.1, -1.0), (0.1, 0.1, 0)], ids=str)
+def test_refuses_what_cannot_work(arguments):
+    with pytest.raises(ConfigError, match="AdditiveGaussian"):
+        AdditiveGaussian(DeterministicPolicy(mlp(3, 1), 1), *arguments)

@@ -1,0 +1,71 @@
+"""`DynamicsEnsemble` learns what an environment does."""
+
+from __future__ import annotations
+
+import torch
+
+from hooktrainer.networks import DynamicsEnsemble
+
+
+def transitions(number: int) -> tuple[torch.Tensor, ...]:
+    """A linear world: the observation moves by the action, the reward is minus its distance."""
+    observation = torch.randn(number, 2) * 3
+    action = torch.randn(number, 1)
+    following = observation + torch.cat([action, -action], -1)
+    return observation, action, following, -observation.abs().sum(-1, keepdim=True)
+
+
+def fitted(steps: int = 400) -> DynamicsEnsemble:
+    torch.manual_seed(0)
+    model = DynamicsEnsemble(2, 1, num_models=3, num_cells=(32, 32))
+    data = transitions(1_000)
+    model.update(*data)
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    for _ in range(steps):
+        rows = torch.randint(1_000, (3, 128))
+        loss = model.loss(*(entry[rows] for entry in data))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return model
+
+
+def test_it_predicts_the_next_observation_and_the_reward():
+    model = fitted()
+    observation, action, following, reward = transitions(500)
+    predicted, predicted_reward = model.sample(observation, action)
+    assert predicted.shape == following.shape
+    assert (predicted - following).abs().mean() < 0.3
+    assert (predicted_reward - reward).abs().mean() < reward.std() / 2
+
+
+def test_each_network_can_be_shown_something_else():
+    model = DynamicsEnsemble(2, 1, num_models=3)
+    observation, action, *_ = transitions(12)
+    together, _ = model(observation, action)
+    apart, _ = model(observation.view(3, 4, 2), action.view(3, 4, 1))
+    assert together.shape == (3, 12, 3)
+    for k in range(3):
+        torch.testing.assert_close(apart[k], together[k, 4 * k : 4 * k + 4])
+
+
+def test_the_log_variance_stays_in_its_bounds():
+    model = DynamicsEnsemble(2, 1, num_models=2)
+    with torch.no_grad():
+        model.biases[-1][:, :, 3:] = torch.tensor([-1e3, 0.0, 1e3])
+    _, log_var = model(torch.zeros(1, 2), torch.zeros(1, 1))
+    assert (log_var >= -10 - 1e-3).all()
+    assert (log_var <= 0.5 + 1e-3).all()
+
+
+def test_the_loss_is_the_negative_log_likelihood():
+    model = DynamicsEnsemble(2, 1, num_models=2)
+    data = [entry.view(2, 5, -1) for entry in transitions(10)]
+    observation, action, following, reward = data
+    mean, log_var = model(observation, action)
+    target = torch.cat([following - observation, reward], -1)  # no statistics yet
+    normal = torch.distributions.Normal(mean, (0.5 * log_var).exp())
+    constant = torch.log(torch.tensor(2 * torch.pi))
+    expected = (-2 * normal.log_prob(target) - constant).mean((1, 2)).sum()
+    bounds = 0.01 * (0.5 + 10.0) * 3
+    torch.testing.assert_close(model.loss(*data), expected + bounds)

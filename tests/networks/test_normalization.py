@@ -1,0 +1,55 @@
+"""`RunningNorm` keeps the statistics of everything it was shown."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import nn
+
+from hooktrainer.networks import DiagonalGaussianPolicy, RunningNorm, mlp
+
+
+def test_mean_and_variance_are_those_of_all_batches_together():
+    norm = RunningNorm(2)
+    batches = [torch.randn(n, 3, 2) * 5 + 7 for n in (1, 4, 2)]
+    for batch in batches:
+        norm.update(batch)
+    everything = torch.cat(batches).reshape(-1, 2).double()
+    torch.testing.assert_close(norm.mean, everything.mean(0))
+    torch.testing.assert_close(norm.var, everything.var(0, correction=0))
+    assert norm.count == 21
+
+
+def test_it_normalizes_by_hand_computed_numbers_and_clips():
+    norm = RunningNorm(1, clip=2.0, eps=0.0)
+    norm.update(torch.tensor([[1.0], [3.0]]))  # mean 2, deviation 1
+    assert norm(torch.tensor([[3.0], [1.5], [9.0]])).flatten().tolist() == [1.0, -0.5, 2.0]
+    assert norm.invert(torch.tensor([[1.0]])).item() == 3.0
+
+
+def test_before_the_first_update_nothing_changes():
+    x = torch.randn(5, 3)
+    assert RunningNorm(3)(x).equal(x)
+
+
+def test_large_offsets_do_not_lose_the_variance():
+    norm = RunningNorm(1)
+    for _ in range(100):
+        norm.update(torch.tensor([[1e4 - 1], [1e4 + 1]], dtype=torch.float64))
+    torch.testing.assert_close(norm.var, torch.ones(1, dtype=torch.float64))
+
+
+def test_a_policy_carries_it_in_its_state():
+    def build():
+        norm = RunningNorm(3)
+        return norm, DiagonalGaussianPolicy(nn.Sequential(norm, mlp(3, 2)), action_features=2)
+
+    norm, policy = build()
+    norm.update(torch.randn(50, 3) * 3 + 1)
+    _, other = build()
+    other.load_state_dict(copy.deepcopy(policy.state_dict()))
+    x = torch.randn(4, 3)
+    assert other.evaluate(x).equal(policy.evaluate(x))
+    # What acts while collecting is the same network.
+    torch.testing.assert_close(policy._infer(x), policy.evaluate(x).detach())

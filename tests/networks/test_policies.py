@@ -1,0 +1,161 @@
+"""The policies: their three interfaces agree, and agree with torch's distributions."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DiagonalGaussianPolicy,
+    TanhGaussianPolicy,
+    mlp,
+)
+
+BOUNDS = {"low": [-2.0, 0.0], "high": [2.0, 10.0]}
+
+
+def make(kind):
+    if kind == "categorical":
+        return CategoricalPolicy(mlp(4, 3), out_keys=["action", "action_log_prob", "logits"])
+    if kind == "gaussian":
+        return DiagonalGaussianPolicy(mlp(4, 2), 2, log_std=-0.5)
+    return TanhGaussianPolicy(mlp(4, 4), 2, **BOUNDS, out_keys=["action", "action_log_prob"])
+
+
+KINDS = pytest.mark.parametrize("kind", ["categorical", "gaussian", "tanh"])
+BATCHES = pytest.mark.parametrize("batch", [(), (5,), (2, 3)])
+
+
+@KINDS
+@BATCHES
+def test_log_prob_is_that_of_the_distribution(kind, batch):
+    policy, observation = make(kind), torch.randn(*batch, 4)
+    out = policy.act(observation)
+    dist = policy.get_dist(TensorDict(observation=observation, batch_size=batch))
+    assert out["action_log_prob"].shape == batch
+    torch.testing.assert_close(
+        out["action_log_prob"], dist.log_prob(out["action"]), atol=1e-4, rtol=1e-4
+    )
+
+
+@KINDS
+def test_the_tensordict_interface_does_what_act_does(kind):
+    policy, observation = make(kind), torch.randn(5, 4)
+    torch.manual_seed(0)
+    out = policy.act(observation)
+    torch.manual_seed(0)
+    tensordict = policy(TensorDict(observation=observation, batch_size=[5]))
+    assert set(out) == set(policy.out_keys)
+    for key, value in out.items():
+        assert torch.equal(tensordict[key], value)
+        assert not value.requires_grad
+
+
+@KINDS
+def test_deterministic_modes_give_one_and_the_same_action(kind):
+    policy, observation = make(kind), torch.randn(5, 4)
+    with set_exploration_type(ExplorationType.DETERMINISTIC):
+        first, second = policy.act(observation)["action"], policy.act(observation)["action"]
+    assert torch.equal(first, second)
+    with set_exploration_type(ExplorationType.RANDOM):
+        torch.manual_seed(0)
+        assert not torch.equal(
+            policy.act(torch.randn(50, 4))["action"], policy.act(torch.randn(50, 4))["action"]
+        )
+    if kind == "categorical":
+        assert torch.equal(first, policy.evaluate(observation).argmax(-1))
+    if kind == "gaussian":
+        torch.testing.assert_close(first, policy.evaluate(observation).detach())
+
+
+@pytest.mark.parametrize("kind", ["categorical", "gaussian"])
+def test_log_prob_and_entropy_have_the_values_and_gradients_of_the_distribution(kind):
+    policy, observation = make(kind), torch.randn(6, 4)
+    action = policy.act(observation)["action"]
+    log_prob, entropy = policy.log_prob_and_entropy([observation], action)
+    dist = policy.get_dist(TensorDict(observation=observation, batch_size=[6]))
+    for ours, theirs in ((log_prob, dist.log_prob(action)), (entropy, dist.entropy())):
+        torch.testing.assert_close(ours, theirs)
+        parameters = list(policy.parameters())
+        grads = [
+            torch.autograd.grad(x.sum(), parameters, retain_graph=True, materialize_grads=True)
+            for x in (ours, theirs)
+        ]
+        for mine, other in zip(*grads, strict=True):
+            torch.testing.assert_close(mine, other)
+
+
+def test_categorical_frequencies_follow_the_softmax():
+    policy = CategoricalPolicy(nn.Identity())
+    probs = torch.tensor([0.5, 0.3, 0.2, 0.0])
+    torch.manual_seed(0)
+    action = policy.act(probs.log().expand(20_000, 4))["action"]
+    frequencies = torch.bincount(action, minlength=4) / 20_000
+    torch.testing.assert_close(frequencies, probs, atol=0.01, rtol=0)
+
+
+def test_masked_actions_are_never_chosen_and_do_no_harm():
+    policy = CategoricalPolicy(mlp(4, 3), action_mask_key="action_mask")
+    mask = torch.tensor([True, False, True]).expand(500, 3)
+    observation = torch.randn(500, 4)
+    assert policy.in_keys == ["observation", "action_mask"]
+    action = policy.act(observation, mask)["action"]
+    assert set(action.tolist()) == {0, 2}
+    log_prob, entropy = policy.log_prob_and_entropy([observation, mask], action)
+    two = policy.network(observation)[:, [0, 2]].log_softmax(-1)
+    torch.testing.assert_close(log_prob, two.gather(1, (action // 2)[:, None])[:, 0])
+    torch.testing.assert_close(entropy, -(two.exp() * two).sum(-1))
+    (log_prob.sum() + entropy.sum()).backward()
+    assert all(p.grad.isfinite().all() for p in policy.parameters())
+
+
+def test_tanh_rsample_is_that_of_torchrl_and_stays_in_the_box():
+    policy, observation = make("tanh"), 5 * torch.randn(200, 4)
+    torch.manual_seed(0)
+    action, log_prob = policy.rsample(observation)
+    torch.manual_seed(0)
+    dist = policy.get_dist(TensorDict(observation=observation, batch_size=[200]))
+    expected, expected_log_prob = dist.rsample_and_log_prob()
+    torch.testing.assert_close(action, expected)
+    torch.testing.assert_close(log_prob, expected_log_prob, atol=1e-4, rtol=1e-4)
+    assert (action >= policy.box.low).all()
+    assert (action <= policy.box.high).all()
+
+
+def test_tanh_log_prob_is_finite_where_the_action_saturates():
+    policy = TanhGaussianPolicy(nn.Identity(), 1)
+    action, log_prob = policy.rsample(torch.tensor([[30.0, -5.0], [-30.0, -5.0]]))
+    assert action.tolist() == [[1.0], [-1.0]]
+    assert log_prob.isfinite().all()
+
+
+def test_several_inputs_are_joined():
+    policy = CategoricalPolicy(mlp(5, 2), in_keys=["position", ("goal", "position")])
+    inputs = torch.randn(3, 4), torch.randn(3, 1)
+    torch.testing.assert_close(policy.evaluate(*inputs), policy.network(torch.cat(inputs, -1)))
+    batch = TensorDict(position=inputs[0], goal={"position": inputs[1]}, batch_size=[3])
+    assert policy(batch)["action"].shape == (3,)
+
+
+@pytest.mark.parametrize("out_keys", [["action", "value"], ["action_log_prob"]])
+def test_impossible_out_keys_are_refused(out_keys):
+    with pytest.raises(ConfigError, match="out_keys"):
+        CategoricalPolicy(mlp(4, 2), out_keys=out_keys)
+
+
+@pytest.mark.parametrize("bounds", [(1.0, -1.0), (0.0, float("inf"))])
+def test_impossible_boxes_are_refused(bounds):
+    with pytest.raises(ConfigError, match="low"):
+        TanhGaussianPolicy(mlp(4, 2), 1, *bounds)
+
+
+def test_state_dicts_hold_parameters_only():
+    assert set(make("tanh").state_dict()) == {
+        f"network.{n}" for n in make("tanh").network.state_dict()
+    }
+    assert "log_std" in make("gaussian").state_dict()

@@ -1,0 +1,102 @@
+"""How many threads torch computes with while a run trains."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from hooktrainer import ConfigError, algorithms, threads
+from hooktrainer.networks import mlp, orthogonal_init
+from hooktrainer.networks.threads import SMALL, compute_threads, threads_for
+from hooktrainer.testing import ScriptedLoss, make_trainer
+
+LARGE = nn.Linear(SMALL // 2, 2)
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    """torch computes with three threads, of which nobody has chosen the number."""
+    for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(threads, "_AT_IMPORT", 3)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def while_training(trainer):
+    seen = []
+    trainer.register_op("post_steps", lambda: seen.append(torch.get_num_threads()))
+    trainer.train()
+    return set(seen)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_small_networks_are_trained_with_one_thread():
+    assert while_training(make_trainer()) == {1}
+    assert torch.get_num_threads() == 3  # as it was
+    algorithm = algorithms.ppo(
+        "CartPole-v1",
+        total_frames=64,
+        num_envs=2,
+        steps_per_batch=32,
+        mini_batch_size=32,
+        num_cells=(8,),
+        eval_episodes=0,
+        progress_bar=False,
+    )
+    assert while_training(algorithm) == {1}
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_large_networks_keep_them_all():
+    class LargeLoss(ScriptedLoss):
+        def __init__(self):
+            super().__init__()
+            self.large = LARGE
+
+    assert while_training(make_trainer(loss_module=LargeLoss())) == {3}
+    assert [threads_for(mlp(4, 2)), threads_for(LARGE)] == [1, None]
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_whoever_chooses_is_heeded(monkeypatch):
+    assert while_training(make_trainer(threads=2)) == {2}
+    torch.set_num_threads(2)
+    assert while_training(make_trainer()) == {2}
+    torch.set_num_threads(3)
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")
+    assert while_training(make_trainer()) == {3}
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_they_are_given_back_after_a_failure():
+    trainer = make_trainer()
+    trainer.register_op("post_steps", lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        trainer.train()
+    assert torch.get_num_threads() == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_what_is_not_known_to_be_small_is_left_alone():
+    assert threads_for(lambda batch: batch) is None
+    assert threads_for(nn.Module()) is None
+    assert threads_for(nn.Linear(2, 2, device="meta")) is None
+
+
+@pytest.mark.parametrize("number", [0, -1, 1.5])
+def test_no_number_of_threads_is_refused(number):
+    with pytest.raises(ConfigError, match="threads="):
+        make_trainer(threads=number)
+
+
+def test_weights_do_not_depend_on_the_number_of_threads():
+    weights = []
+    for number in (1, 2):
+        with compute_threads(number):
+            torch.manual_seed(0)
+            weights.append(orthogonal_init(mlp(64, 64, (256, 256)))[2].weight.clone())
+    assert torch.equal(*weights)

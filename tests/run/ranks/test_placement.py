@@ -1,0 +1,173 @@
+"""The line that says which part goes where."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.run.layout import Layout
+from hooktrainer.run.placement import Machine, Placement
+from hooktrainer.run.ranks import Ranks
+
+MACHINE = Machine(cores=(0, 1, 2, 3), gpus=2)
+
+
+@pytest.mark.parametrize(
+    ("text", "places"),
+    [
+        (
+            "learner: gpu:0, collectors: 4@cpu, eval: cpu",
+            {"learner": "gpu:0", "collectors": "4@cpu", "eval": "cpu"},
+        ),
+        ("actor,rollout: 0-1", {"learner": "gpu:0-1", "collectors": "gpu:0-1"}),
+        ("learner,eval : gpu", {"learner": "gpu:0", "eval": "gpu:0"}),
+        ("collectors: cpu:0,2-3", {"collectors": "cpu:0,2-3"}),
+        ("collectors: 8@cpu:all", {"collectors": "8@cpu:0-3"}),
+        ("learner: all", {"learner": "gpu:0-1"}),
+        ("env: 2@node:1-2", {"collectors": "2@node:1-2"}),
+    ],
+)
+def test_what_is_written_is_understood(text, places):
+    checked = Placement.parse(text).check(MACHINE)
+    assert {name: str(place) for name, place in checked.places.items()} == places
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("learner: cpu:99", "the CPU cores that this process may use are 0-3"),
+        ("learner: gpu:2", "the GPUs that this process may use are 0-1"),
+        ("lerner: cpu", "'lerner' is no component; there are learner, collectors, eval"),
+        ("learner", "learner has no place"),
+        ("learner: cpu0", "'cpu0' is no place"),
+        ("collectors: 0@cpu", "give at least 1"),
+        ("collectors: cpu:3-1", "the range 3-1 is empty"),
+        ("collectors: cpu:0-99999999999", "99999999999 is more than any machine has"),
+        ("env: cpu, rollout: gpu:0", "collectors is placed twice, at cpu and gpu:0"),
+        ("eval: cpu:0-1", "one process evaluates"),
+        ("learner: node:1", "the learner runs where it is started"),
+        ("collectors: cpu, 2", "has no numbers to add to"),
+        ("", "the name of a component is missing"),
+        ("learner: cpu,", "the name of a component is missing"),
+        ("collectors: cpu:0-2,1", "lists 1 twice.*as 2@cpu:1"),
+        ("collectors: node:all", "write which, as node:1-3, or how many processes, as 3@node"),
+    ],
+)
+def test_a_mistake_is_explained_in_one_line(text, problem):
+    with pytest.raises(ConfigError, match=problem) as error:
+        Placement.parse(text).check(MACHINE)
+    assert "\n" not in str(error.value)
+    assert repr(text) in str(error.value)
+
+
+def test_no_gpu_is_said_so():
+    with pytest.raises(ConfigError, match="no CUDA device"):
+        Placement.parse("learner: gpu:0").check(Machine((0,), 0))
+
+
+def test_counts():
+    places = Placement.parse("collectors: 5@cpu:0-1").check(MACHINE).places["collectors"]
+    assert places.processes == 5
+    assert [places.number(i) for i in range(5)] == [0, 1, 0, 1, 0]
+    assert Placement.parse("collectors: cpu:0-2").places["collectors"].processes == 3
+
+
+def options(placement=None, engine=None, collectors=None, **more):
+    more = {"workers": 0, "stages": 1, "overlap": None, "timeout": 600.0} | more
+    return SimpleNamespace(placement=placement, engine=engine, collectors=collectors, **more)
+
+
+@pytest.mark.parametrize(
+    ("given", "engine", "number"),
+    [
+        (options(), "local", 1),
+        (options(engine="ray"), "ray", 1),
+        (options(engine="ray", collectors=3), "ray", 3),
+        (options(collectors=2), "ray", 2),
+        (options("collectors: 4@cpu"), "ray", 4),
+        (options("learner: cpu, eval: cpu"), "local", 1),
+    ],
+)
+def test_the_engine_follows_from_what_is_placed(given, engine, number):
+    layout = Layout.of(given, Ranks())
+    assert (layout.engine, layout.collectors.processes) == (engine, number)
+    assert f"learner {'cpu'}" in str(layout)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        (options(engine="local", collectors=2), "use --engine ray"),
+        (options("collectors: 4@cpu", collectors=2), "contradicts"),
+        (options(collectors=0), "give at least 1"),
+        (options("learner: 2@cpu"), "--nproc-per-node 2"),
+        (options(overlap=-1), "--overlap -1: give 0 or more"),
+        (options(workers=-1), "--workers -1: give 0 or more"),
+        (options(stages=0, workers=1), "--stages 0: give 1 or more"),
+        (options(stages=2), "add --workers 2"),
+        (options(engine="ray", overlap=2), "--overlap 2: with --engine ray"),
+        (options("collectors: 2@cpu", overlap=3), "--overlap 3: with --engine ray"),
+    ],
+)
+def test_contradictions_are_refused(given, problem):
+    with pytest.raises(ConfigError, match=problem):
+        Layout.of(given, Ranks())
+
+
+@pytest.mark.parametrize(
+    ("given", "option"),
+    [
+        (options(overlap=1), "--overlap 1"),
+        (options(workers=2), "--workers 2"),
+        (options(collectors=2), "--collectors 2"),
+        (options(engine="ray"), "--engine ray"),
+        (options("collectors: 4@cpu"), "--placement 'collectors: 4@cpu'"),
+    ],
+)
+def test_a_run_on_a_data_set_has_nothing_to_collect(given, option):
+    with pytest.raises(ConfigError, match=f"{option}: this recipe trains on a data set"):
+        Layout.of(given, Ranks(), collects=False)
+    allowed = options("learner: cpu", engine="local", overlap=0)
+    layout = Layout.of(allowed, Ranks(), collects=False)
+    layout.apply(SimpleNamespace(collector=object()))  # which has nothing to wrap
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
+def test_the_learner_is_pinned_to_its_core():
+    before = os.sched_getaffinity(0)
+    core = min(before)
+    try:
+        Layout.of(options(f"learner: cpu:{core}"), Ranks()).settle()
+        assert os.sched_getaffinity(0) == {core}
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+CROWDED = """
+import os, pickle
+from hooktrainer.processes.child import Child
+from hooktrainer.run.placement import pin
+
+def answer(channel):
+    channel.send_object(os.sched_getaffinity(0))
+
+if __name__ == "__main__":
+    before = os.sched_getaffinity(0)
+    pin([min(before)])
+    child = Child("the process", answer)
+    print(pickle.loads(child.receive()) == before, os.sched_getaffinity(0) == {min(before)})
+    child.close()
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="this system cannot pin")
+def test_what_a_pinned_learner_starts_is_not_pinned_as_well(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(CROWDED)
+    ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
+    assert ended.stdout.split() == ["True", "True"], ended.stderr

@@ -1,0 +1,87 @@
+"""Requests take effect on all ranks at once, and only when they have met."""
+
+from __future__ import annotations
+
+from hooktrainer.loop.control import Control
+from hooktrainer.run.ranks.control import RankControl
+
+
+class TwoRanks:
+    """Rank 0, with another one that says what it is told to."""
+
+    rank, world_size = 0, 2
+
+    def __init__(self) -> None:
+        self.other = [0, 0, 0, 0]
+
+    def meet(self, place, numbers):
+        return [list(numbers), self.other]
+
+    def broadcast(self, place, value, source=0):
+        return value if source == 0 else "the other's reason"
+
+
+def test_a_request_waits_until_the_ranks_meet():
+    control = RankControl(Control(), TwoRanks())
+    control.request_stop("mine")
+    control.request_save()
+    control.request_log()
+    assert (control.stop_reason, control.take_save_request()) == (None, False)
+    control.agree("the end of a batch")
+    assert control.stop_reason == "mine"
+    assert (control.take_save_request(), control.take_save_request()) == (True, False)
+    assert (control.take_log_request(), control.take_log_request()) == (True, False)
+
+
+def test_a_request_made_while_the_ranks_meet_waits_for_the_next_time():
+    ranks = TwoRanks()
+    control = RankControl(Control(), ranks)
+    ranks.meet = lambda place, numbers: control.request_save() or [list(numbers), [0, 0, 0, 0]]
+    control.agree("the end of a batch")
+    assert not control.take_save_request()
+    control.agree("the end of the next")
+    assert control.take_save_request()
+
+
+def test_a_signal_here_stops_all_ranks():
+    control = RankControl(Control(), TwoRanks())
+    control.receive(15, 30.0)
+    assert (control.signal, control.stop_reason) == (None, None)
+    control.agree("the end of a batch")
+    assert (control.signal, control.stop_reason) == (15, "SIGTERM")
+
+
+def test_a_stop_that_is_withdrawn_reaches_no_rank():
+    control = RankControl(Control(), TwoRanks())
+    control.request_stop("solved")
+    control.withdraw_stop(None)
+    control.agree("the end of a batch")
+    assert control.stop_reason is None
+
+
+def test_what_another_rank_asks_for_is_done_here():
+    ranks = TwoRanks()
+    control = RankControl(Control(), ranks)
+    ranks.other = [1, 1, 0, 15]
+    control.agree("the end of a batch")
+    assert control.stop_reason == "the other's reason"
+    assert control.take_save_request()
+    assert not control.take_log_request()
+    assert control.signal == 15
+    control.end()
+    assert control.status == "interrupted"
+
+
+def test_requests_made_before_it_took_over_are_kept():
+    before = Control()
+    before.request_stop("solved")
+    control = RankControl(before, TwoRanks())
+    assert control.stop_reason is None
+    control.agree("the start of the run")
+    assert control.stop_reason == "solved"
+
+
+def test_an_error_is_this_ranks_own():
+    control = RankControl(Control(), TwoRanks())
+    control.end(ValueError("bad"))
+    assert (control.status, control.stop_reason) == ("failed", "ValueError: bad")

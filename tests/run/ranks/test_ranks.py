@@ -1,0 +1,382 @@
+"""Two processes that train together."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from rank_processes import RankProcesses, free_port, wait_for
+from tensordict import TensorDict
+from toy import GivenData, save_parameters, train
+
+from hooktrainer import OptimizerHook, Trainer
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss
+from hooktrainer.optim import FlatAdam
+from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
+from hooktrainer.run.ranks.digest import tensors_digest, tree_digest
+from hooktrainer.run.ranks.sharded import is_part
+from hooktrainer.store import list_checkpoints
+from hooktrainer.store.rng import rng_state
+
+pytestmark = pytest.mark.skipif(
+    not torch.distributed.is_available(), reason="torch was built without torch.distributed"
+)
+
+
+# -- one process ---------------------------------------------------------------------------------
+
+
+def test_one_rank_exchanges_nothing():
+    ranks = Ranks()
+    assert ranks.meet("the end of a batch", [3, 4]) == [[3, 4]]
+    assert ranks.broadcast("a resume", "x") == "x"
+    assert ranks.gather("a checkpoint", 1) == ranks.all_gather("a checkpoint", 1) == [1]
+    assert ranks.scatter("a resume", [5]) == 5
+    assert ranks.first(lambda: 7) == 7
+    assert Ranks.join().world_size == 1
+
+
+def test_digests_see_every_difference():
+    tree = {"a": torch.arange(3.0), "b": [1, {"c": None}]}
+    assert tree_digest(tree) == tree_digest({"b": [1, {"c": None}], "a": torch.arange(3.0)})
+    assert tree_digest(tree) != tree_digest({**tree, "b": [2, {"c": None}]})
+    assert tree_digest(tree) != tree_digest({**tree, "a": torch.arange(3.0).double()})
+    assert tensors_digest([torch.zeros(2)]) != tensors_digest([torch.zeros(1, 2)])
+    assert tensors_digest([torch.zeros(0)]) == tensors_digest([torch.zeros(0)])
+
+
+def test_a_collector_that_cannot_be_shared_is_refused():
+    loss = torch.nn.Linear(1, 1)
+    trainer = Trainer(
+        collector=[TensorDict({}, [1])],
+        total_frames=1,
+        optim_steps_per_batch=1,
+        loss_module=loss,
+        optimizer=torch.optim.SGD(loss.parameters()),
+        progress_bar=False,
+    )
+    with pytest.raises(ConfigError, match=r"list has no shard\(rank, world_size\)"):
+        DataParallel(Ranks()).register(trainer)
+    trainer.shutdown()
+
+
+# -- the same as one -----------------------------------------------------------------------------
+
+
+class Regression(torch.nn.Module):
+    """Two losses of two networks, and a buffer that only rank 0 has right."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.two = torch.nn.Linear(4, 3), torch.nn.Linear(4, 1)
+
+    def forward(self, batch):
+        x = batch["observation"]
+        losses = {
+            "loss_one": (self.one(x).sum(-1) - x.sum(-1)).square().mean(),
+            "loss_two": (self.two(x)[..., 0] - x.prod(-1)).square().mean(),
+        }
+        return TensorDict(losses, [])
+
+
+def ppo_data() -> TensorDict:
+    generator = torch.Generator().manual_seed(1)
+    shape = (4, 8)
+    data = {
+        "observation": torch.randn(*shape, 4, generator=generator),
+        "action": torch.randint(2, shape, generator=generator),
+        "action_log_prob": torch.full(shape, -0.7),
+        "advantage": torch.randn(*shape, 1, generator=generator),
+        "value_target": torch.randn(*shape, 1, generator=generator),
+    }
+    return TensorDict(data, shape)
+
+
+def learn(folder: Path) -> None:
+    """Train on given data: PPO with FlatAdam, and two losses with an optimizer each."""
+    ranks = Ranks.join(timeout=30)
+    torch.manual_seed(ranks.rank)  # so that only the broadcast makes parameters equal
+    ppo = ClipPPOLoss(
+        CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), normalize_advantage=False
+    )
+    two = Regression()
+    for name, loss in (("ppo", ppo), ("two", two)):
+        options = {"optimizer": FlatAdam(loss.parameters(), lr=1e-2)} if name == "ppo" else {}
+        trainer = Trainer(
+            collector=GivenData(ppo_data()),
+            total_frames=10 * 32,
+            optim_steps_per_batch=2,
+            loss_module=loss,
+            progress_bar=False,
+            clip_norm=0.3,
+            **options,
+        )
+        if name == "two":
+            for part in ("one", "two"):
+                parameters = getattr(two, part).parameters()
+                OptimizerHook(torch.optim.Adam(parameters, lr=1e-2), [f"loss_{part}"]).register(
+                    trainer, f"optimizer_{part}"
+                )
+        if ranks.world_size > 1:
+            hook = DataParallel(ranks)
+            hook.close = lambda: None  # the second trainer needs the ranks, too
+            hook.register(trainer)
+        trainer.train()
+        assert trainer.collected_frames == 320
+        assert trainer.optim_count == 20
+        save_parameters(loss, folder / f"{name}.pt")
+    ranks.close()
+
+
+def test_the_same_batch_on_one_and_two_ranks_gives_the_same_parameters(tmp_path):
+    for number in (1, 2):
+        (tmp_path / str(number)).mkdir()
+        RankProcesses(number, learn, [tmp_path / str(number)], tmp_path / f"log{number}").check()
+    for name in ("ppo", "two"):
+        one, two = (torch.load(tmp_path / n / f"{name}.pt") for n in ("1", "2"))
+        before = Regression() if name == "two" else None
+        assert len(one) == len(two) > 0
+        for a, b in zip(one, two, strict=True):
+            torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+        if before is not None:
+            assert not torch.allclose(one[0], before.one.weight)
+
+
+# -- a run ---------------------------------------------------------------------------------------
+
+
+def run(path: Path, number: int, log: Path, **options) -> RankProcesses:
+    return RankProcesses(number, _train, [path, options], log)
+
+
+def _train(path: Path, options: dict) -> None:
+    trainer = train(path, **options)
+    rank = os.environ.get("RANK", "0")
+    own = [p.detach() for p in trainer.loss_module.parameters()]
+    digest = tensors_digest(p.to_local() if is_part(p) else p for p in own)
+    (path / f"end{rank}.json").write_text(
+        json.dumps(
+            {
+                "frames": trainer.collected_frames,
+                "parameters": digest,
+                "collector": tree_digest(trainer.collector.state_dict()),
+                "rng": tree_digest(rng_state()),
+                "reason": trainer.stop_reason,
+            }
+        )
+    )
+
+
+def ends(path: Path, number: int = 2) -> list[dict]:
+    return [json.loads((path / f"end{rank}.json").read_text()) for rank in range(number)]
+
+
+def rows(path: Path) -> list[str]:
+    """The rows of metrics.csv without what the clock measures."""
+    return [r for r in (path / "metrics.csv").read_text().splitlines() if ",time/" not in r]
+
+
+def committed(path: Path) -> list[int]:
+    listing = list_checkpoints(path / "checkpoints")
+    return [checkpoint.manifest.frames for checkpoint in listing.checkpoints]
+
+
+@pytest.fixture(scope="module")
+def straight(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("straight")
+    run(folder / "run", 2, folder / "log").check()
+    return folder
+
+
+def test_ranks_agree_and_rank_zero_speaks(straight):
+    path = straight / "run"
+    first, second = ends(path)
+    assert first["frames"] == second["frames"] == 512
+    assert first["parameters"] == second["parameters"]
+    assert first["collector"] != second["collector"]
+    assert first["rng"] != second["rng"]
+    assert committed(path) == [128, 256, 384, 512]
+    printed, other = ((straight / "log" / f"{rank}.txt").read_text() for rank in (0, 1))
+    assert "checksums of the parameters: rank 0: " in printed
+    assert "; equal" in printed
+    assert "Where the time went" in printed
+    assert other == ""
+    values = {line.split(",", 2)[1]: float(line.split(",")[2]) for line in rows(path)[1:]}
+    assert values["toy/rank"] == 0.5  # the mean over ranks
+    assert values["toy/rows"] == 2  # environments on each
+    assert "eval/return" in values
+
+
+def test_a_killed_rank_ends_the_others_and_the_run_goes_on_exactly(straight, tmp_path):
+    path = tmp_path / "run"
+    ranks = run(path, 2, tmp_path / "log", trouble=("SIGKILL", 1, 6))
+    began = time.monotonic()
+    codes = ranks.wait(40)
+    assert codes == [1, -9], ranks.output(0)
+    assert time.monotonic() - began < 40
+    assert "another rank has ended" in ranks.output(0)
+    assert (path / "exception.pt").exists()
+    assert 0 < committed(path)[-1] < 512
+    resumed = run(path, 2, tmp_path / "again", resume="latest")
+    resumed.check()
+    assert "resumed from" in resumed.output(0)
+    assert ends(path) == ends(straight / "run")
+    assert rows(path) == rows(straight / "run")
+
+
+def test_another_number_of_ranks_goes_on(straight, tmp_path):
+    import shutil
+
+    path = tmp_path / "run"
+    shutil.copytree(straight / "run", path)
+    alone = run(path, 1, tmp_path / "one", resume="latest", total_frames=640)
+    alone.check()
+    assert "shared out anew" in alone.output(0)
+    assert ends(path, 1)[0]["frames"] == 640
+    assert committed(path)[-1] == 640
+    back = run(path, 2, tmp_path / "two", resume="latest", total_frames=768)
+    back.check()
+    assert "shared out anew" in back.output(0)
+    first, second = ends(path)
+    assert first["parameters"] == second["parameters"]
+    assert first["rng"] != second["rng"]
+    assert [end["frames"] for end in (first, second)] == [768, 768]
+
+
+def test_one_signal_to_one_rank_ends_all_after_the_same_batch(tmp_path):
+    path = tmp_path / "run"
+    ranks = run(path, 2, tmp_path / "log", trouble=("SIGTERM", 1, 3))
+    assert ranks.wait() == [143, 143]
+    assert committed(path) == [128, 192]
+    assert json.loads((path / "run.json").read_text())["status"] == "interrupted"
+
+
+def test_an_error_on_one_rank_ends_the_other_with_an_error(tmp_path):
+    ranks = run(tmp_path / "run", 2, tmp_path / "log", trouble=("raise", 1, 3))
+    assert ranks.wait() == [1, 1]
+    assert "trouble on purpose" in ranks.output(1)
+    assert "Its own message says why" in ranks.output(0)
+    assert (tmp_path / "run/ranks/1/exception.pt").exists()
+
+
+def test_requests_of_any_rank_are_served_by_all(tmp_path):
+    path = tmp_path / "run"
+    run(path, 2, tmp_path / "log", trouble=("stop", 1, 3), save_interval=10_000).check()
+    assert [(end["frames"], end["reason"]) for end in ends(path)] == [(192, "enough")] * 2
+    assert committed(path) == [192]
+
+
+def test_what_cannot_be_shared_is_refused_on_all_ranks(tmp_path):
+    ranks = run(tmp_path / "run", 2, tmp_path / "log", num_envs=3)
+    assert ranks.wait() == [1, 1]
+    assert "num_envs=3 cannot be shared equally by 2 processes" in ranks.output(0)
+
+
+def test_a_mistake_that_rank_zero_finds_ends_all(tmp_path):
+    ranks = run(tmp_path / "run", 2, tmp_path / "log", resume="latest")
+    assert ranks.wait() == [1, 2]
+    assert "holds no run" in ranks.output(0)
+    assert ranks.output(1) == ""
+
+
+def test_networks_that_are_shared_out_train_as_whole_ones_do(straight, tmp_path):
+    path = tmp_path / "run"
+    ranks = run(path, 2, tmp_path / "log", sharded=True, trouble=("SIGKILL", 1, 6))
+    assert ranks.wait() == [1, -9], ranks.output(0)
+    resumed = run(path, 2, tmp_path / "again", sharded=True, resume="latest")
+    resumed.check()
+    assert [e["frames"] for e in ends(path)] == [512, 512]
+    never = tmp_path / "never"
+    run(never, 2, tmp_path / "straight", sharded=True).check()
+    assert ends(path) == ends(never)
+    assert rows(path) == rows(never)
+    values = {}
+    for folder in (path, straight / "run"):
+        lines = [line.split(",") for line in rows(folder)[1:]]
+        values[folder] = {f"{step} {name}": float(value) for step, name, value in lines}
+    first = [key for key in values[path] if key.startswith("64 loss/")]
+    assert first
+    for key in first:  # the first batch; later ones follow from other roundings
+        assert values[path][key] == pytest.approx(values[straight / "run"][key], rel=1e-3), key
+    alone = run(path, 1, tmp_path / "one", sharded=True, resume="latest", total_frames=576)
+    alone.check()
+
+
+def _lose_step() -> None:
+    ranks = Ranks.join(timeout=20)
+    try:
+        ranks.meet("a checkpoint" if ranks.rank else "the end of a batch")
+    except RanksError as error:
+        print(error)
+        ranks.close()
+
+
+def test_ranks_that_lose_step_notice(tmp_path):
+    ranks = RankProcesses(2, _lose_step, [], tmp_path)
+    ranks.check()
+    for rank in (0, 1):
+        assert "rank 0 is at the end of a batch; rank 1 is at a checkpoint" in ranks.output(rank)
+
+
+def _fall_silent() -> None:
+    ranks = Ranks.join(timeout=2)
+    if ranks.rank:
+        time.sleep(6)
+        os._exit(0)
+    ranks.meet("the end of a batch")
+
+
+def test_a_silent_rank_is_given_up(tmp_path):
+    ranks = RankProcesses(2, _fall_silent, [], tmp_path)
+    assert ranks.wait() == [1, 0]
+    assert "has not answered for 2 s" in ranks.output(0)
+
+
+# -- torchrun itself -----------------------------------------------------------------------------
+
+_SCRIPT = """
+import os, sys, pathlib
+sys.path.insert(0, {here!r})
+pathlib.Path({folder!r}, "pid" + os.environ["RANK"]).write_text(str(os.getpid()))
+from toy import train
+train(pathlib.Path({folder!r}, "run"), total_frames=10**9)
+"""
+
+
+@pytest.mark.slow
+def test_ranks_end_with_a_killed_torchrun(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(_SCRIPT.format(here=str(Path(__file__).parent), folder=str(tmp_path)))
+    command = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
+    command += ["--master-port", str(free_port()), str(script)]
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    ) as torchrun:
+        wait_for(lambda: bool(committed(tmp_path / "run")), 60)
+        torchrun.kill()
+    pids = [int((tmp_path / f"pid{rank}").read_text()) for rank in (0, 1)]
+    wait_for(lambda: not any(map(_alive, pids)), 10)
+    assert json.loads((tmp_path / "run/run.json").read_text())["status"] == "interrupted"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    state = Path(f"/proc/{pid}/stat")
+    if not state.exists():
+        return False
+    return state.read_text().rsplit(")", 1)[1].split()[0] != "Z"
+
+
+assert signal.SIGTERM == 15  # the exit codes above

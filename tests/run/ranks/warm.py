@@ -1,0 +1,14 @@
+"""What the processes of these tests import, once."""
+
+import warnings
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    import gymnasium  # noqa: F401
+    import torch
+    import torchrl.objectives  # noqa: F401
+
+    import hooktrainer.run.ranks
+    import hooktrainer.run.recipe  # noqa: F401
+
+torch.set_num_threads(1)

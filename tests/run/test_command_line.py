@@ -1,0 +1,132 @@
+"""What recipes, algorithms and commands read alike: integers, and options that do not exist."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.cli import algorithm
+from hooktrainer.errors import ConfigError
+from hooktrainer.run.command_line import parse
+from hooktrainer.run.recipe import launch
+from hooktrainer.run.run_options import RunArgs
+from hooktrainer.words import whole_number
+
+ROOT = Path(__file__).parents[2]
+
+
+@dataclass
+class Args(RunArgs):
+    """Options."""
+
+    total_frames: int = 10
+    num_cells: tuple[int, ...] = (64, 64)
+    every: int | None = None
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("5e4", 50_000), ("50_000", 50_000), ("5.0E4", 50_000), ("-3", -3), ("1.5e1", 15)],
+)
+def test_integers_may_be_written_as_people_write_them(text, value):
+    assert whole_number(text) == value
+    args = parse(Args, ["--total-frames", text, "--num-cells", text, "8", "--every", text])
+    assert (args.total_frames, args.num_cells, args.every) == (value, (value, 8), value)
+    assert all(type(n) is int for n in (args.total_frames, args.every, *args.num_cells))
+
+
+def test_large_integers_are_exact():
+    assert whole_number("9007199254740993") == 2**53 + 1
+    assert whole_number("18446744073709551615") == 2**64 - 1
+
+
+@pytest.mark.parametrize("text", ["5.5e0", "nan", "inf", "1e999999999", "5e-1", "x", "", "0x10"])
+def test_what_is_no_integer_is_refused(text, capsys):
+    with pytest.raises(SystemExit) as ended:
+        parse(Args, ["--total-frames", text])
+    assert ended.value.code == 2
+    said = capsys.readouterr().err
+    assert said.count("Error parsing --total-frames") == 1
+    assert "number" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--total-frame", "5"], "no option --total-frame. Did you mean --total-frames?"),
+        (["--total_frme=5"], "no option --total_frme. Did you mean --total-frames?"),
+        (["--no-progres-bar"], "Did you mean --no-progress-bar"),
+        (["--frobnicate"], "no option --frobnicate. All are listed by x --help."),
+    ],
+)
+def test_an_option_that_does_not_exist_is_answered_with_the_nearest(words, message, capsys):
+    with pytest.raises(ConfigError) as caught:
+        parse(Args, words, prog="x")
+    assert message in str(caught.value)
+    assert capsys.readouterr() == ("", "")
+
+
+def test_what_follows_two_dashes_is_no_option(capsys):
+    with pytest.raises(SystemExit):
+        parse(Args, ["--", "--frobnicate"])
+    assert "--frobnicate" in capsys.readouterr().err
+
+
+def test_an_algorithm_names_the_nearest_although_others_are_missing(capsys):
+    with pytest.raises(SystemExit) as ended:
+        algorithm.main(["ppo", "--env", "CartPole-v1", "--total-frame", "10"])
+    assert ended.value.code == 2
+    message = "error: there is no option --total-frame. Did you mean --total-frames?"
+    assert capsys.readouterr().err.startswith(message)
+
+
+def test_an_algorithm_reads_integers_of_every_kind():
+    words = ["--env", "X", "--total-frames", "1e6", "--num-cells", "6_4", "--log-interval", "2e3"]
+    arguments = algorithm.parse(algorithm_named("ppo"), words)
+    assert (arguments["total_frames"], arguments["log_interval"]) == (1_000_000, 2_000)
+    assert list(arguments["num_cells"]) == [64]
+
+
+def algorithm_named(name):
+    from hooktrainer import algorithms
+
+    return algorithms.get(name)
+
+
+def main_of_a_recipe(args: Args) -> None:
+    raise AssertionError("it was called")
+
+
+def test_a_recipe_says_it_in_one_line(monkeypatch, capsys):
+    monkeypatch.setattr(sys, "argv", ["walk.py", "--total-frame", "5"])
+    with pytest.raises(SystemExit) as ended:
+        launch(main_of_a_recipe)
+    assert ended.value.code == 2
+    message = "error: there is no option --total-frame. Did you mean --total-frames? All"
+    assert capsys.readouterr().err.startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["runs", "--metrc", "x"], "Did you mean --metric? All are listed by hooktrainer runs"),
+        (["ckpt", "prune", "x", "--dryrun"], "Did you mean --dry-run? All are listed by hookt"),
+        (["policies", "list", "--jsn"], "Did you mean --json?"),
+    ],
+)
+def test_so_does_every_command(words, message):
+    done = subprocess.run(
+        [sys.executable, "-m", "hooktrainer", *words],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert message in done.stderr
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,159 @@
+"""The commit and the versions that a run is recorded with."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from hooktrainer.run import provenance
+from hooktrainer.run.provenance import git_state, library_versions
+from hooktrainer.run.run_dir import RunDir
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_without_git_there_is_no_commit(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert git_state() == {"git_commit": None, "git_dirty": None}
+    assert RunDir.create(tmp_path / "r").read()["git_commit"] is None
+
+
+def test_commit_and_changes_are_those_of_the_scripts_repository(tmp_path, monkeypatch):
+    monkeypatch.setattr(provenance.sys, "argv", [str(tmp_path / "train.py")])
+    monkeypatch.setattr(provenance.sys.modules["__main__"], "__spec__", None)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    script = tmp_path / "train.py"
+    script.write_text("1")
+    assert git_state() == {"git_commit": None, "git_dirty": None}
+
+    def git(*command: str) -> None:
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", *identity, *command], cwd=tmp_path, check=True, capture_output=True)
+
+    try:
+        git("init")
+    except FileNotFoundError:
+        pytest.skip("needs git")
+    assert git_state() == {"git_commit": None, "git_dirty": None}
+    git("add", ".")
+    git("commit", "-m", "first")
+    state = git_state()
+    assert re.fullmatch("[0-9a-f]{40}", state["git_commit"])
+    assert state["git_dirty"] is False
+    script.write_text("2")
+    assert git_state() == {**state, "git_dirty": True}
+
+
+def test_versions_are_strings_or_none():
+    versions = library_versions()
+    assert versions["torch"] == torch.__version__
+    assert all(isinstance(version, str) for version in versions.values())
+
+
+PROGRAM = """
+import json
+from hooktrainer.run.provenance import this_process
+print(json.dumps(this_process()))
+"""
+
+
+def recorded(*command: str, cwd: Path, **environment: str) -> dict[str, Any]:
+    """What a process records of itself; it imports neither torch nor anything else that is slow."""
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PYTHONPATH": str(ROOT), **environment},
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return json.loads(done.stdout)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A user's project, which is a repository of its own, and a commit in it."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    path = tmp_path / "project"
+    path.mkdir()
+    (path / "train.py").write_text(PROGRAM)
+    for words in (["init"], ["add", "."], ["commit", "-m", "first"]):
+        git = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        subprocess.run(git, cwd=path, check=True, capture_output=True)
+    return path
+
+
+def commit_of(path: Path) -> str:
+    command = ["git", "rev-parse", "HEAD"]
+    return subprocess.run(command, cwd=path, check=True, capture_output=True, text=True).stdout[:-1]
+
+
+def test_the_project_is_that_of_the_script_wherever_it_is_started(project, tmp_path):
+    command = (sys.executable, "-u", str(project / "train.py"), "--a", "b c")
+    state = recorded(*command, cwd=tmp_path)
+    assert (state["git_commit"], state["git_dirty"]) == (commit_of(project), False)
+    assert state["command"] == shlex.join(command)
+    assert (state["script"], state["argv"]) == (command[2], ["--a", "b c"])
+
+
+def test_the_project_of_a_module_is_where_it_is_started_and_not_where_it_is_installed(
+    project, tmp_path
+):
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "brought.py").write_text(PROGRAM)
+    path = f"{tmp_path / 'elsewhere'}{os.pathsep}{ROOT}"
+    state = recorded(sys.executable, "-m", "brought", cwd=project, PYTHONPATH=path)
+    assert state["git_commit"] == commit_of(project)
+    assert state["command"] == f"{sys.executable} -m brought"
+    assert state["module"] == "brought"
+
+
+def test_a_command_of_a_package_is_recorded_by_its_name(project):
+    """As `hooktrainer`, whose first line gives it to Python, with the path of both."""
+    scripts = project / "bin"
+    scripts.mkdir()
+    (scripts / "tool").write_text(
+        f"#!{sys.executable}\nimport sysconfig\n"
+        f"sysconfig.get_path = lambda name: {str(scripts)!r}\n{PROGRAM}"
+    )
+    (scripts / "tool").chmod(0o755)
+    state = recorded(str(scripts / "tool"), "train", "x y", cwd=project)
+    assert state["command"] == "tool train 'x y'"
+    assert state["git_commit"] == commit_of(project)
+
+
+def test_what_takes_a_processes_place_knows_what_was_typed_and_its_children_do_not(project):
+    starter = project / "start.py"
+    starter.write_text(
+        "import sys\nfrom hooktrainer.run.provenance import replace_process\n"
+        "replace_process([sys.executable, *sys.argv[1:]])\n"
+    )
+    (project / "parent.py").write_text(
+        "import subprocess, sys\nsubprocess.run([sys.executable, 'train.py'], check=True)\n"
+    )
+    state = recorded(sys.executable, "start.py", "train.py", "--lr", "1", cwd=project)
+    assert state["command"] == f"{sys.executable} start.py train.py --lr 1"
+    assert state["argv"] == ["--lr", "1"]
+    state = recorded(sys.executable, "start.py", "parent.py", cwd=project)
+    assert state["command"] == f"{sys.executable} train.py"
+
+
+@pytest.mark.skipif(not Path("/proc/self/cmdline").exists(), reason="Linux tells it")
+def test_torchruns_own_words_are_part_of_the_command(project):
+    (project / "torchrun.py").write_text(
+        "import os, subprocess, sys\nos.environ['TORCHELASTIC_RUN_ID'] = 'none'\n"
+        "subprocess.run([sys.executable, '-u', *sys.argv[2:]], check=True)\n"
+    )
+    command = (sys.executable, "torchrun.py", "--nproc-per-node=2", "train.py", "--lr", "1")
+    assert recorded(*command, cwd=project)["command"] == shlex.join(command)

@@ -1,0 +1,30 @@
+"""Fixtures of the gallery's tests; `saved_runs` lies beside them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from saved_runs import write_run
+
+from hooktrainer.run.run_dir import RunDir
+
+
+@pytest.fixture(autouse=True)
+def _own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands lower the priority of their process, which is the tests' here."""
+    monkeypatch.setattr(os, "setpriority", lambda *args: None)
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> Iterator[Callable[..., RunDir]]:
+    def make(**options: object) -> RunDir:
+        return write_run(tmp_path / "run", **options)  # type: ignore[arg-type]
+
+    return make

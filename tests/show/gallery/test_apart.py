@@ -1,0 +1,62 @@
+"""Whoever looks changes nothing: the gallery runs beside the run, not in it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from hooktrainer.store import CheckpointManager
+from hooktrainer.store.tree import flatten
+
+ROOT = Path(__file__).parents[3]
+RECIPE = [sys.executable, str(ROOT / "recipes" / "ppo_cartpole.py"), "--no-progress-bar"]
+OPTIONS = ["--total-frames", "6144", "--eval-interval", "2048", "--eval-episodes", "2"]
+COMMAND = [sys.executable, "-m", "hooktrainer", "gallery", "--follow", "--episodes", "1"]
+
+
+def test_training_does_not_import_the_gallery():
+    code = "import sys, hooktrainer.public, hooktrainer.run.recipe; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert [
+        name for name in done.stdout.split() if name.startswith("hooktrainer.show.gallery")
+    ] == []
+
+
+def train(run: Path, *options: str) -> subprocess.Popen[bytes]:
+    command = [*RECIPE, *OPTIONS, "--run-dir", str(run), *options]
+    return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+
+
+def trained(run: Path) -> dict[str, torch.Tensor]:
+    """Parameters and the state of the optimizer at the end."""
+    with CheckpointManager(run / "checkpoints") as manager:
+        components = manager.load("latest")[1]["components"]
+    tensors = dict(components["loss_module"])
+    tensors |= flatten(components["hook/optimizer"])[1]
+    return {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
+
+
+@pytest.mark.slow
+def test_the_weights_are_the_same_with_the_gallery_beside_the_run(tmp_path):
+    watched, alone = tmp_path / "watched", tmp_path / "alone"
+    run = train(watched, "--snapshots", "3")
+    while run.poll() is None and not (watched / "run.json").exists():
+        time.sleep(0.05)
+    subprocess.run([*COMMAND, str(watched)], check=True, env=environment(), capture_output=True)
+    assert run.wait() == 0
+    assert (watched / "gallery.html").read_text().count("<article") == 3
+    assert train(alone).wait() == 0
+    with_gallery, without = trained(watched), trained(alone)
+    assert with_gallery.keys() == without.keys()
+    assert [name for name in without if not torch.equal(with_gallery[name], without[name])] == []
+    assert len(without) > 15

@@ -1,0 +1,134 @@
+"""The pictures in TensorBoard: once each, in a file of their own."""
+
+from __future__ import annotations
+
+import io
+import shutil
+from threading import Thread
+
+from PIL import Image
+from saved_runs import FALLS, Silent, save_policy
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+from hooktrainer.log import get_logger
+from hooktrainer.log.tensorboard import read_events, read_scalars
+from hooktrainer.show.gallery import View, board, make_exhibits, write_board
+
+
+def exhibit(run):
+    return make_exhibits(run, episodes=1, view=View(size=200, seconds=0.3), trust=True)
+
+
+def images(run):
+    """Step, tag and picture of each image, in the order written."""
+    found = []
+    for path in (run.logs / "gallery").iterdir():
+        events, whole = read_events(path)
+        assert whole
+        for event in events:
+            for value in event.summary.value:
+                picture = Image.open(io.BytesIO(value.image.encoded_image_string))
+                assert picture.size == (value.image.width, value.image.height)
+                found.append((event.step, value.tag, picture))
+    return found
+
+
+def test_each_film_is_an_animated_gif_at_its_frames(make_run):
+    run = make_run()
+    assert write_board(run.logs, exhibit(run)) == 2
+    found = images(run)
+    assert [(step, tag) for step, tag, _ in found] == [
+        (0, "gallery/episode"),
+        (1000, "gallery/episode"),
+    ]
+    assert all(picture.format == "GIF" and picture.n_frames > 1 for _, _, picture in found)
+
+
+def test_nothing_is_written_twice_and_what_is_new_is_appended(make_run):
+    run = make_run()
+    write_board(run.logs, exhibit(run))
+    (path,) = (run.logs / "gallery").iterdir()
+    before = path.read_bytes()
+    assert write_board(run.logs, exhibit(run)) == 0
+    assert path.read_bytes() == before
+    save_policy(run, "CartPole-v1", 500, FALLS)
+    assert write_board(run.logs, exhibit(run)) == 1
+    assert path.read_bytes().startswith(before)
+    assert [step for step, _, _ in images(run)] == [0, 1000, 500]
+
+
+def test_after_going_back_the_pictures_are_those_of_the_run(make_run):
+    run = make_run()
+    shown = exhibit(run)
+    write_board(run.logs, shown)
+    shutil.rmtree(shown[1].saved.path)
+    save_policy(run, "CartPole-v1", 1000, FALLS)
+    assert write_board(run.logs, exhibit(run)) == 2
+    assert [step for step, _, _ in images(run)] == [0, 1000]
+
+
+def test_pictures_of_policies_that_were_thinned_out_stay(make_run):
+    run = make_run()
+    shown = exhibit(run)
+    write_board(run.logs, shown)
+    assert write_board(run.logs, shown[1:]) == 0
+    assert [step for step, _, _ in images(run)] == [0, 1000]
+    assert write_board(run.logs, shown[:1]) == 1  # a run that is back at the beginning
+    assert [step for step, _, _ in images(run)] == [0]
+
+
+def test_a_torn_file_is_written_anew(make_run):
+    run = make_run()
+    shown = exhibit(run)
+    write_board(run.logs, shown)
+    (path,) = (run.logs / "gallery").iterdir()
+    path.write_bytes(path.read_bytes()[:-5])
+    assert write_board(run.logs, shown) == 2
+    assert len(images(run)) == 2
+
+
+def test_the_files_of_the_trainer_are_left_alone(make_run):
+    run = make_run()
+    logger = get_logger("tensorboard", run, "toy")
+    logger.log_scalar("eval/return", 5.0, 100)
+    logger.flush()
+    files = {path: path.read_bytes() for path in run.logs.iterdir()}
+    write_board(run.logs, exhibit(run))
+    assert {path: path.read_bytes() for path in files} == files
+    logger.log_scalar("eval/return", 6.0, 200)
+    logger.close()
+    assert read_scalars(run.logs) == {"eval/return": [(100, 5.0), (200, 6.0)]}
+
+
+def test_tensorboard_reads_them_as_a_run_of_their_own(make_run):
+    run = make_run()
+    write_board(run.logs, exhibit(run))
+    board = EventAccumulator(str(run.logs / "gallery")).Reload()
+    assert [image.step for image in board.Images("gallery/episode")] == [0, 1000]
+
+
+def test_curves_become_a_picture(make_run):
+    run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
+    write_board(run.logs, exhibit(run))
+    ((_, _, picture),) = images(run)
+    assert picture.n_frames == 1
+    colors = picture.convert("RGB").getcolors(1 << 20)
+    assert len(colors) > 10
+
+
+def test_two_galleries_at_once_write_everything_once(make_run, monkeypatch):
+    run = make_run()
+    exhibits = exhibit(run)
+    add_picture, beside = board._add_picture, []
+
+    def slowly(*args):
+        if not beside:  # another one begins while this one has only read
+            beside.append(Thread(target=write_board, args=(run.logs, exhibits)))
+            beside[0].start()
+            beside[0].join(0.1)
+        add_picture(*args)
+
+    monkeypatch.setattr(board, "_add_picture", slowly)
+    assert write_board(run.logs, exhibits) == 2
+    beside[0].join()
+    assert [step for step, _, _ in images(run)] == [0, 1000]

@@ -1,0 +1,187 @@
+"""`hooktrainer gallery` and `hooktrainer render`."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from PIL import Image
+from saved_runs import BALANCES, FALLS, Silent, save_policy
+
+import hooktrainer.cli.gallery as gallery_command
+from hooktrainer.cli import main
+from hooktrainer.run.run_dir import RunDir
+
+QUICK = ("--episodes", "1", "--size", "60", "--seconds", "0.4")
+
+
+@pytest.fixture
+def call(capsys):
+    def run(*words):
+        code = main([str(getattr(word, "path", word)) for word in words])
+        return code, *capsys.readouterr()
+
+    return run
+
+
+def test_gallery_lists_what_it_shows_and_where(make_run, call, tmp_path):
+    code, out, err = call("gallery", make_run(), "-o", tmp_path / "new" / "page.html", *QUICK)
+    assert code == 0
+    assert (tmp_path / "new" / "page.html").stat().st_size > 1000
+    assert "1,000" in out
+    assert "500" in out
+    assert f"wrote {tmp_path / 'new' / 'page.html'}" in err
+
+
+def test_the_page_goes_into_the_run_by_default(make_run, call):
+    run = make_run()
+    assert call("gallery", run, *QUICK)[0] == 0
+    assert (run.path / "gallery.html").exists()
+    assert not run.logs.exists()  # it does not log to TensorBoard
+
+
+def test_pictures_go_to_tensorboard_if_the_run_logs_there(make_run, call):
+    run = make_run()
+    run.logs.mkdir()
+    assert "2 new in TensorBoard" in call("gallery", run, *QUICK)[2]
+    assert "TensorBoard" not in call("gallery", run, *QUICK)[2]
+    assert len(list((run.logs / "gallery").iterdir())) == 1
+
+
+def test_gallery_json(make_run, call):
+    run = make_run()
+    code, out, _ = call("gallery", run, "--json", "--seed", "5", *QUICK)
+    bad, good = json.loads(out)
+    assert code == 0
+    assert good["path"] == str(run.path / "policies" / "step_000000001000")
+    assert (good["frames"], good["return"], good["return_std"], good["length"]) == (
+        1000,
+        500,
+        0,
+        500,
+    )
+    assert (good["episodes"], good["seed"]) == (1, 5)
+    assert good["picture"] == {
+        "return": 500.0,
+        "length": 500,
+        "seconds": 10.0,
+        "seconds_shown": 0.4,
+        "reason": None,
+    }
+    assert bad["return"] < 100
+
+
+def test_a_run_without_saved_policies_says_how_to_get_some(tmp_path, call):
+    run = RunDir.create(tmp_path / "run")
+    code, _, err = call("gallery", run)
+    assert code == 2
+    assert err.count("\n") == 1
+    assert "--snapshots 6" in err
+    code, _, err = call("render", run, "-o", tmp_path / "film.webp")
+    assert code == 2
+    assert "--snapshots" in err
+
+
+@pytest.mark.parametrize("command", [("gallery",), ("play",), ("render", "-o", "film.webp")])
+def test_a_run_that_is_not_there(command, call, tmp_path):
+    name, *words = command
+    code, _, err = call(name, tmp_path / "nowhere", *words)
+    assert (code, err) == (2, f"error: there is no run {tmp_path / 'nowhere'}.\n")
+    code, _, err = call(name, tmp_path, *words)
+    assert (code, err) == (2, f"error: {tmp_path} holds no run: no run.json, no policies.\n")
+
+
+@pytest.mark.parametrize("quality", [-1, 101])
+def test_a_quality_that_cannot_be_is_refused(quality, make_run, call):
+    code, _, err = call("render", make_run(), "-o", "film.webp", "--quality", quality)
+    assert (code, err) == (2, f"error: quality={quality}: give a number from 0 to 100.\n")
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [(("gallery",), "gallery.html"), (("render",), "film.webp"), (("runs",), "runs.html")],
+)
+def test_a_directory_is_no_file(command, name, make_run, call, tmp_path):
+    code, _, err = call(*command, make_run(), "-o", tmp_path)
+    assert code == 2
+    assert err == f"error: {tmp_path} is a directory: name a file, such as {tmp_path / name}.\n"
+
+
+@pytest.mark.parametrize("command", [("gallery",), ("render", "-o", "film.webp")])
+def test_a_negative_seed_is_refused(command, make_run, call):
+    name, *words = command
+    code, _, err = call(name, make_run(), "--seed", -1, *words)
+    assert (code, err) == (2, "error: --seed=-1: give 0 or more.\n")
+
+
+@pytest.mark.parametrize("wrong", [("--size", "2"), ("--seconds", "0"), ("--episodes", "0")])
+def test_values_that_cannot_be(wrong, make_run, call):
+    code, _, err = call("gallery", make_run(), *wrong)
+    assert code == 2
+    assert err.startswith(f"error: {wrong[0][2:]}={wrong[1]}")
+
+
+def test_following_a_run_shows_what_is_saved_until_it_ends(make_run, call, monkeypatch):
+    run = make_run(policies={0: FALLS})
+    run.update(status="running")
+    looks = []
+
+    def wait(seconds):
+        looks.append((run.path / "gallery.html").read_text().count("<article"))
+        if len(looks) == 1:
+            save_policy(run, "CartPole-v1", 1000, BALANCES)
+        else:
+            run.update(status="finished")
+
+    monkeypatch.setattr(gallery_command, "time", SimpleNamespace(sleep=wait))
+    code, out, _ = call("gallery", run, "--follow", *QUICK)
+    assert code == 0
+    assert looks == [1, 2]
+    assert out.count("1,000") == 1  # the table, once
+
+
+def test_render_films_one_policy(make_run, call, tmp_path):
+    run = make_run()
+    code, _, err = call(
+        "render", f"{run.path}@0", "-o", tmp_path / "film.webp", "--size", 120, "--episodes", 2
+    )
+    assert code == 0
+    with Image.open(tmp_path / "film.webp") as film:
+        assert film.size == (120, 110)  # 120 by 80, and the caption
+    assert err.startswith(f"wrote {tmp_path / 'film.webp'} (")
+
+
+def test_render_films_all_side_by_side(make_run, call, tmp_path):
+    run = make_run()
+    file = tmp_path / "film.gif"
+    assert call("render", run, "--all", "-o", file, "--size", 120, "--seconds", 0.4)[0] == 0
+    with Image.open(file) as film:
+        assert film.size == (2 * 120 + 3 * 8, 110 + 2 * 8)
+
+
+def test_a_copy_of_the_policies_can_be_rendered_without_its_run(make_run, call, tmp_path):
+    (make_run().path / "policies").rename(tmp_path / "kept")
+    file = tmp_path / "film.webp"
+    assert call("render", tmp_path / "kept", "--all", "-o", file, "--size", 60)[0] == 0
+    assert file.exists()
+
+
+def test_rendering_the_same_twice_gives_the_same_file(make_run, call, tmp_path):
+    run = make_run()
+    for name in ("a.webp", "b.webp"):
+        call("render", run, "-o", tmp_path / name, "--seed", 3, "--size", 60, "--seconds", 1)
+    assert (tmp_path / "a.webp").read_bytes() == (tmp_path / "b.webp").read_bytes()
+
+
+def test_what_does_not_draw_cannot_be_rendered(make_run, call, tmp_path):
+    run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
+    code, _, err = call("render", run, "-o", tmp_path / "film.webp", "--trust")
+    assert code == 2
+    assert "Silent does not draw" in err
+    assert "hooktrainer gallery shows the curves" in err
+
+
+def test_a_film_that_cannot_be_written_is_refused_before_anything_is_played(make_run, call):
+    code, _, err = call("render", make_run(), "-o", "film.avi")
+    assert (code, err) == (2, "error: film.avi: the name of a film ends in .webp, .gif or .mp4.\n")

@@ -1,0 +1,156 @@
+"""From saved policies to pictures: everything once, and nothing of the run is touched."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+from saved_runs import BALANCES, FALLS, Silent, save_policy
+
+import hooktrainer.show.gallery.exhibits as exhibits_module
+from hooktrainer.errors import ConfigError
+from hooktrainer.policies import list_policies
+from hooktrainer.show.gallery import Picture, View, make_exhibits
+
+SMALL = View(size=60, seconds=0.4)
+
+
+def exhibit(run, **options):
+    return make_exhibits(run, episodes=2, view=SMALL, **options)
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """Frames of the policies that are played for a picture."""
+    seen = []
+    record = exhibits_module.record
+
+    def spy(policy, **options):
+        seen.append(policy.saved.frames)
+        return record(policy, **options)
+
+    monkeypatch.setattr(exhibits_module, "record", spy)
+    return seen
+
+
+def test_every_policy_is_evaluated_and_drawn(make_run):
+    run = make_run()
+    bad, good = exhibit(run)
+    assert (bad.frames, good.frames) == (0, 1000)
+    assert good.evaluation.mean > 10 * bad.evaluation.mean
+    assert good.evaluation.episodes == 2
+    recorded = [saved.evaluation.returns for saved in list_policies(run)]
+    assert recorded == [bad.evaluation.returns, good.evaluation.returns]
+    assert good.picture.film.startswith(b"RIFF")
+    assert good.picture.seconds_shown == 0.4
+
+
+def test_the_picture_is_the_first_episode_of_the_evaluation(make_run):
+    for exhibited in exhibit(make_run(), seed=7):
+        assert exhibited.evaluation.seed == 7
+        assert exhibited.picture.total == exhibited.evaluation.returns[0]
+        assert exhibited.picture.length == exhibited.evaluation.lengths[0]
+
+
+def test_what_is_known_is_not_played_again(make_run, drawn):
+    run = make_run()
+    first = exhibit(run)
+    assert drawn == [0, 1000]
+    said = []
+    again = exhibit(run, seed=99, say=said.append)
+    assert (drawn, said) == ([0, 1000], [])
+    assert [e.picture for e in again] == [e.picture for e in first]
+    save_policy(run, "CartPole-v1", 500, FALLS)
+    assert [e.frames for e in exhibit(run, say=said.append)] == [0, 500, 1000]
+    assert drawn == [0, 1000, 500]
+    assert said == ["playing 2 episodes of step_000000000500", "drawing step_000000000500"]
+
+
+def test_another_policy_at_the_same_frames_is_drawn_anew(make_run, drawn):
+    run = make_run()
+    before = exhibit(run)[1]
+    shutil.rmtree(before.saved.path)
+    save_policy(run, "CartPole-v1", 1000, FALLS)
+    after = exhibit(run)[1]
+    assert drawn == [0, 1000, 1000]
+    assert after.key != before.key
+    assert after.evaluation.mean < before.evaluation.mean
+
+
+def test_pictures_of_deleted_policies_go(make_run):
+    run = make_run()
+    kept, gone = exhibit(run)
+    shutil.rmtree(gone.saved.path)
+    assert [e.frames for e in exhibit(run)] == [0]
+    assert {path.stem for path in (run.path / "gallery").iterdir()} == {
+        f"{kept.saved.path.name}_{kept.key}"
+    }
+
+
+def test_a_policy_that_is_thinned_out_meanwhile_is_passed_over(make_run, monkeypatch):
+    run = make_run()
+    evaluate = exhibits_module.evaluate_policy
+
+    def thin_first(saved, **options):
+        if saved.frames == 0:
+            shutil.rmtree(saved.path)
+        return evaluate(saved, **options)
+
+    monkeypatch.setattr(exhibits_module, "evaluate_policy", thin_first)
+    assert [e.frames for e in exhibit(run)] == [1000]
+
+
+def test_a_half_written_picture_is_made_anew(make_run, drawn):
+    run = make_run()
+    exhibit(run)
+    for path in (run.path / "gallery").glob("step_000000001000*.json"):
+        path.write_text(path.read_text()[:50])
+    assert exhibit(run)[1].picture.film is not None
+    assert drawn == [0, 1000, 1000]
+
+
+def test_an_environment_that_does_not_draw_is_shown_by_its_numbers(make_run, tmp_path):
+    run = make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})
+    (shown,) = exhibit(run, trust=True)
+    picture = shown.picture
+    assert picture.film is None
+    assert "does not draw" in picture.reason
+    assert picture.steps == (0, 1, 2, 3, 4)
+    assert picture.observations[:2] == ((0, 1, 2, 3, 4), (-1, -1, -1, -1, -1))
+    assert picture.actions == ((0, 0, 0, 1, 1),)
+    picture.save(tmp_path / "kept")
+    assert Picture.load(tmp_path / "kept") == picture
+
+
+def test_the_global_random_state_is_left_alone(make_run):
+    run = make_run(policies={0: BALANCES})
+    np.random.seed(0)
+    before = np.random.get_state()[1].copy()
+    exhibit(run)
+    assert (np.random.get_state()[1] == before).all()
+
+
+def test_no_episodes_are_refused(make_run):
+    with pytest.raises(ConfigError, match="episodes=0"):
+        make_exhibits(make_run(), episodes=0)
+
+
+def test_damaged_policies_are_left_out_and_named(make_run):
+    run = make_run(policies={0: FALLS, 500: FALLS, 1000: BALANCES})
+    (run.path / "policies/step_000000000000/policy.json").write_text("{")
+    (run.path / "policies/step_000000000500/policy.safetensors").write_bytes(b"")
+    said = []
+    assert [e.frames for e in exhibit(run, say=said.append)] == [1000]
+    told = [line for line in said if line.startswith("left out: ")]
+    assert ["000000000000" in told[0], "000000000500" in told[1], len(told)] == [True, True, 2]
+
+
+def test_a_run_that_cannot_be_written_to_is_shown_all_the_same(make_run):
+    run = make_run()
+    exhibit(run)
+    shutil.rmtree(run.path / "gallery")
+    (run.path / "gallery").touch()  # no directory can be made
+    said = []
+    assert len(exhibit(run, say=said.append)) == 2
+    assert "the pictures cannot be kept for the next time: File exists" in said

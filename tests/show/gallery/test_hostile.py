@@ -1,0 +1,172 @@
+"""A run that somebody else made to do harm: the page runs nothing, and no other file is touched."""
+
+from __future__ import annotations
+
+import json
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from saved_runs import BALANCES
+
+from hooktrainer.cli import main
+from hooktrainer.errors import ConfigError
+from hooktrainer.policies.writing import change_facts
+from hooktrainer.show.gallery import View, make_gallery
+from hooktrainer.show.gallery.board import write_board
+from hooktrainer.show.gallery.exhibits import make_exhibits
+from hooktrainer.show.gallery.film import check_film
+from hooktrainer.show.gallery.picture import Picture
+
+SMALL = View(size=60, seconds=0.2)
+EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
+TAGS = {
+    *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "article"),
+    *("h1", "h2", "h3", "p", "b", "i", "br", "code", "div", "span", "figure", "figcaption"),
+    *("table", "tr", "th", "td", "img", "svg", "g", "line", "text", "polyline", "polygon"),
+    *("circle", "path", "rect", "a", "footer"),
+}
+
+
+class Strict(HTMLParser):
+    """Collects tags, attributes and where they lead."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.places = set(), set(), set()
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.add(tag)
+        self.attributes |= {name for name, _ in attrs}
+        self.places |= {value for name, value in attrs if name in ("href", "src")}
+
+
+def check(page: str) -> None:
+    found = Strict(page)
+    assert found.tags <= TAGS
+    assert not [name for name in found.attributes if name.startswith("on")]
+    assert all(place.startswith(("#step_", "data:image/webp;base64,")) for place in found.places)
+    policy = '<meta http-equiv="Content-Security-Policy" content="'
+    assert page.index(policy) < page.index("<title>")
+    assert "default-src 'none'" in page
+
+
+@pytest.fixture
+def run(make_run):
+    return make_run(policies={0: BALANCES})
+
+
+def test_pages_run_nothing(run, tmp_path):
+    run.write_config({"seed": 3, EVIL: EVIL, "nested": {EVIL: [EVIL]}})
+    names = f"100,eval/{EVIL},1\n100,time/hook/{EVIL},0.1\n100,time/step,0.5\n"
+    run.metrics.write_text(f"step,name,value\n100,eval/return,1\n200,eval/return,2\n{names}")
+    state = run.read() | {
+        **dict.fromkeys(("experiment", "reason", "command", "git_commit"), EVIL),
+        "versions": {EVIL: EVIL},
+    }
+    run.run_file.write_text(json.dumps(state))
+    made = make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)
+    page = made.file.read_text(encoding="utf-8")
+    assert "&lt;script&gt;" in page
+    check(page)
+    words = ["runs", str(run.path), "-o", str(tmp_path / "runs.html"), "--metric", f"eval/{EVIL}"]
+    assert main(words) == 0
+    check((tmp_path / "runs.html").read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": [EVIL, EVIL]},
+        {"size": [1 << 60, 2]},
+        {"length": EVIL},
+        {"total": EVIL},
+        {"seconds": -1.0},
+        {"steps": [EVIL]},
+        {"observations": [[EVIL]], "film": False},
+        {"left_out": [1]},
+        {"reason": 5},
+        {"film": 1, "size": [60, 41]},
+        {"more": 1},
+    ],
+)
+def test_kept_pictures_that_are_not_sound_are_made_anew(change, run, tmp_path):
+    options = {"episodes": 1, "view": SMALL}
+    before = make_gallery(run, tmp_path / "page.html", **options).exhibits[0].picture
+    (kept,) = (run.path / "gallery").glob("*.json")
+    kept.write_text(json.dumps(json.loads(kept.read_text()) | change))
+    assert Picture.load(kept.with_suffix("")) is None
+    made = make_gallery(run, tmp_path / "page.html", **options)
+    assert made.exhibits[0].picture == before
+    check(made.file.read_text(encoding="utf-8"))
+
+
+def test_a_film_is_measured_before_it_is_decoded(run, monkeypatch):
+    (shown,) = make_exhibits(run, episodes=1, view=SMALL)
+    film, size = shown.picture.film, shown.picture.size
+    check_film(film, size)
+    monkeypatch.setattr("hooktrainer.show.gallery.film._MOST_BYTES", 1000)
+    with pytest.raises(ValueError, match="a film of"):
+        check_film(film, size)
+    for data in (b"", b"GIF89a" + bytes(100), film[:40]):
+        with pytest.raises((ValueError, OSError)):
+            check_film(data, size)
+
+
+def test_pictures_are_not_kept_or_deleted_elsewhere(run, tmp_path):
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "step_of_mine").write_text("kept")
+    (run.path / "gallery").symlink_to(precious)
+    with pytest.raises(ConfigError, match="gallery is a link"):
+        make_exhibits(run, episodes=1, view=SMALL)
+    assert [path.name for path in precious.iterdir()] == ["step_of_mine"]
+
+
+def test_nothing_is_written_through_links(run, tmp_path):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    exhibits = make_exhibits(run, episodes=1, view=SMALL)
+    board = run.logs / "gallery"
+    board.mkdir(parents=True)
+    (board / "events.out.tfevents.0000000000.gallery").symlink_to(precious)
+    (board / "events.out.tfevents.x.gallery").write_text("")
+    (board / "strange.gallery").write_text("")
+    assert write_board(run.logs, exhibits) == 1
+    (run.path / "gallery.html").symlink_to(precious)
+    assert main(["gallery", str(run.path), "--size", "60", "--seconds", "0.2"]) == 0
+    assert "</html>" in (run.path / "gallery.html").read_text()
+    assert not (run.path / "gallery.html").is_symlink()
+    assert precious.read_text() == "kept"
+
+
+def test_a_link_beside_a_file_that_is_replaced_is_not_followed(run, tmp_path, monkeypatch):
+    precious = tmp_path / "precious"
+    precious.write_text("kept")
+    monkeypatch.setattr("os.getpid", lambda: 77)
+    for name in ("run.json", "gallery.html"):
+        (run.path / f".{name}.77.new").symlink_to(precious)
+    run.update(frames=7)
+    make_gallery(run, episodes=1, view=SMALL)
+    assert run.read()["frames"] == 7
+    assert precious.read_text() == "kept"
+
+
+def test_board_files_that_are_none_are_replaced(run):
+    exhibits = make_exhibits(run, episodes=1, view=SMALL)
+    board = run.logs / "gallery"
+    board.mkdir(parents=True)
+    record = b"\xff" * 8
+    content = len(record).to_bytes(8, "little") + bytes(4) + record + bytes(4)
+    (board / "events.out.tfevents.0000000003.gallery").write_bytes(content)
+    assert write_board(run.logs, exhibits) == 1
+    assert [path.name for path in board.iterdir()] == ["events.out.tfevents.0000000004.gallery"]
+
+
+def test_an_environment_with_a_harmful_name_is_text(run, tmp_path, capsys):
+    path = next(Path(run.path / "policies").glob("step_*"))
+    make_gallery(run, tmp_path / "page.html", episodes=1, view=SMALL)
+    change_facts(path, env={"id": EVIL})
+    assert main(["gallery", str(run.path), "--episodes", "1"]) == 2
+    assert "\x1b" not in capsys.readouterr().err

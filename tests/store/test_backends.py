@@ -1,0 +1,378 @@
+from __future__ import annotations
+
+import asyncio
+import errno
+import gc
+import json
+import math
+import os
+import pickle
+
+import pytest
+import torch
+from fault_injection import Planted
+
+from hooktrainer.errors import CheckpointError
+from hooktrainer.store import (
+    CheckpointManager,
+    TensorSpec,
+    backends,
+    fs,
+    known_backends,
+    register_backend,
+)
+from hooktrainer.store.backends import get_backend, native
+from hooktrainer.store.backends.base import byte_view
+from hooktrainer.store.backends.native import NativeBackend
+from hooktrainer.untrusted import MalformedError
+
+NAMES = ["torch", "torchsnapshot", "native"]
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+
+
+def make_tensors():
+    tensors = {}
+    for dtype in DTYPES:
+        for shape in [(), (0,), (3,), (5, 7), (2, 0)]:
+            count = math.prod(shape) * dtype.itemsize
+            raw = torch.arange(count).remainder(2 if dtype is torch.bool else 251).to(torch.uint8)
+            tensors[f"{dtype}/{shape}"] = (
+                raw.view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
+            )
+    tensors["odd name: é % \n ../../x \\ $"] = torch.arange(7)
+    tensors["parameter"] = torch.nn.Parameter(torch.arange(5.0))
+    tensors["transposed"] = torch.arange(6.0).reshape(2, 3).T
+    tensors["view of much"] = torch.arange(100_000.0)[10:13]
+    tensors["large"] = torch.arange(900_000, dtype=torch.int32)
+    return tensors
+
+
+def specs_of(tensors):
+    return {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+
+
+def assert_same(left, right):
+    assert list(left) == list(right)
+    for name in left:
+        assert TensorSpec.of(left[name]) == TensorSpec.of(right[name]), name
+        assert torch.equal(byte_view(left[name]), byte_view(right[name])), name
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_dtype_and_shape_keeps_its_bits(name, tmp_path):
+    backend, tensors = backends.get_backend(name), make_tensors()
+    backend.write(tmp_path, tensors, None)
+    back = backend.read(tmp_path, specs_of(tensors))
+    assert_same(back, tensors)
+    assert not any(tensor.requires_grad for tensor in back.values())
+    back["large"].zero_()  # its own memory
+    assert_same(backend.read(tmp_path, specs_of(tensors)), tensors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_that_share_memory_are_restored_with_their_own(name, tmp_path):
+    backend, base = backends.get_backend(name), torch.arange(4.0)
+    tensors = {"base": base, "reshaped": base.view(2, 2), "half": base[2:]}
+    backend.write(tmp_path, tensors, None)
+    back = backend.read(tmp_path, specs_of(tensors))
+    assert_same(back, tensors)
+    back["base"].zero_()
+    assert back["reshaped"].tolist() == [[0, 1], [2, 3]]
+    assert back["half"].tolist() == [2, 3]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_tensors_at_all(name, tmp_path):
+    backend = backends.get_backend(name)
+    backend.write(tmp_path, {}, None)
+    assert backend.read(tmp_path, {}) == {}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_works_inside_a_running_event_loop(name, tmp_path):
+    backend, tensors = backends.get_backend(name), {"x": torch.ones(3)}
+
+    async def both():
+        backend.write(tmp_path, tensors, None)
+        return backend.read(tmp_path, specs_of(tensors))
+
+    assert_same(asyncio.run(both()), tensors)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_writing_does_not_touch_the_random_state(name, tmp_path):
+    before = torch.get_rng_state()
+    backends.get_backend(name).write(tmp_path, {"x": torch.ones(3)}, None)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_other_tensors_than_were_written_are_refused(name, tmp_path):
+    backend = backends.get_backend(name)
+    backend.write(tmp_path, {"x": torch.ones(3)}, None)
+    with pytest.raises(MalformedError):
+        backend.read(tmp_path, {"x": TensorSpec(torch.float32, (5_000_000,))})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_hashes_given_are_those_of_the_files(name, tmp_path):
+    given = backends.get_backend(name).write(tmp_path, make_tensors(), None)
+    assert given == {file: fs.hash_file(tmp_path / file) for file in given}
+
+
+def test_specs_are_text_and_back():
+    for tensor in make_tensors().values():
+        assert TensorSpec.parse(str(TensorSpec.of(tensor))) == TensorSpec.of(tensor)
+    assert str(TensorSpec(torch.bfloat16, (3, 4))) == "bfloat16[3, 4]"
+    with pytest.raises(CheckpointError, match="no dtype 'save'"):
+        TensorSpec.parse("save[3]")
+
+
+def test_the_torch_file_opens_without_hooktrainer(tmp_path):
+    backends.get_backend("torch").write(tmp_path, {"a/b": torch.ones(2)}, None)
+    content = torch.load(tmp_path / "tensors.pt", weights_only=True)
+    assert content["a/b"].tolist() == [1, 1]
+
+
+# --- the registry ------------------------------------------------------------------------------
+
+
+def test_unknown_names_list_the_known_ones():
+    with pytest.raises(CheckpointError, match=r"'orbax'.*native, torch, torchsnapshot"):
+        backends.get_backend("orbax")
+
+
+def test_the_environment_variable_names_the_back_end(monkeypatch):
+    monkeypatch.delenv("CKPT_BACKEND", raising=False)
+    assert backends.backend_name() == "torch"
+    monkeypatch.setenv("CKPT_BACKEND", "torchsnapshot")
+    assert backends.backend_name() == "torchsnapshot"
+    assert backends.backend_name("native") == "native"
+
+
+def test_a_package_can_register_another(monkeypatch):
+    monkeypatch.setattr(backends, "_FACTORIES", dict(backends._FACTORIES))
+    register_backend("mine", NativeBackend)
+    assert "mine" in known_backends()
+    assert isinstance(backends.get_backend("mine"), NativeBackend)
+    with pytest.raises(ValueError, match="'native'"):
+        register_backend("native", NativeBackend)
+
+
+# --- native: only what changed -----------------------------------------------------------------
+
+
+def write(root, step, tensors, previous=None, chunk_bytes=1024):
+    directory = root / str(step)
+    directory.mkdir()
+    NativeBackend(chunk_bytes).write(directory, tensors, previous)
+    assert_same(NativeBackend().read(directory, specs_of(tensors)), tensors)
+    return directory
+
+
+def pack_sizes(directory):
+    return {path.name: path.stat().st_size for path in sorted(directory.glob("*.pack"))}
+
+
+def test_layout_gives_large_tensors_their_own_chunks():
+    assert native.layout({"a": 3, "big": 25, "none": 0, "b": 7, "c": 1}, 10) == [
+        (["big"], 0, 10),
+        (["big"], 10, 20),
+        (["big"], 20, 25),
+        (["a", "b"], 0, 10),
+        (["c"], 0, 1),
+    ]
+
+
+def test_unchanged_chunks_are_linked_and_changed_ones_written(tmp_path):
+    tensors = {"frozen": torch.rand(1000), "buffer": torch.rand(4096), "small": torch.rand(3)}
+    first = write(tmp_path, 0, tensors)
+    assert pack_sizes(first) == {"000000.pack": 4000 + 16384 + 12}
+    tensors["buffer"][300:310] += 1  # one chunk of 256 floats
+    second = write(tmp_path, 1, tensors, first)
+    assert pack_sizes(second) == {"000000.pack": 20396, "000001.pack": 1024}
+    assert (second / "000000.pack").samefile(first / "000000.pack")
+    third = write(tmp_path, 2, tensors, second)
+    assert pack_sizes(third) == pack_sizes(second)
+
+
+def test_a_change_of_size_elsewhere_does_not_shift_large_tensors(tmp_path):
+    first = write(tmp_path, 0, {"list": torch.rand(10), "buffer": torch.rand(4096)})
+    tensors = {"list": torch.rand(20), "buffer": NativeBackend().read(first, BUFFER)["buffer"]}
+    second = write(tmp_path, 1, tensors, first)
+    assert pack_sizes(second)["000001.pack"] == 80
+
+
+BUFFER = {
+    "list": TensorSpec(torch.float32, (10,)),
+    "buffer": TensorSpec(torch.float32, (4096,)),
+}
+
+
+def test_equal_chunks_are_stored_once(tmp_path):
+    directory = write(tmp_path, 0, {"empty buffer": torch.zeros(100_000)})
+    assert sum(pack_sizes(directory).values()) == 1024 + 400_000 % 1024
+
+
+def test_each_directory_is_complete_by_itself(tmp_path):
+    tensors = {"buffer": torch.rand(4096)}
+    first = write(tmp_path, 0, tensors)
+    tensors["buffer"][0] = 2
+    second = write(tmp_path, 1, tensors, first)
+    fs.remove_tree(first)
+    assert_same(NativeBackend().read(second, specs_of(tensors)), tensors)
+
+
+def test_packs_mostly_unused_are_left_behind(tmp_path):
+    buffer, directory = torch.rand(16_384), None
+    for step in range(150):  # a ring buffer of 64 chunks, one and a half written at every step
+        start = step * 384 % 16_000
+        buffer[start : start + 384] = torch.rand(384)
+        directory = write(tmp_path, step, {"buffer": buffer}, directory)
+        sizes = pack_sizes(directory)
+        assert sum(sizes.values()) <= 2.2 * buffer.nbytes
+        assert len(sizes) <= native.MAX_PACKS + 1
+
+
+def test_a_pack_of_which_little_is_used_is_left_behind(tmp_path):
+    tensors = {"buffer": torch.rand(16_384)}
+    first = write(tmp_path, 0, tensors)
+    tensors["buffer"][256:] += 1  # all but one chunk
+    second = write(tmp_path, 1, tensors, first)
+    assert pack_sizes(second) == {"000000.pack": 65_536, "000001.pack": 64_512}
+    third = write(tmp_path, 2, tensors, second)
+    assert pack_sizes(third) == {"000001.pack": 64_512, "000002.pack": 1024}
+
+
+def test_without_links_everything_is_written_again(tmp_path, monkeypatch):
+    tensors = {"a": torch.rand(1000), "b": torch.rand(1000)}
+    first = write(tmp_path, 0, tensors)
+    tensors["b"] += 1
+    second = write(tmp_path, 1, tensors, first)
+
+    def refuse(source, target):
+        raise OSError(errno.EPERM, "links not permitted")
+
+    monkeypatch.setattr(fs.os, "link", refuse)
+    tensors["b"] += 1
+    third = write(tmp_path, 2, tensors, second)
+    assert list(pack_sizes(third).values()) == [8000]
+
+
+def test_a_damaged_chunk_is_named(tmp_path):
+    tensors = {"x": torch.rand(4096)}
+    directory = write(tmp_path, 0, tensors)
+    path = directory / "000000.pack"
+    data = bytearray(path.read_bytes())
+    data[2000] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(MalformedError, match=r"000000\.pack is damaged at 1024"):
+        NativeBackend().read(directory, specs_of(tensors))
+
+
+# --- torchsnapshot: its traps ------------------------------------------------------------------
+
+
+def test_torchsnapshot_restores_all_or_raises(tmp_path):
+    backend = backends.get_backend("torchsnapshot")
+    tensors = {"x": torch.rand(100_000), "y": torch.rand(3)}
+    backend.write(tmp_path, tensors, None)
+    largest = max((p for p in tmp_path.rglob("*") if p.is_file()), key=lambda p: p.stat().st_size)
+    with largest.open("r+b") as file:
+        file.truncate(100)
+    with pytest.raises(MalformedError, match="beyond the end"):
+        backend.read(tmp_path, specs_of(tensors))
+
+
+def test_torchsnapshot_leaves_nothing_open_when_it_fails(tmp_path):
+    backend = backends.get_backend("torchsnapshot")
+    (tmp_path / "batched").touch()  # where it wants a directory
+    gc.collect()  # what other tests left open
+    descriptors = len(os.listdir("/proc/self/fd"))
+    for _ in range(3):
+        with pytest.raises(OSError, match="batched"):
+            backend.write(tmp_path, {"x": torch.rand(1000), "y": torch.rand(10)}, None)
+    gc.collect()  # an event loop left open would warn
+    assert len(os.listdir("/proc/self/fd")) == descriptors
+
+
+@pytest.mark.parametrize("entry", ["object", "torch_save"])
+def test_torchsnapshot_runs_no_planted_pickle(entry, tmp_path):
+    backend, tensors = backends.get_backend("torchsnapshot"), {"x": torch.rand(3)}
+    backend.write(tmp_path, tensors, None)
+    metadata = json.loads((tmp_path / ".snapshot_metadata").read_text())
+    planted = next(node for node in metadata["manifest"].values() if node["type"] == "Tensor")
+    (tmp_path / "evil").write_bytes(pickle.dumps(Planted(tmp_path / "ran")))
+    planted.update(location="evil", serializer="torch_save", byte_range=None)
+    if entry == "object":
+        planted.update(type="object", obj_type="x")
+    (tmp_path / ".snapshot_metadata").write_text(json.dumps(metadata))
+    with pytest.raises(MalformedError, match="more than plain tensors"):
+        backend.read(tmp_path, specs_of(tensors))
+    assert not (tmp_path / "ran").exists()
+
+
+def test_torchsnapshot_refuses_a_process_group_it_would_wait_for(tmp_path, monkeypatch):
+    backend = backends.get_backend("torchsnapshot")
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    with pytest.raises(CheckpointError, match="2 ranks"):
+        backend.write(tmp_path, {"x": torch.ones(1)}, None)
+
+
+# --- back ends of other packages -----------------------------------------------------------------
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An installed package with two back ends, one of which cannot be imported."""
+    info = tmp_path / "theirs-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: theirs\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(
+        "[hooktrainer.backends]\ntheirs = theirs_of_h:Own\nbroken = nowhere_at_all:Own\n"
+    )
+    (tmp_path / "theirs_of_h.py").write_text(
+        "from hooktrainer.store.backends.native import NativeBackend as Own\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+
+
+@pytest.mark.usefixtures("package")
+def test_a_package_brings_its_back_end_without_being_imported(tmp_path):
+    assert {"theirs", "broken", "torch"} <= set(known_backends())
+    with CheckpointManager(tmp_path / "c", backend="theirs") as manager:
+        manager.save({"x": torch.ones(3)}, frames=1)
+        assert manager.load()[0].manifest.backend == "theirs"
+
+
+@pytest.mark.usefixtures("package")
+def test_a_back_end_that_cannot_be_imported_is_named_with_its_package():
+    with pytest.raises(CheckpointError, match=r"'broken', nowhere_at_all:Own of theirs, cannot be"):
+        get_backend("broken")
+
+
+def test_a_checkpoint_whose_back_end_is_gone_names_it(package, tmp_path, monkeypatch):
+    with CheckpointManager(tmp_path / "c", backend="theirs") as manager:
+        manager.save({"x": torch.ones(3)}, frames=1)
+        monkeypatch.undo()
+        with pytest.raises(CheckpointError, match="no checkpoint back end 'theirs' here"):
+            manager.load()

@@ -1,0 +1,246 @@
+"""A checkpoint that claims what it does not hold, its hashes right, is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+
+import pytest
+import torch
+from forging import change, forge
+from tally import BACKENDS
+
+from hooktrainer.cli import main
+from hooktrainer.errors import CheckpointError, DamagedCheckpointError
+from hooktrainer.store import Checkpoint, CheckpointManager
+from hooktrainer.store.backends import native
+from hooktrainer.untrusted import MalformedError
+
+
+@pytest.fixture(params=BACKENDS)
+def checkpoint(request, tmp_path):
+    tree = {"x": torch.rand(300), "y": torch.rand(3), "z": b"bytes"}
+    with CheckpointManager(tmp_path, backend=request.param) as manager:
+        manager.save(tree, frames=1)
+    return tmp_path / "step_000000000001"
+
+
+def assert_refused(checkpoint, match=None):
+    """By loading and by `ckpt verify`, alike."""
+    with pytest.raises(DamagedCheckpointError, match=match) as caught:
+        Checkpoint.open(checkpoint).load()
+    assert "\n" not in str(caught.value)
+    with pytest.raises(DamagedCheckpointError, match=match):
+        Checkpoint.open(checkpoint).verify()
+    assert main(["ckpt", "verify", str(checkpoint)]) == 1
+
+
+@pytest.mark.parametrize(
+    "claim", ["float32[400]", "float32[40000000000]", "float64[300]", "float32[299]", "float32[0]"]
+)
+def test_a_tensor_that_claims_other_bytes_than_there_are(checkpoint, claim):
+    change(checkpoint, "state.json", lambda state: state["tensors"].update(x=claim))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert_refused(checkpoint)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 100_000  # kilobytes
+
+
+@pytest.mark.parametrize(
+    "claim",
+    ["float32[-3]", "float32[4611686018427387904, 4]", "float32[1e3]", "float32", "float32[٣]", 7],
+)
+def test_a_tensor_of_no_shape(checkpoint, claim):
+    change(checkpoint, "state.json", lambda state: state["tensors"].update(x=claim))
+    assert_refused(checkpoint)
+
+
+def test_equal_sizes_that_change_places_do_not_mix_up_tensors(checkpoint):
+    """The sum is right, each part is not."""
+
+    def swap(state):
+        state["tensors"].update(x="float32[3]", y="float32[300]")
+
+    change(checkpoint, "state.json", swap)
+    if Checkpoint.open(checkpoint).manifest.backend != "native":
+        assert_refused(checkpoint)
+    else:  # which stores bytes one after the other: they are cut elsewhere, and are all there
+        assert Checkpoint.open(checkpoint).load()["y"].shape == (300,)
+
+
+def test_a_tensor_that_is_not_there(checkpoint):
+    change(checkpoint, "state.json", lambda state: state["tensors"].update(more="float32[3]"))
+    assert_refused(checkpoint)
+
+
+def test_bytes_that_are_named_over_and_over_take_no_memory(checkpoint):
+    def repeat(state):
+        state["skeleton"] = [state["skeleton"]["z"]] * 1000
+
+    change(checkpoint, "state.json", repeat)
+    with pytest.raises(CheckpointError, match="not the bytes of one value"):
+        Checkpoint.open(checkpoint).load()
+
+
+def test_a_state_without_hash(checkpoint):
+    manifest = (checkpoint / "manifest.json").read_bytes()
+    opened = Checkpoint.open(checkpoint).manifest
+    files = {name: record for name, record in opened.files.items() if name != "state.json"}
+    vars(opened)["files"] = files
+    (checkpoint / "manifest.json").write_bytes(opened.encode())
+    assert_refused(checkpoint, "does not list state.json")
+    (checkpoint / "manifest.json").write_bytes(manifest)
+    (checkpoint / "tensors/more").touch()
+    assert_refused(checkpoint, "does not list tensors/more")
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc/passwd", "a/../../secret", "", "a\nb"])
+def test_a_file_elsewhere_is_not_opened(checkpoint, name):
+    opened = Checkpoint.open(checkpoint).manifest
+    record = next(iter(opened.files.values()))
+    vars(opened)["files"] = {**opened.files, name: record}
+    (checkpoint / "manifest.json").write_bytes(opened.encode())
+    with pytest.raises(DamagedCheckpointError, match=r"name of a file|lie in its directory"):
+        Checkpoint.open(checkpoint)
+
+
+def test_links_and_pipes_are_not_followed(checkpoint, tmp_path):
+    state = checkpoint / "state.json"
+    state.rename(tmp_path / "elsewhere.json")
+    state.symlink_to(tmp_path / "elsewhere.json")
+    assert_refused(checkpoint, "link out of its directory")
+    state.unlink()
+    os.mkfifo(state)
+    assert_refused(checkpoint, "not a regular file")
+
+
+def test_a_link_within_is_followed_and_so_is_one_to_the_checkpoint(checkpoint, tmp_path):
+    state = checkpoint / "state.json"
+    state.rename(checkpoint / "other.json")
+    state.symlink_to("other.json")
+    (tmp_path / "shortcut").symlink_to(checkpoint)
+    Checkpoint.open(tmp_path / "shortcut").load()
+
+
+@pytest.mark.parametrize(
+    "field", [{"frames": "1"}, {"sequence": None}, {"files": []}, {"metrics": {"r": []}}, {"x": 1}]
+)
+def test_a_manifest_of_other_types(checkpoint, field):
+    opened = Checkpoint.open(checkpoint).manifest
+    forged = json.loads(opened.encode().split(b'"manifest": ', 1)[1][:-2])
+    from hooktrainer.store.sealed import seal
+
+    (checkpoint / "manifest.json").write_bytes(seal("manifest", {**forged, **field}))
+    with pytest.raises(DamagedCheckpointError, match=r"manifest.json: "):
+        Checkpoint.open(checkpoint)
+
+
+def native_index(tmp_path):
+    with CheckpointManager(tmp_path, backend="native") as manager:
+        manager.save({"x": torch.rand(300)}, frames=1)
+    return tmp_path / "step_000000000001"
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {1: "../../../secret.pack"},
+        {1: "secret"},
+        {2: -8},
+        {2: 8},
+        {2: 2**63},
+        {3: 2**62},
+        {3: 1199},
+        {3: -1},
+        {3: 1200.0},
+        {0: None},
+    ],
+)
+def test_native_places_outside_of_a_pack(tmp_path, row):
+    checkpoint = native_index(tmp_path)
+
+    def edit(index):
+        for cell, value in row.items():
+            index["chunks"][0][cell] = value
+
+    change(checkpoint, "tensors/index.json", edit)
+    assert_refused(checkpoint)
+
+
+@pytest.mark.parametrize("chunk_bytes", [0, -1, 1, 2.5, None, True])
+def test_native_chunks_of_no_size(tmp_path, chunk_bytes):
+    checkpoint = native_index(tmp_path)
+    edit = lambda index: index.update(chunk_bytes=chunk_bytes)  # noqa: E731
+    change(checkpoint, "tensors/index.json", edit)
+    assert_refused(checkpoint)
+
+
+def test_native_equal_chunks_for_which_there_is_no_memory(tmp_path, monkeypatch):
+    """They are stored once: a small file may hold what takes much memory, and does so rightly."""
+    with CheckpointManager(tmp_path, backend="native") as manager:
+        manager.save({"zeros": torch.zeros(5_000_000)}, frames=1)
+    checkpoint = tmp_path / "step_000000000001"
+    assert sum(f.stat().st_size for f in checkpoint.rglob("*.pack")) < 5_000_000
+    Checkpoint.open(checkpoint).load()
+    monkeypatch.setattr("hooktrainer.untrusted.memory._available", lambda: 19_999_999)
+    assert_refused(checkpoint, r"take 20,000,000 bytes; 19,999,999 bytes of memory are free")
+
+
+def test_native_does_not_link_what_an_index_names_elsewhere(tmp_path):
+    checkpoint = native_index(tmp_path / "run")
+    (tmp_path / "secret.pack").write_bytes(b"s" * 1200)
+    edit = lambda index: index["chunks"][0].__setitem__(1, "../../../secret.pack")  # noqa: E731
+    change(checkpoint, "tensors/index.json", edit)
+    (tmp_path / "new").mkdir()
+    with pytest.raises(MalformedError):
+        native.NativeBackend().write(
+            tmp_path / "new", {"x": torch.rand(300)}, checkpoint / "tensors"
+        )
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"location": "../../../secret"},
+        {"location": "/etc/passwd"},
+        {"byte_range": [0, 2000]},
+        {"byte_range": [-1200, 0]},
+        {"byte_range": [10**6, 10**6 + 1200]},
+        {"shape": [2000]},
+        {"shape": [10**12]},
+        {"dtype": "torch.float32"},
+        {"serializer": "torch_save"},
+        {"type": "object"},
+        {"type": "!!python/object/apply:os.system"},
+    ],
+)
+def test_torchsnapshot_metadata(tmp_path, entry):
+    with CheckpointManager(tmp_path, backend="torchsnapshot") as manager:
+        manager.save({"x": torch.rand(300)}, frames=1)
+    checkpoint = tmp_path / "step_000000000001"
+    edit = lambda meta: meta["manifest"]["0/tensors/0"].update(entry)  # noqa: E731
+    change(checkpoint, "tensors/.snapshot_metadata", edit)
+    assert_refused(checkpoint)
+
+
+def test_torchsnapshot_metadata_are_json_not_yaml(tmp_path):
+    with CheckpointManager(tmp_path, backend="torchsnapshot") as manager:
+        manager.save({"x": torch.rand(300)}, frames=1)
+    checkpoint = tmp_path / "step_000000000001"
+    ran = tmp_path / "ran"
+    (checkpoint / "tensors/.snapshot_metadata").write_text(
+        f'!!python/object/apply:os.system ["touch {ran}"]\n'
+    )
+    forge(checkpoint)
+    assert_refused(checkpoint, "not valid JSON")
+    assert not ran.exists()
+
+
+def test_a_lock_is_not_written_through_a_link(tmp_path):
+    (tmp_path / "precious").write_text("mine")
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "checkpoints/.lock").symlink_to(tmp_path / "precious")
+    with pytest.raises((CheckpointError, OSError)):
+        CheckpointManager(tmp_path / "checkpoints")
+    assert (tmp_path / "precious").read_text() == "mine"

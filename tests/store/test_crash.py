@@ -1,0 +1,360 @@
+"""Nothing is lost, mixed or left over, wherever the process, the disk or the power fails."""
+
+from __future__ import annotations
+
+import errno
+import os
+import random
+import shutil
+import signal
+import subprocess
+import time
+from contextlib import ExitStack, contextmanager, suppress
+
+import pytest
+import torch
+from fault_injection import FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
+from tally import BACKENDS
+
+from hooktrainer.errors import CheckpointError
+from hooktrainer.store import All, CheckpointManager, Last, fs, list_checkpoints
+from hooktrainer.store.diff import differences
+
+
+@pytest.fixture(autouse=True)
+def small_files_are_sent_early(monkeypatch):
+    monkeypatch.setattr(fs, "_SEND_BYTES", 10_000)
+
+
+FROZEN = torch.arange(5000.0)
+
+
+def tree(frames):
+    return {
+        "frames": frames,
+        "frozen": FROZEN,
+        "weights": [torch.full((300,), float(frames + i)) for i in range(3)],
+    }
+
+
+SAVES = 6 if FULL else 4  # then every back end makes more than 200 calls
+
+
+def run(directory, faulty, backend, on_failure="stop", saves=SAVES):
+    """Save some checkpoints and keep two.
+
+    Returns the frames of those whose save returned, and what ended it early.
+    """
+    returned, manager, error = [], None, None
+    with installed(faulty):
+        try:
+            manager = CheckpointManager(
+                directory, backend=backend, keep=Last(2), on_failure=on_failure
+            )
+            for frames in range(1, saves + 1):
+                manager.save(tree(frames), frames=frames)
+                manager.wait()
+                returned.append(frames)
+        except (Crash, OSError, CheckpointError) as ended:
+            error = ended
+        finally:
+            if manager is not None:
+                with suppress(Crash, CheckpointError):
+                    manager.close()
+    return returned, error
+
+
+def check(directory, at_least, backend):
+    """What is there is intact, nothing is left over, and the run can go on."""
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
+        assert all(path.name[:5] in ("step_", ".lock") for path in directory.iterdir())
+        listing = list_checkpoints(directory)
+        assert not listing.damaged
+        for checkpoint in listing.checkpoints:
+            assert not list(differences(checkpoint.load(), tree(checkpoint.manifest.frames)))
+        frames = listing.checkpoints[-1].manifest.frames if listing.checkpoints else 0
+        assert frames >= at_least
+        manager.save(tree(99), frames=99)
+        assert manager.load()[0].manifest.frames == 99
+
+
+def points(backend):
+    """The numbers of the calls to fail: all of them, or some 25."""
+    with scratch() as root:
+        counter = FaultyOS()
+        assert run(root / "run", counter, backend) == (list(range(1, SAVES + 1)), None)
+    return range(1, counter.count + 1, 1 if FULL else counter.count // 25)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_crash_at_any_call_to_the_file_system(backend, tally):
+    for fail_at in points(backend):
+        with tally("crash at every file-system call", backend), scratch() as root:
+            returned, _ = run(root / "run", FaultyOS(fail_at), backend)
+            (root / "run").mkdir(exist_ok=True)
+            check(root / "run", len(returned), backend)
+
+
+@pytest.mark.parametrize("hasty", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty, tally):
+    for fail_at in points(backend):
+        with tally("power loss at every file-system call", backend), scratch() as root:
+            (root / "disk").mkdir()
+            disk = VolatileDisk(root / "disk", fail_at, hasty)
+            returned, _ = run(root / "disk" / "run", disk, backend)
+            disk.after_power_loss(root / "later")
+            (root / "later" / "run").mkdir(exist_ok=True)
+            check(root / "later" / "run", len(returned), backend)
+
+
+@pytest.mark.parametrize("on_failure", ["stop", "continue"])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_error_at_any_call_to_the_file_system(backend, on_failure, tally):
+    for fail_at in points(backend):
+        faulty = FaultyOS(fail_at, OSError(errno.EIO, os.strerror(errno.EIO)))
+        with scratch() as root, ExitStack() as counted:
+            returned, error = run(root / "run", faulty, backend, on_failure)
+            for row in ("EIO at every file-system call", *ROWS_OF.get(faulty.failed, ())):
+                counted.enter_context(tally(row, backend))
+            (root / "run").mkdir(exist_ok=True)
+            if isinstance(error, OSError):  # it came before there was anything to save
+                assert returned == []
+                check(root / "run", 0, backend)
+            elif on_failure == "continue":  # one of them may be missing, and nobody was stopped
+                assert error is None
+                assert returned == list(range(1, SAVES + 1))
+                check(root / "run", SAVES - 1, backend)
+            else:  # either it was raised with the disk's reason, or it cost nothing
+                assert "Input/output error" in str(error) if error else len(returned) == SAVES
+                check(root / "run", len(returned), backend)
+
+
+ROWS_OF = {
+    "rename": ["a rename that fails"],
+    "unlink": ["a deletion that fails"],
+    "rmdir": ["a deletion that fails"],
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_disk_that_fills_up(backend, tally):
+    with scratch() as root:
+        run(root / "run", FaultyOS(), backend, saves=1)
+        size = sum(path.stat().st_size for path in (root / "run").rglob("*") if path.is_file())
+    spaces = random.Random(0).sample(range(3 * size), 50 if FULL else 12)
+    for space in [0, *spaces]:
+        with tally("a disk that is full", backend), scratch() as root:
+            returned, error = run(root / "run", FaultyOS(space=space), backend)
+            assert len(returned) < SAVES
+            assert "No space left on device" in str(error)
+            assert not any((root / "run").glob(".tmp-*"))
+            check(root / "run", len(returned), backend)
+
+
+# --- real ones ---------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.parametrize(
+    ("doing", "seconds"),
+    [
+        ("SIGKILL while saving", 0.03),
+        ("SIGKILL while saving in the background", 0.03),
+        ("SIGKILL while old ones are deleted", 0.01),
+    ],
+)
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_sigkill_at_random_instants(backend, doing, seconds, tmp_path, tally):
+    instants = random.Random(f"{backend} {doing}")
+    newest = 0
+    for _ in range(200 if FULL else 4):
+        with tally(doing, backend):
+            reported = kill_after(
+                instants.uniform(0, seconds),
+                lambda write: WORK[doing](tmp_path, backend, write),
+            )
+            tally.note(doing, "in the midst", any(tmp_path.glob(".t*-*")))  # .tmp- or .trash-
+            committed = int.from_bytes(reported[-8:], "big")
+            assert committed > newest
+            newest = check_after_kill(tmp_path, backend, committed)
+
+
+def kill_after(seconds, work):
+    """Run ``work`` in a child; kill it some time after its first report; return all it reported."""
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        with suppress(BaseException):
+            work(write)
+        os._exit(1)
+    os.close(write)
+    reported = os.read(read, 8)
+    time.sleep(seconds)
+    os.kill(child, signal.SIGKILL)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
+    while data := os.read(read, 1 << 16):
+        reported += data
+    os.close(read)
+    return reported
+
+
+def save_for_ever(directory, backend, pipe):
+    with CheckpointManager(directory, backend=backend, keep=Last(2), background=False) as manager:
+        frames = newest_in(manager)
+        while True:
+            frames += 1
+            manager.save(tree(frames), frames=frames)
+            os.write(pipe, frames.to_bytes(8, "big"))
+
+
+def save_for_ever_in_the_background(directory, backend, pipe):
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
+        frames = newest_in(manager)
+        while True:
+            frames += 1
+            manager.save(tree(frames), frames=frames)
+            if frames % 3:  # else the next save comes while this one is under way
+                manager.wait()
+                os.write(pipe, frames.to_bytes(8, "big"))
+
+
+def delete_for_ever(directory, backend, pipe):
+    with CheckpointManager(directory, backend=backend, keep=All(), background=False) as manager:
+        frames = newest_in(manager)
+        while True:
+            manager.keep = All()
+            for _ in range(2):
+                frames += 1
+                manager.save(tree(frames), frames=frames)
+            os.write(pipe, frames.to_bytes(8, "big"))
+            manager.keep = Last(1)
+            manager.prune()
+
+
+WORK = {
+    "SIGKILL while saving": save_for_ever,
+    "SIGKILL while saving in the background": save_for_ever_in_the_background,
+    "SIGKILL while old ones are deleted": delete_for_ever,
+}
+
+
+def newest_in(manager):
+    return manager.load()[1]["frames"] if manager.checkpoints() else 0
+
+
+def check_after_kill(directory, backend, committed):
+    with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
+        assert all(path.name[:5] in ("step_", ".lock") for path in directory.iterdir())
+        for checkpoint in manager.checkpoints():
+            assert not list(differences(checkpoint.load(), tree(checkpoint.manifest.frames)))
+        latest = manager.load()[0].manifest.frames
+        assert latest >= committed
+        return latest
+
+
+@contextmanager
+def mounted(*arguments):
+    """A file system mounted on a new directory, or a skipped test."""
+    with scratch() as root:
+        point = root / "mount"
+        point.mkdir()
+        command = ["mount", *map(str, arguments), str(point)]
+        if os.geteuid() != 0:
+            pytest.skip("only root may mount a file system")
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode:
+            pytest.skip(f"no file system can be mounted here: {done.stderr.strip()}")
+        try:
+            yield point
+        finally:
+            subprocess.run(["umount", str(point)], check=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_full_tmpfs(backend, tally):
+    for kilobytes in range(8, 308, 6) if FULL else (8, 40, 60, 100):
+        options = f"size={kilobytes}k"
+        with (
+            tally("a tmpfs that is full", backend),
+            mounted("-t", "tmpfs", "-o", options, "none") as disk,
+            CheckpointManager(disk, backend=backend, keep=Last(99)) as manager,
+        ):
+            returned = []
+            with suppress(CheckpointError):
+                for frames in range(1, 99):
+                    manager.save(tree(frames), frames=frames)
+                    manager.wait()
+                    returned.append(frames)
+            assert len(returned) < 20
+            with pytest.raises(CheckpointError, match="No space left on device"):
+                manager.save({"large": torch.ones(1_000_000)}, frames=100), manager.wait()
+            left = sorted(path.name for path in disk.iterdir())
+            assert left == [".lock", *(f"step_{frames:012d}" for frames in returned)]
+            for frames in returned:
+                assert manager.load(str(frames))[1]["frames"] == frames
+
+
+@pytest.fixture
+def ext4(tmp_path):
+    """An empty disk in a file, formatted as ext4."""
+    if shutil.which("mkfs.ext4") is None:
+        pytest.skip("there is no mkfs.ext4 here")
+    image = tmp_path / "disk"
+    with image.open("wb") as file:
+        file.truncate(64 << 20)
+    subprocess.run(["mkfs.ext4", "-q", str(image)], check=True)
+    return image
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
+    """What the disk holds at that moment is what a copy of its image holds."""
+    saves, delays = (10, (0.5, 7, 14, 24)) if FULL else (3, ())
+    copies = []
+
+    def lose_power(frames):
+        copies.append((frames, shutil.copyfile(ext4, tmp_path / f"copy{len(copies)}")))
+
+    with (
+        mounted("-o", "loop", ext4) as disk,
+        CheckpointManager(disk / "run", backend=backend, keep=Last(1)) as manager,
+    ):
+        for frames in range(1, saves + 1):
+            manager.save(tree(frames), frames=frames)
+            manager.wait()
+            lose_power(frames)
+        returned = time.monotonic()
+        for seconds in delays:
+            time.sleep(max(0, returned + seconds - time.monotonic()))
+            lose_power(saves)
+    for frames, copy in copies:
+        with tally("power loss of a mounted ext4", backend), mounted("-o", "loop", copy) as disk:
+            latest = list_checkpoints(disk / "run").checkpoints[-1]
+            assert latest.manifest.frames == frames
+            assert not list(differences(latest.load(), tree(frames)))
+
+
+def test_the_image_of_a_disk_lacks_what_was_not_flushed(ext4, tmp_path):
+    with mounted("-o", "loop", ext4) as disk:
+        torch.save(tree(1), disk / "x.pt")
+        copy = shutil.copyfile(ext4, tmp_path / "copy")
+    with mounted("-o", "loop", copy) as disk:
+        assert not (disk / "x.pt").exists() or (disk / "x.pt").stat().st_size == 0
+
+
+def test_the_strict_disk_loses_what_was_not_flushed():
+    """The model itself: written but not flushed is gone."""
+    with scratch() as root:
+        (root / "disk").mkdir()
+        disk = VolatileDisk(root / "disk")
+        with installed(disk):
+            for name in ("unflushed", "flushed", "nameless"):
+                fs.write_file(root / "disk" / name, name.encode())
+            fs.flush_to_disk(root / "disk" / "flushed")
+            (root / "disk" / "nameless").rename(root / "elsewhere")
+            fs.flush_to_disk(root / "disk")
+            fs.write_file(root / "disk" / "late", b"late")
+        disk.after_power_loss(root / "later")
+        left = {path.name: path.read_bytes() for path in (root / "later").iterdir()}
+        assert left == {"unflushed": b"", "flushed": b"flushed"}

@@ -1,0 +1,596 @@
+from __future__ import annotations
+
+import errno
+import json
+import logging
+import os
+import pathlib
+import shutil
+import signal
+import threading
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer.errors import CheckpointError, ConfigError, DamagedCheckpointError
+from hooktrainer.store import (
+    Best,
+    Checkpoint,
+    CheckpointManager,
+    Last,
+    fs,
+    list_checkpoints,
+    lock,
+)
+from hooktrainer.store.backends.native import NativeBackend
+from hooktrainer.store.diff import differences
+
+BACKENDS = ["torch", "torchsnapshot", "native"]
+
+
+def state(value):
+    return {
+        "modules": {"net": {"weight": torch.full((64, 64), float(value)), "bias": torch.zeros(3)}},
+        "td": TensorDict({"x": torch.arange(6).reshape(2, 3)}, [2]),
+        "array": np.full(5, value),
+        "counters": {1: (value, None), "nan": float("nan")},
+    }
+
+
+def same(left, right):
+    return not list(differences(left, right))
+
+
+def names(directory):
+    return sorted(path.name for path in directory.iterdir() if path.name != ".lock")
+
+
+# --- saving and loading ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("background", [True, False])
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_round_trip(backend, background, tmp_path):
+    with CheckpointManager(tmp_path / "c", backend=backend, background=background) as manager:
+        for frames in (100, 200):
+            manager.save(state(frames), frames=frames, optim_steps=7, metrics={"loss": 0.5})
+        checkpoint, tree = manager.load("latest")
+        assert same(tree, state(200))
+        assert same(manager.load("100")[1], state(100))
+    assert names(tmp_path / "c") == ["step_000000000100", "step_000000000200"]
+    manifest = checkpoint.manifest
+    assert (manifest.frames, manifest.optim_steps, manifest.backend) == (200, 7, backend)
+    assert manifest.metrics == {"loss": 0.5}
+    assert manifest.versions["torch"] == torch.__version__
+    assert set(manifest.files) == {
+        path.relative_to(checkpoint.path).as_posix()
+        for path in checkpoint.path.rglob("*")
+        if path.is_file() and path.name != "manifest.json"
+    }
+
+
+def test_each_back_end_reads_the_others_checkpoints(tmp_path):
+    for frames, backend in enumerate(BACKENDS):
+        with CheckpointManager(tmp_path, backend=backend) as manager:
+            manager.save(state(frames), frames=frames)
+            for earlier in range(frames + 1):
+                assert same(manager.load(str(earlier))[1], state(earlier))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_training_changes_after_a_save_is_not_saved(backend, tmp_path):
+    tree = {
+        "large": torch.rand(3_000_000),
+        "small": [torch.rand(3) for _ in range(50)],
+        "transposed": torch.rand(40, 30).T,
+        "array": np.random.default_rng(0).random(1000),
+        "list": [1, 2],
+    }
+    expected = {
+        "large": tree["large"].clone(),
+        "small": [tensor.clone() for tensor in tree["small"]],
+        "transposed": tree["transposed"].clone(),
+        "array": tree["array"].copy(),
+        "list": [1, 2],
+    }
+    with CheckpointManager(tmp_path, backend=backend) as manager:
+        for frames in (1, 2):
+            manager.save(tree, frames=frames)
+            tree["large"].zero_(), tree["transposed"].zero_(), tree["list"].append(3)
+            for tensor in tree["small"]:
+                tensor.zero_()
+            tree["array"][:] = 0
+            assert same(manager.load()[1], expected)
+            expected = {**expected, "list": [1, 2, 3]}
+            tree["large"].copy_(expected["large"]), tree["transposed"].copy_(expected["transposed"])
+            tree["large"][5] = expected["large"][5] = 7
+            tree["array"][:] = expected["array"]
+            for tensor, before in zip(tree["small"], expected["small"], strict=True):
+                tensor.copy_(before)
+
+
+def test_the_arena_follows_a_state_that_changes_its_shape(tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        for frames, tree in enumerate([{"x": torch.ones(3)}, {"x": torch.ones(9)}, {}, state(1)]):
+            manager.save(tree, frames=frames)
+            assert same(manager.load()[1], tree)
+
+
+def test_two_saves_at_one_frame_have_two_names(tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        for value in (1, 2, 3):
+            manager.save({"x": value}, frames=5)
+        assert manager.load()[1] == {"x": 3}
+    assert names(tmp_path) == [f"step_000000000005{end}" for end in ("", "-2", "-3")]
+
+
+def test_a_value_that_cannot_be_saved_is_refused_at_once(tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        with pytest.raises(CheckpointError, match=r"my_hook/x: a builtins\.object"):
+            manager.save({"my_hook": {"x": object()}}, frames=1)
+        manager.save({"my_hook": {"x": 1}}, frames=2)
+    assert names(tmp_path) == ["step_000000000002"]
+
+
+def test_a_configuration_that_is_not_plain_data_is_refused_at_once(tmp_path):
+    with (
+        CheckpointManager(tmp_path, config={"env": object()}) as manager,
+        pytest.raises(CheckpointError, match="config/env"),
+    ):
+        manager.save({}, frames=1)
+    assert names(tmp_path) == []
+
+
+def test_configuration_and_unusual_metrics_come_back(tmp_path):
+    config = {"lr": 3e-4, "layers": (64, 64), "path": None}
+    with CheckpointManager(tmp_path, config=config) as manager:
+        metrics = {"a": float("inf"), "b": torch.tensor(2.0), "c": float("nan")}
+        manager.save({}, frames=1, metrics=metrics)
+    manifest = Checkpoint.open(tmp_path / "step_000000000001").manifest
+    assert manifest.config == config
+    assert str(manifest.metrics) == "{'a': inf, 'b': 2.0, 'c': nan}"
+    json.loads(
+        (tmp_path / "step_000000000001" / "manifest.json").read_text(),
+        parse_constant=lambda word: pytest.fail(f"{word} is not JSON"),
+    )
+
+
+def test_the_native_back_end_shares_what_did_not_change_also_after_a_resume(tmp_path):
+    tree = {"frozen": torch.rand(1_000_000), "counter": torch.zeros(1)}
+    for frames in (1, 2, 3):
+        with CheckpointManager(tmp_path, backend="native") as manager:
+            if frames > 1:
+                tree = manager.load()[1]
+                tree["counter"] += 1
+            manager.save(tree, frames=frames)
+    first, second, third = (tmp_path / f"step_{i:012d}" / "tensors" for i in (1, 2, 3))
+    assert (third / "000000.pack").samefile(first / "000000.pack")
+    assert (second / "000001.pack").stat().st_size == 4
+    assert (third / "000002.pack").stat().st_size == 4
+
+
+def test_files_that_were_touched_are_not_shared(tmp_path):
+    tree = {"frozen": torch.rand(1_000_000)}
+    with CheckpointManager(tmp_path, backend="native", background=False) as manager:
+        manager.save(tree, frames=1)
+        pack = tmp_path / "step_000000000001" / "tensors" / "000000.pack"
+        data = bytearray(pack.read_bytes())
+        data[100] ^= 1
+        pack.write_bytes(data)
+        os.utime(pack, ns=(0, 0))
+        manager.save(tree, frames=2)
+        assert same(manager.load("latest")[1], tree)
+
+
+# --- failures ----------------------------------------------------------------------------------
+
+
+def disk_full(*_):
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+@pytest.mark.parametrize("backend", ["torch", "native"])
+@pytest.mark.parametrize("background", [True, False])
+def test_a_failed_write_stops_training_with_the_disks_own_reason(
+    background, backend, tmp_path, monkeypatch
+):
+    with CheckpointManager(tmp_path, backend=backend, background=background) as manager:
+        manager.save(state(1), frames=1)
+        manager.wait()
+        monkeypatch.setattr(fs.os, "write", disk_full)
+
+        def save_and_wait():
+            manager.save(state(2), frames=2)
+            manager.wait()
+
+        with pytest.raises(CheckpointError, match="No space left on device") as caught:
+            save_and_wait()
+        assert isinstance(caught.value.__cause__, OSError)
+        monkeypatch.undo()
+        assert names(tmp_path) == ["step_000000000001"]
+        manager.check()  # reported once
+        manager.save(state(3), frames=3)
+        assert same(manager.load()[1], state(3))
+
+
+def test_a_failed_background_write_surfaces_at_the_next_boundary(tmp_path, monkeypatch):
+    with CheckpointManager(tmp_path) as manager:
+        monkeypatch.setattr(fs.os, "write", disk_full)
+        manager.save(state(1), frames=1)
+        manager._job._thread.join()
+        with pytest.raises(CheckpointError, match="No space left"):
+            manager.check()
+
+
+def test_training_goes_on_if_so_configured(tmp_path, monkeypatch, caplog):
+    with CheckpointManager(tmp_path, on_failure="continue") as manager:
+        monkeypatch.setattr(fs.os, "write", disk_full)
+        manager.save(state(1), frames=1)
+        manager.wait()
+        monkeypatch.undo()
+        assert "No space left on device" in caplog.text
+        assert "Training goes on" in caplog.text
+        manager.save(state(2), frames=2)
+        assert same(manager.load()[1], state(2))
+
+
+def test_check_does_not_wait(tmp_path, monkeypatch):
+    gate = threading.Event()
+    original = NativeBackend.write
+
+    def slow(self, *args):
+        gate.wait(10)
+        return original(self, *args)
+
+    monkeypatch.setattr(NativeBackend, "write", slow)
+    with CheckpointManager(tmp_path, backend="native") as manager:
+        manager.save(state(1), frames=1)
+        manager.check()
+        assert manager.checkpoints() == []
+        gate.set()
+        manager.wait()
+        assert len(manager.checkpoints()) == 1
+
+
+def test_constructor_arguments_are_checked(tmp_path):
+    with pytest.raises(ConfigError, match="on_failure='ignore'"):
+        CheckpointManager(tmp_path, on_failure="ignore")
+    with pytest.raises(CheckpointError, match="'zip'"):
+        CheckpointManager(tmp_path, backend="zip")
+    assert names(tmp_path) == []
+
+
+# --- damage ------------------------------------------------------------------------------------
+
+
+def damage(checkpoint, file="state.json"):
+    path = checkpoint / file
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(data)
+
+
+def test_latest_falls_back_to_the_newest_intact_and_says_why(tmp_path, caplog):
+    with CheckpointManager(tmp_path) as manager:
+        for frames in (1, 2, 3):
+            manager.save(state(frames), frames=frames)
+    damage(tmp_path / "step_000000000003", "manifest.json")
+    damage(tmp_path / "step_000000000002", "tensors/tensors.pt")
+    with CheckpointManager(tmp_path) as manager:
+        checkpoint, tree = manager.load("latest")
+        assert checkpoint.manifest.frames == 1
+        assert same(tree, state(1))
+        assert "tensors/tensors.pt does not match its hash" in caplog.text
+        assert "manifest.json does not match its own hash" in caplog.text
+        manager.save(state(2), frames=2)  # its name is free again
+    kept = names(tmp_path)
+    assert [name.rsplit("-", 1)[0] for name in kept[:2]] == [
+        "damaged-step_000000000002",
+        "damaged-step_000000000003",
+    ]
+    assert kept[2:] == ["step_000000000001", "step_000000000002"]
+    reason = (tmp_path / kept[0] / "reason.txt").read_text()
+    assert "tensors/tensors.pt does not match its hash" in reason
+
+
+def test_a_damaged_one_is_set_aside_behind_a_symbolic_link_too(tmp_path):
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    with CheckpointManager(tmp_path / "link", background=False) as manager:
+        for frames in (1, 2):
+            manager.save({"x": frames}, frames=frames)
+        (tmp_path / "disk" / "step_000000000002" / "state.json").write_text("{}")
+        assert manager.load("latest")[1] == {"x": 1}
+    assert len(list((tmp_path / "disk").glob("damaged-*"))) == 1
+
+
+def test_best_falls_back_to_the_next_best(tmp_path):
+    with CheckpointManager(tmp_path, keep=Best(3, "r")) as manager:
+        for frames, value in enumerate([5.0, 9.0, 7.0]):
+            manager.save(state(frames), frames=frames, metrics={"r": value})
+        manager.wait()
+        damage(tmp_path / "step_000000000001")
+        assert manager.load("best")[0].manifest.frames == 2
+
+
+def test_a_checkpoint_asked_for_by_frames_or_path_is_refused_and_left_alone(tmp_path):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        manager.save(state(1), frames=1)
+        manager.save(state(2), frames=2)
+        damage(tmp_path / "step_000000000002")
+        for spec in ("2", tmp_path / "step_000000000002"):
+            with pytest.raises(DamagedCheckpointError, match=r"state\.json does not match"):
+                manager.load(spec)
+    assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
+
+
+def test_nothing_intact_is_an_error_that_lists_all_and_changes_nothing(tmp_path):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        for frames in (1, 2):
+            manager.save(state(frames), frames=frames)
+            damage(tmp_path / f"step_{frames:012d}")
+        for _ in range(2):  # a run must not begin anew because it was resumed twice
+            with pytest.raises(CheckpointError, match=r"step_000000000002.*step_000000000001"):
+                manager.load()
+    assert frames_of(tmp_path) == [1, 2]
+
+
+@pytest.mark.parametrize("file", ["manifest.json", "state.json"])
+def test_what_is_out_of_reach_is_not_taken_for_damage(file, tmp_path, monkeypatch):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        for frames in (1, 2):
+            manager.save({"x": frames}, frames=frames)
+
+        def refuse(path, *arguments):
+            if pathlib.Path(path).name == file:
+                raise OSError(errno.EMFILE, "Too many open files", str(path))
+            return read(path, *arguments)
+
+        read = os.open
+        monkeypatch.setattr(os, "open", refuse)
+        with pytest.raises(CheckpointError, match=rf"{file} cannot be read \(Too many") as caught:
+            manager.load("latest")
+        assert not isinstance(caught.value, DamagedCheckpointError)
+        monkeypatch.undo()
+        assert manager.load("latest")[1] == {"x": 2}
+    assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
+
+
+def test_a_newer_schema_is_refused_and_not_taken_for_damage(tmp_path, monkeypatch):
+    monkeypatch.setattr("hooktrainer.store.manifest.SCHEMA", 99)
+    with CheckpointManager(tmp_path) as manager:
+        manager.save({}, frames=1)
+    monkeypatch.undo()
+    with CheckpointManager(tmp_path) as manager, pytest.raises(CheckpointError, match="schema 99"):
+        manager.load()
+    assert names(tmp_path) == ["step_000000000001"]
+
+
+# --- keeping -----------------------------------------------------------------------------------
+
+
+def frames_of(directory):
+    return [c.manifest.frames for c in list_checkpoints(directory).checkpoints]
+
+
+def test_retention_follows_each_commit_and_goes_on_after_a_resume(tmp_path):
+    keep = Last(2) | Best(1, "r")
+    with CheckpointManager(tmp_path, keep=keep) as manager:
+        for frames, value in [(8, 1.0), (9, 5.0), (10, 2.0)]:
+            manager.save({}, frames=frames, metrics={"r": value})
+    assert frames_of(tmp_path) == [9, 10]
+    with CheckpointManager(tmp_path, keep=keep) as manager:
+        for frames, value in [(11, 1.0), (12, 2.0), (100, 3.0)]:
+            manager.save({}, frames=frames, metrics={"r": value})
+    assert frames_of(tmp_path) == [9, 12, 100]
+    assert len(names(tmp_path)) == 3
+
+
+def test_the_best_survives_a_policy_that_does_not_name_it(tmp_path):
+    with CheckpointManager(tmp_path, keep=Last(1), best=Best(1, "r", "min")) as manager:
+        for frames, value in enumerate([3.0, 1.0, 2.0, 4.0]):
+            manager.save({}, frames=frames, metrics={"r": value})
+        assert manager.load("best")[0].manifest.frames == 1
+
+
+def test_nothing_is_deleted_before_the_commit(tmp_path, monkeypatch):
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        monkeypatch.setattr(fs.os, "write", disk_full)  # nothing that a delete needs
+        with pytest.raises(CheckpointError):
+            manager.save({}, frames=2)
+    assert frames_of(tmp_path) == [1]
+
+
+def test_a_failed_delete_is_reported_and_tried_again(tmp_path, monkeypatch, caplog):
+    def refuse(path, *_):
+        raise OSError(errno.EACCES, "Permission denied", str(path))
+
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        monkeypatch.setattr(fs.os, "unlink", refuse)
+        manager.save({}, frames=2)
+        assert "Permission denied" in caplog.text
+        assert frames_of(tmp_path) == [2]
+        assert any(name.startswith(".trash-") for name in names(tmp_path))
+        monkeypatch.undo()
+        manager.save({}, frames=3)
+    assert names(tmp_path) == ["step_000000000003"]
+
+
+def test_a_delete_that_cannot_begin_is_reported_and_tried_again(tmp_path, monkeypatch, caplog):
+    rename = os.rename
+
+    def refuse(source, target):
+        if pathlib.Path(target).name.startswith(".trash-"):
+            raise OSError(errno.EACCES, "Permission denied", str(source))
+        rename(source, target)
+
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        monkeypatch.setattr(fs.os, "rename", refuse)
+        manager.save({}, frames=2)
+        assert "step_000000000001 could not be deleted, and is tried again" in caplog.text
+        assert frames_of(tmp_path) == [1, 2]
+        monkeypatch.undo()
+        manager.save({}, frames=3)
+    assert names(tmp_path) == ["step_000000000003"]
+
+
+def test_a_checkpoint_being_read_is_deleted_later(tmp_path, caplog):
+    caplog.set_level(logging.INFO)
+    with CheckpointManager(tmp_path, keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        with lock.reading(tmp_path / "step_000000000001" / "manifest.json"):
+            manager.save({}, frames=2)
+            assert frames_of(tmp_path) == [1, 2]
+            assert "is being read" in caplog.text
+        assert manager.prune() == []
+    assert frames_of(tmp_path) == [2]
+
+
+def test_only_this_runs_checkpoints_are_deleted(tmp_path):
+    (tmp_path / "a" / "notes").mkdir(parents=True)
+    (tmp_path / "b" / ".tmp-step_000000000001-ab").mkdir(parents=True)
+    with CheckpointManager(tmp_path / "a", keep=Last(1), background=False) as manager:
+        manager.save({}, frames=1)
+        for name in ("a/mine", "a/aside-step_000000000001-ab", "b/step_000000000001"):
+            shutil.copytree(tmp_path / "a" / "step_000000000001", tmp_path / name)
+        manager.save({}, frames=2)
+    left = ["aside-step_000000000001-ab", "mine", "notes", "step_000000000002"]
+    assert names(tmp_path / "a") == left
+    assert names(tmp_path / "b") == [".tmp-step_000000000001-ab", "step_000000000001"]
+
+
+@pytest.mark.parametrize("discard", [True, False])
+def test_rollback(discard, tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        for frames in (1, 2, 3):
+            manager.save({"x": frames}, frames=frames)
+        assert manager.rollback("1", discard=discard).manifest.frames == 1
+        assert manager.load()[1] == {"x": 1}
+        aside = [path for path in tmp_path.iterdir() if path.name.startswith("aside-")]
+        assert len(aside) == (0 if discard else 2)
+        assert {Checkpoint.open(path).load()["x"] for path in aside} == (
+            set() if discard else {2, 3}
+        )
+        manager.save({"x": 20}, frames=2)
+        assert manager.load()[1] == {"x": 20}
+
+
+def test_going_on_from_an_earlier_one_makes_it_the_latest(tmp_path, caplog):
+    with CheckpointManager(tmp_path) as manager:
+        for frames in (1, 2, 3):
+            manager.save({"x": frames}, frames=frames)
+        manager.load("1")
+        assert frames_of(tmp_path) == [1, 2, 3]  # loading alone changes nothing
+        manager.go_on()
+        assert frames_of(tmp_path) == [1]
+        assert caplog.text.count("is set aside as aside-step_00000000000") == 2
+        manager.save({"x": 20}, frames=2)
+        manager.wait()
+        manager.go_on()
+        assert frames_of(tmp_path) == [1, 2]
+        assert manager.load()[1] == {"x": 20}
+
+
+def test_going_on_from_the_latest_changes_nothing(tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        for frames in (1, 2):
+            manager.save({"x": frames}, frames=frames)
+        manager.load("latest")
+        manager.go_on()
+    assert names(tmp_path) == ["step_000000000001", "step_000000000002"]
+
+
+@pytest.mark.parametrize("place", ["moved", "set aside"])
+def test_going_on_from_a_checkpoint_from_elsewhere_saves_it_here(place, tmp_path):
+    with CheckpointManager(tmp_path / "a") as manager:
+        for frames in (1, 2, 3):
+            manager.save({"x": frames}, frames=frames, optim_steps=7, metrics={"r": 1.0})
+        manager.rollback("1", discard=False)
+        (path,) = (tmp_path / "a").glob("aside-step_000000000003-*")
+        manager.save({"x": 20}, frames=2)
+    if place == "moved":
+        path = path.rename(tmp_path / "mine")
+    with CheckpointManager(tmp_path / "a") as manager:
+        manager.load(path)
+        manager.go_on()
+        checkpoint, tree = manager.load("latest")
+    assert tree == {"x": 3}
+    assert (checkpoint.manifest.frames, checkpoint.manifest.optim_steps) == (3, 7)
+    assert checkpoint.manifest.metrics == {"r": 1.0}
+    assert path.exists()
+
+
+def test_latest_is_the_last_committed_not_the_most_frames(tmp_path):
+    with CheckpointManager(tmp_path) as manager:
+        manager.save({"x": 1}, frames=100)
+        manager.save({"x": 2}, frames=50)
+        assert manager.load()[1] == {"x": 2}
+
+
+def test_a_checkpoint_deleted_meanwhile_is_said_to_be_gone(tmp_path):
+    with CheckpointManager(tmp_path, background=False) as manager:
+        manager.save({}, frames=1)
+        checkpoint = manager.checkpoints()[0]
+        shutil.rmtree(checkpoint.path)
+        with pytest.raises(DamagedCheckpointError, match="No such file"):
+            checkpoint.load()
+
+
+# --- locking -----------------------------------------------------------------------------------
+
+
+def test_one_writer_at_a_time(tmp_path):
+    with (
+        CheckpointManager(tmp_path),
+        pytest.raises(CheckpointError, match=f"in use by another run .process {os.getpid()} on "),
+    ):
+        CheckpointManager(tmp_path)
+    CheckpointManager(tmp_path).close()
+
+
+def test_leftovers_are_swept_only_when_no_live_process_holds_the_lock(tmp_path):
+    leftover = tmp_path / ".tmp-step_000000000001-ab"
+    leftover.mkdir()
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        held = lock.RunLock(tmp_path)
+        os.write(write, b"held")
+        signal.pause()
+        held.release()
+    os.read(read, 4)
+    with pytest.raises(CheckpointError, match=f"process {child} on "):
+        CheckpointManager(tmp_path)
+    assert leftover.exists()
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0), os.close(read), os.close(write)
+    CheckpointManager(tmp_path).close()
+    assert names(tmp_path) == []
+
+
+def test_a_forked_child_does_not_keep_the_lock(tmp_path):
+    manager = CheckpointManager(tmp_path)
+    read, write = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(write)
+        os.read(read, 1)  # until the parent is done
+        os._exit(0)
+    manager.close()
+    CheckpointManager(tmp_path).close()
+    os.close(write), os.close(read)
+    os.waitpid(child, 0)
+
+
+def test_a_checkpoint_can_be_moved_away_and_loaded_by_path(tmp_path):
+    with CheckpointManager(tmp_path / "a", backend="native") as manager:
+        manager.save(state(1), frames=1)
+        manager.save(state(2), frames=2)
+    shutil.move(tmp_path / "a" / "step_000000000002", tmp_path / "elsewhere")
+    shutil.rmtree(tmp_path / "a")
+    assert same(Checkpoint.open(tmp_path / "elsewhere").load(), state(2))

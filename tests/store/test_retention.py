@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+
+import hooktrainer
+from hooktrainer import PolicySnapshot
+from hooktrainer.errors import ConfigError
+from hooktrainer.store import (
+    All,
+    Best,
+    Checkpoint,
+    CheckpointManager,
+    EveryFrames,
+    EveryHours,
+    Last,
+    Manifest,
+    MaxBytes,
+)
+from hooktrainer.store.housekeeping import surplus
+from hooktrainer.store.manifest import FileRecord
+from hooktrainer.store.retention import best_of
+
+
+def run(*frames, metric=(), hours=(), files=()):
+    checkpoints = []
+    for i, count in enumerate(frames):
+        manifest = Manifest(
+            frames=count,
+            optim_steps=0,
+            sequence=i,
+            time=3600.0 * (hours[i] if hours else i),
+            backend="native",
+            run_id="a",
+            metrics={"eval/return": metric[i]} if metric and metric[i] is not None else {},
+            files=files[i] if files else {},
+        )
+        checkpoints.append(Checkpoint(Path(f"step_{count}"), manifest))
+    return checkpoints
+
+
+def kept(policy, checkpoints):
+    return [c.manifest.frames for c in checkpoints if c.path in policy.keep(checkpoints)]
+
+
+def test_latest_counts_commits_not_names():
+    assert kept(Last(2), run(9, 10, 100)) == [10, 100]
+    assert kept(Last(2), run(500, 100, 200)) == [100, 200]  # after a rollback to 100
+    assert kept(Last(5), run(1)) == [1]
+    assert kept(Last(5), run()) == []
+
+
+def test_best_by_a_metric():
+    checkpoints = run(1, 2, 3, 4, 5, metric=(3.0, 9.0, None, math.nan, 5.0))
+    assert kept(Best(1, "eval/return"), checkpoints) == [2]
+    assert kept(Best(2, "eval/return"), checkpoints) == [2, 5]
+    assert kept(Best(1, "eval/return", "min"), checkpoints) == [1]
+    assert kept(Best(9, "eval/return"), checkpoints) == [1, 2, 5]
+    assert kept(Best(1, "other"), checkpoints) == []
+
+
+def test_of_equally_good_ones_the_later_is_best():
+    assert kept(Best(1, "eval/return"), run(1, 2, 3, metric=(500.0, 500.0, 4.0))) == [2]
+    assert kept(Best(1, "eval/return", "min"), run(1, 2, 3, metric=(4.0, 4.0, 5.0))) == [2]
+
+
+def test_every_frames_keeps_the_first_of_each_interval():
+    assert kept(EveryFrames(100), run(50, 100, 150, 210, 290, 300)) == [50, 100, 210, 300]
+
+
+def test_every_frames_stands_by_its_choice_as_the_run_goes_on():
+    alive = []
+    for count in range(30, 1000, 30):
+        alive = [*alive, count]
+        alive = kept(EveryFrames(100) | Last(1), run(*alive))
+    assert alive == [30, 120, 210, 300, 420, 510, 600, 720, 810, 900, 990]
+
+
+def test_every_hours():
+    checkpoints = run(1, 2, 3, 4, 5, hours=(0.1, 0.9, 1.0, 2.5, 2.6))
+    assert kept(EveryHours(1), checkpoints) == [1, 3, 4]
+    assert kept(EveryHours(0.5), checkpoints) == [1, 2, 3, 4]
+
+
+def test_max_bytes_counts_shared_files_once():
+    big, small = FileRecord(100, "b"), [FileRecord(10, f"s{i}") for i in range(4)]
+    files = [{"big": big, "small": record} for record in small]
+    checkpoints = run(1, 2, 3, 4, files=files)
+    assert kept(MaxBytes(120), checkpoints) == [3, 4]
+    assert kept(MaxBytes(129), checkpoints) == [3, 4]
+    assert kept(MaxBytes(130), checkpoints) == [2, 3, 4]
+    assert kept(MaxBytes(50), checkpoints) == []
+
+
+def test_unions_and_intersections():
+    checkpoints = run(1, 2, 3, 4, 5, metric=(9.0, 1.0, 1.0, 2.0, 1.0))
+    assert kept(Last(2) | Best(1, "eval/return"), checkpoints) == [1, 4, 5]
+    assert kept(Last(2) & Best(2, "eval/return"), checkpoints) == [4]
+    assert kept(Last(1) | EveryFrames(2) | All(), checkpoints) == [1, 2, 3, 4, 5]
+
+
+def test_the_latest_and_the_best_are_never_surplus():
+    checkpoints = run(1, 2, 3, 4, metric=(1.0, 9.0, 1.0, 1.0))
+    left = surplus(checkpoints, EveryFrames(1000) & Best(1, "eval/return"), None)
+    assert [c.manifest.frames for c in left] == [1, 2, 3]
+    best = Best(1, "eval/return")
+    left = surplus(checkpoints, EveryFrames(1000), best)
+    assert [c.manifest.frames for c in left] == [3]
+
+
+def test_best_of_finds_it_in_a_union():
+    best = Best(3, "loss", "min")
+    assert best_of(Last(1) | (EveryFrames(5) | best)) == best
+    assert best_of(Last(1)) is None
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Last(0),
+        lambda: Best(0, "x"),
+        lambda: EveryFrames(-1),
+        lambda: EveryHours(0.0),
+        lambda: MaxBytes(True),
+    ],
+)
+def test_numbers_must_be_positive(make):
+    with pytest.raises(ConfigError, match="must be positive"):
+        make()
+
+
+def test_the_mode_must_be_known():
+    with pytest.raises(ConfigError, match="'max' or 'min'"):
+        Best(1, "x", "highest")
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda path: CheckpointManager(path, keep=hooktrainer.Latest(2)),
+        lambda path: CheckpointManager(path, keep=0),
+        lambda path: Last(2) | hooktrainer.Latest(2),
+        lambda path: Last(2) & 3,
+        lambda path: PolicySnapshot(None, "CartPole-v1", path, snapshots=2, keep=2),
+    ],
+)
+def test_what_says_nothing_about_checkpoints_is_refused_at_once(tmp_path, make):
+    with pytest.raises(
+        ConfigError, match=r"does not say which checkpoints to keep: give Last\(5\)"
+    ):
+        make(tmp_path)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,383 @@
+from __future__ import annotations
+
+import enum
+import json
+import math
+import struct
+from collections import Counter, OrderedDict, defaultdict, deque, namedtuple
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensordict import MemoryMappedTensor, NonTensorData, TensorDict, lazy_stack
+from tensordict.nn import TensorDictParams
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from hooktrainer.errors import CheckpointError
+from hooktrainer.store import flatten, unflatten
+
+Point = namedtuple("Point", "x y")
+
+
+class Color(enum.IntEnum):
+    RED = 1
+
+
+def round_trip(tree):
+    skeleton, tensors = flatten(tree)
+    copies = {
+        name: tensor.clone(memory_format=torch.contiguous_format)
+        for name, tensor in tensors.items()
+    }
+    return unflatten(json.loads(json.dumps(skeleton, allow_nan=False)), copies)
+
+
+def bits(tensor):
+    return tensor.contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        True,
+        False,
+        0,
+        1,
+        -1,
+        2**63 - 1,
+        2**63,
+        -(2**200),
+        10**5000,
+        1.0,
+        0.1,
+        1e-320,
+        -1e308,
+        "",
+        "text",
+        'é\n"\\ \ud800',
+        "$tuple",
+        b"",
+        b"\x00\xff" * 300,
+        [],
+        [1, [2.0, "3"]],
+        (),
+        (1, (2, [3])),
+        {},
+        {"a": {"b": 1}},
+        {1: "a", "1": "b", 2.5: "c", None: "d", (1, "x"): "e"},
+        {True: 1},
+        {False: 0, "a": 1},
+        {"$tuple": [1]},
+        {"$": 1},
+        set(),
+        {1, "a", (2, 3)},
+        frozenset({1, 2}),
+        deque([1, 2, 3], maxlen=3),
+        deque(),
+        OrderedDict([("b", 1), ("a", 2)]),
+        OrderedDict(),
+        torch.float32,
+        torch.bfloat16,
+        torch.device("cpu"),
+        torch.device("cuda:1"),
+        torch.Size([2, 3]),
+        torch.Size([]),
+        Path("runs/a"),
+        1.5 - 2j,
+        complex("inf-0j"),
+        bytearray(b"ab"),
+        range(3, 9, 2),
+        slice(None, 5),
+        np.random.default_rng(0).bit_generator.state,
+    ],
+    ids=lambda v: type(v).__name__,
+)
+def test_python_values_come_back_equal_and_of_the_same_type(value):
+    def same(a, b):
+        assert type(a) is type(b)
+        assert a == b
+        if isinstance(a, dict):
+            assert list(a) == list(b)
+            for (ka, va), (kb, vb) in zip(a.items(), b.items(), strict=True):
+                same(ka, kb)
+                same(va, vb)
+        elif isinstance(a, list | tuple | deque):
+            for va, vb in zip(a, b, strict=True):
+                same(va, vb)
+        if isinstance(a, deque):
+            assert a.maxlen == b.maxlen
+
+    same(value, round_trip(value))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324])
+def test_floats_keep_their_bits(value):
+    assert struct.pack("<d", round_trip(value)) == struct.pack("<d", value)
+
+
+DTYPES = [
+    torch.float64,
+    torch.float32,
+    torch.float16,
+    torch.bfloat16,
+    torch.complex64,
+    torch.complex128,
+    torch.int8,
+    torch.int16,
+    torch.int32,
+    torch.int64,
+    torch.uint8,
+    torch.uint16,
+    torch.uint32,
+    torch.uint64,
+    torch.bool,
+    torch.float8_e4m3fn,
+    torch.float8_e5m2,
+]
+
+
+@pytest.mark.parametrize("dtype", DTYPES, ids=str)
+@pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (3, 5)], ids=str)
+def test_tensors_of_every_dtype_and_shape_keep_their_bits(dtype, shape):
+    count = math.prod(shape) * dtype.itemsize
+    raw = torch.arange(count, dtype=torch.int32).remainder(2 if dtype is torch.bool else 255)
+    tensor = (
+        raw.to(torch.uint8).view(dtype).reshape(shape) if count else torch.empty(shape, dtype=dtype)
+    )
+    back = round_trip({"x": tensor})["x"]
+    assert (back.dtype, back.shape, bits(back)) == (tensor.dtype, tensor.shape, bits(tensor))
+
+
+def test_parameters_views_and_conjugates_are_saved_as_plain_tensors():
+    base = torch.arange(12.0).reshape(3, 4)
+    tree = {
+        "parameter": torch.nn.Parameter(base),
+        "transposed": base.T,
+        "strided": base[:, ::2],
+        "expanded": base[:1].expand(5, 4),
+        "conjugate": torch.tensor([1 + 2j]).conj(),
+        "imaginary": torch.tensor([1 + 2j]).conj().imag,
+    }
+    back = round_trip(tree)
+    for name, tensor in tree.items():
+        assert type(back[name]) is torch.Tensor
+        assert not back[name].requires_grad
+        assert torch.equal(back[name], tensor), name
+
+
+def test_a_tensor_that_occurs_twice_is_stored_once_and_stays_one():
+    weight = torch.ones(3)
+    skeleton, tensors = flatten(
+        {"actor": weight, "loss": {"actor": weight}, "other": torch.ones(3)}
+    )
+    assert list(tensors) == ["actor", "other"]
+    back = unflatten(skeleton, tensors)
+    assert back["actor"] is back["loss"]["actor"]
+    assert back["other"] is not back["actor"]
+
+
+def test_views_of_one_storage_are_different_tensors():
+    base = torch.arange(4.0)
+    back = round_trip([base[:2], base[2:], base[::2], base.view(2, 2), base.view(torch.int32)])
+    assert [x.tolist() for x in back[:4]] == [[0, 1], [2, 3], [0, 2], [[0, 1], [2, 3]]]
+    assert back[4].dtype == torch.int32
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.arange(6, dtype=np.int16).reshape(2, 3),
+        np.asfortranarray(np.arange(6.0).reshape(2, 3)),
+        np.array(1.5),
+        np.zeros((0, 3)),
+        np.array(["ab", "c"]),
+        np.array([b"x"]),
+        np.arange(3, dtype=">f8"),
+        np.array(["2024-01-01"], dtype="M8[D]"),
+        np.array([True, False]),
+        np.arange(10)[::3],
+        np.float16([1, math.nan]),
+        np.array([1 + 2j]),
+        np.array([2**63], dtype=np.uint64),
+        np.longdouble([1, 2]),
+        np.broadcast_to(np.arange(3), (2, 3)),
+    ],
+    ids=lambda a: f"{a.dtype.str}{a.shape}",
+)
+def test_numpy_arrays_keep_dtype_shape_and_bits(array):
+    array = array.view()
+    array.flags.writeable = False
+    back = round_trip({"x": array})["x"]
+    assert type(back) is np.ndarray
+    assert (back.dtype.str, back.shape) == (array.dtype.str, array.shape)
+    assert back.tobytes() == array.tobytes()
+    assert back.flags.writeable
+
+
+@pytest.mark.parametrize(
+    "scalar",
+    [
+        np.float64(-0.0),
+        np.float32("nan"),
+        np.int8(-3),
+        np.uint64(2**64 - 1),
+        np.bool_(True),
+        np.str_("é"),
+        np.str_(""),
+        np.complex64(1j),
+        np.datetime64("2024-01-01"),
+        np.bytes_(b"x"),
+        np.bytes_(b"x\0"),
+    ],
+    ids=lambda s: type(s).__name__,
+)
+def test_numpy_scalars_keep_type_and_bits(scalar):
+    back = round_trip(scalar)
+    assert (type(back), back.tobytes()) == (type(scalar), scalar.tobytes())
+
+
+def test_random_generators_continue_where_they_were():
+    generator, legacy = np.random.default_rng(3), np.random.RandomState(3)
+    generator.random(5), legacy.normal(size=3)
+    state = round_trip({"generator": generator.bit_generator.state, "legacy": legacy.get_state()})
+    other, other_legacy = np.random.default_rng(), np.random.RandomState()
+    other.bit_generator.state = state["generator"]
+    other_legacy.set_state(state["legacy"])
+    assert other.random() == generator.random()
+    assert other_legacy.normal() == legacy.normal()
+
+
+def test_modules_and_optimizers_resume_from_a_round_trip():
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    net(torch.randn(5, 3)).sum().backward()
+    optimizer.step()
+    state = round_trip({"net": net.state_dict(), "optimizer": optimizer.state_dict()})
+    assert state["net"]._metadata == net.state_dict()._metadata
+    twin = torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.BatchNorm1d(4))
+    twin_optimizer = torch.optim.Adam(twin.parameters())
+    twin.load_state_dict(state["net"])
+    twin_optimizer.load_state_dict(state["optimizer"])
+    assert str(twin_optimizer.state_dict()) == str(optimizer.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(net.parameters(), twin.parameters(), strict=True))
+
+
+def test_tensordicts_keep_batch_size_device_names_and_nesting():
+    td = TensorDict(
+        {
+            "x": torch.zeros(2, 3, 4),
+            "text": NonTensorData("hi", batch_size=[2, 3]),
+            "sub": {"y": torch.ones(2, 3, 4)},
+        },
+        batch_size=[2, 3],
+        names=["env", "time"],
+        device="cpu",
+    )
+    td["sub"].batch_size = [2, 3, 4]
+    back = round_trip({"td": td, "empty": TensorDict({}, [4]), "locked": td.clone().lock_()})
+    assert type(back["td"]) is TensorDict
+    assert (back["td"].batch_size, back["td"].names) == (td.batch_size, td.names)
+    assert back["td"].device == td.device
+    assert back["td"]["sub"].batch_size == torch.Size([2, 3, 4])
+    assert back["td"]["text"] == "hi"
+    assert (back["td"]["x"] == td["x"]).all()
+    assert back["empty"].batch_size == torch.Size([4])
+    assert back["empty"].device is None
+    assert back["locked"].is_locked
+    assert not back["td"].is_locked
+
+
+def test_lazy_stacks_and_tensordict_params():
+    stack = lazy_stack([TensorDict({"a": torch.zeros(2)}), TensorDict({"a": torch.ones(3)})])
+    texts = lazy_stack([NonTensorData("x"), NonTensorData("y")])
+    params = TensorDictParams(TensorDict({"w": torch.ones(2)}))
+    back = round_trip({"stack": stack, "texts": texts, "params": params})
+    assert type(back["stack"]) is type(stack)
+    assert [td["a"].tolist() for td in back["stack"].tensordicts] == [[0, 0], [1, 1, 1]]
+    assert back["texts"].tolist() == ["x", "y"]
+    assert type(back["params"]) is TensorDict
+    assert back["params"]["w"].tolist() == [1, 1]
+
+
+def test_names_are_unique_where_paths_collide():
+    tree = {
+        1: torch.zeros(1),
+        "1": torch.ones(1),
+        "a/b": torch.full((1,), 2.0),
+        "a": {"b": torch.full((1,), 3.0)},
+    }
+    _, tensors = flatten(tree)
+    assert len(tensors) == 4
+    back = round_trip(tree)
+    assert [back[1].item(), back["1"].item(), back["a/b"].item(), back["a"]["b"].item()] == [
+        0,
+        1,
+        2,
+        3,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        (object(), "builtins.object"),
+        (lambda: 0, "function"),
+        (Color.RED, r"\.value"),
+        (Point(1, 2), "plain tuple"),
+        (defaultdict(int), "plain dict"),
+        (Counter("a"), "plain dict"),
+        (np.array([None]), "dtype object"),
+        (np.zeros(2, "i4,f4"), "dtype"),
+        (np.ma.array([1]), r"MaskedArray.*\.mask"),
+        (np.eye(2).view(np.matrix), r"matrix.*np\.asarray"),
+        (np.random.default_rng(0), "bit_generator"),
+        (torch.Generator(), "get_state"),
+        (torch.eye(2).to_sparse(), "sparse"),
+        (torch.empty(1, device="meta"), "meta"),
+        (torch.nn.Linear(1, 1), "state_dict"),
+        (memoryview(b"x"), "memoryview"),
+        (Ellipsis, "ellipsis"),
+    ],
+    ids=lambda v: type(v).__name__ if not isinstance(v, str) else v,
+)
+def test_what_cannot_be_saved_is_refused_with_its_path_and_type(value, hint):
+    with pytest.raises(CheckpointError, match=hint) as caught:
+        flatten({"my_hook": {"state": [0, (value,)]}})
+    assert str(caught.value).startswith("my_hook/state/1/0: ")
+
+
+def test_memory_mapped_tensors_are_saved_and_wrapper_tensors_are_refused():
+    back = round_trip({"x": MemoryMappedTensor.from_tensor(torch.arange(3))})
+    assert type(back["x"]) is torch.Tensor
+    assert back["x"].tolist() == [0, 1, 2]
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    with pytest.raises(CheckpointError, match="FakeTensor"):
+        flatten({"x": fake})
+
+
+def test_a_cycle_is_refused():
+    tree = {}
+    tree["self"] = tree
+    with pytest.raises(CheckpointError, match="contains itself"):
+        flatten(tree)
+
+
+def test_unknown_types_and_missing_tensors_are_named():
+    with pytest.raises(CheckpointError, match="'Widget'"):
+        unflatten({"$Widget": 1}, {})
+    with pytest.raises(CheckpointError, match="'a/b'"):
+        unflatten({"$tensor": "a/b"}, {})
+    with pytest.raises(CheckpointError, match="no dtype 'save'"):
+        unflatten({"$dtype": "save"}, {})
+
+
+def test_flatten_does_not_copy():
+    tensor, array = torch.zeros(3), np.zeros(3)
+    _, tensors = flatten({"t": tensor, "a": array})
+    tensor[0], array[0] = 1, 1
+    assert tensors["t"][0] == 1
+    assert tensors["a"].view(torch.float64)[0] == 1

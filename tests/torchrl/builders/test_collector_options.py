@@ -1,0 +1,197 @@
+"""Every option of a collector's configuration is honoured, or refused by name."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+from pathlib import Path
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from builder_configs import Config, config, value_net
+
+from hooktrainer import ConfigError, VectorCollector, builders
+from hooktrainer.networks import QNetwork, mlp
+
+SOURCES = Path(builders.__file__).parent
+
+
+class Endless(gym.Env):
+    """Never ends by itself."""
+
+    observation_space = gym.spaces.Box(-1, 1, (4,))
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(4, np.float32), {}
+
+    def step(self, action):
+        return np.zeros(4, np.float32), 1.0, False, False, {}
+
+
+def collect(make_env, build=builders.make_collector_offpolicy, **fields) -> torch.Tensor:
+    """One batch."""
+    collector = build(make_env, QNetwork(mlp(4, 2)), config(**fields))
+    batch = next(iter(collector))
+    collector.shutdown()
+    return batch
+
+
+@pytest.mark.parametrize("option", ["async_collection", "multi_step"])
+@pytest.mark.parametrize("make_env", ["CartPole-v1", lambda: gym.make("CartPole-v1")])
+def test_what_is_off_policy_is_refused_on_policy(option, make_env):
+    with pytest.raises(
+        ConfigError, match=rf"make_collector_onpolicy: cfg\.{option}=True is off-policy"
+    ):
+        builders.make_collector_onpolicy(make_env, None, config(**{option: True}))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("async_collection", True, "needs a TorchRL environment"),
+        ("multi_step", True, "needs a TorchRL environment"),
+        ("collector_device", ["cpu", "meta"], "are several"),
+        ("collector_device", "gpu:0", "is no device"),
+        ("collector_device", [], "is no device"),
+        ("pin_memory", True, "is for a policy on a CUDA device, not on cpu: set it to False"),
+        ("env_per_collector", 0, "has to be 1 or more"),
+    ],
+)
+def test_what_a_vector_collector_cannot_do_is_refused(option, value, message):
+    with pytest.raises(ConfigError, match=rf"cfg\.{option}=.*{message}"):
+        collect("CartPole-v1", **{option: value})
+
+
+def test_batches_are_where_the_configuration_says():
+    policy = QNetwork(mlp(4, 2)).to("meta")
+    cfg = config(collector_device=["cpu"])
+    collector = builders.make_collector_onpolicy("CartPole-v1", policy, cfg)
+    assert collector._options["device"] == torch.device("cpu")
+    assert collector._options["policy_device"] == torch.device("meta")
+    collector.shutdown()
+
+
+@pytest.mark.parametrize("build", [Endless, lambda size: Endless()], ids=["class", "kwargs"])
+def test_episodes_are_limited(build):
+    kwargs = None if build is Endless else {"size": 1}
+    cfg = config(max_frames_per_traj=7)
+    collector = builders.make_collector_offpolicy(build, QNetwork(mlp(4, 2)), cfg, kwargs)
+    batch = next(iter(collector))
+    collector.shutdown()
+    assert batch["next", "truncated"].flatten().nonzero().flatten().tolist() == [6, 13]
+
+
+def test_the_limit_of_the_environment_stays_if_it_is_lower():
+    def limit_of(make_env, most, kwargs=None):
+        cfg = config(max_frames_per_traj=most, frames_per_batch=200)
+        collector = builders.make_collector_offpolicy(make_env, None, cfg, kwargs)
+        truncated = next(iter(collector))["next", "truncated"].flatten()
+        collector.shutdown()
+        return int(truncated.nonzero()[0]) + 1
+
+    assert limit_of("Pendulum-v1", 1_000) == 200
+    assert limit_of("Pendulum-v1", 50) == 50
+    assert limit_of("Pendulum-v1", 0) == 200
+    assert limit_of("Pendulum-v1", 50, {"max_episode_steps": 20}) == 20
+    assert limit_of("Pendulum-v1", 50, {"max_episode_steps": -1}) == 50
+
+
+def test_a_limited_cartpole_is_still_stepped_as_one():
+    cfg = config(max_frames_per_traj=5, num_workers=4)
+    collector = builders.make_collector_onpolicy("CartPole-v1", QNetwork(mlp(4, 2)), cfg)
+    batch = next(iter(collector))
+    assert "CartPole" in repr(collector)
+    assert type(collector._group).__name__ == "SlotGroup"
+    collector.shutdown()
+    assert batch["next", "truncated"][:, 4].all()
+    assert not batch["next", "truncated"][:, :4].any()
+
+
+def test_the_frame_skip_of_an_id_is_applied():
+    cfg = config(frame_skip=4, max_frames_per_traj=5, num_workers=1)
+    collector = builders.make_collector_offpolicy("Pendulum-v1", None, cfg)
+    assert collector.frame_skip == 4
+    batch = next(iter(collector))
+    assert batch["next", "truncated"].flatten().nonzero().flatten().tolist() == [4, 9, 14, 19]
+    collector.shutdown()
+    by_hand = builders.make_collector_offpolicy(Endless, None, cfg)
+    assert by_hand.frame_skip == 1  # the function would repeat the actions itself
+    by_hand.shutdown()
+
+
+def test_environments_are_stepped_by_as_many_processes_as_asked_for():
+    def workers(**fields):
+        collector = builders.make_collector_onpolicy(
+            "CartPole-v1", QNetwork(mlp(4, 2)), config(num_workers=4, **fields)
+        )
+        batch = next(iter(collector))
+        collector.shutdown()
+        return collector._arguments["workers"], batch
+
+    number, here = workers()
+    assert number == 0
+    assert workers(env_per_collector=4)[0] == 0
+    number, apart = workers(env_per_collector=2)
+    assert number == 2
+    assert apart["observation"].equal(here["observation"])
+
+
+def test_parallel_environments_that_are_built_can_be_collected_from():
+    cfg = config(env_per_collector=2, num_workers=2, total_frames=20)
+    stats = {"loc": torch.zeros(4), "scale": torch.ones(4)}
+    envs = builders.parallel_env_constructor(cfg, stats=stats)
+    collector = builders.make_collector_offpolicy(envs, value_net(), cfg)
+    assert [batch.shape for batch in collector] == [(2, 10)]
+    collector.shutdown()
+    envs = builders.parallel_env_constructor(cfg, stats=stats)
+    with pytest.raises(ConfigError, match=r"built already, but cfg\.num_workers=4"):
+        builders.make_collector_offpolicy(
+            envs, value_net(), config(**vars(cfg) | {"num_workers": 4})
+        )
+    envs.close(raise_if_closed=False)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"norm_rewards": True}, r"cfg\.norm_rewards=True needs cfg\.vecnorm=True"),
+        ({"vecnorm": True, "norm_rewards": True, "reward_scaling": 2.0}, "excludes"),
+        ({"reward_loc": 1.0}, r"cfg\.reward_loc=1\.0 needs cfg\.reward_scaling"),
+        ({"vecnorm": True, "from_pixels": True}, "not for pictures"),
+        ({"env_task": "swingup"}, r"cfg\.env_task='swingup' is for env_library='dm_control'"),
+    ],
+)
+def test_transforms_that_exclude_each_other_are_refused(fields, message):
+    make_env = builders.transformed_env_constructor(
+        config(**fields), custom_env_maker=None if "env_task" in fields else FakePixels
+    )
+    with pytest.raises(ConfigError, match=message):
+        make_env()
+
+
+def FakePixels():  # noqa: N802
+    from torchrl.envs import GymEnv
+
+    return GymEnv("CartPole-v1")
+
+
+def test_every_field_is_read_somewhere():
+    read = set()
+    for path in SOURCES.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and node.args:
+                name = ast.unparse(node.func)
+                if name in ("read", "read.one_of", "read.devices"):
+                    read |= {n.value for n in node.args[:1] if isinstance(n, ast.Constant)}
+    kinds = (Config, builders.LoggerConfig)
+    assert {f.name for kind in kinds for f in dataclasses.fields(kind)} <= read
+
+
+def test_gymnasium_environments_make_a_vector_collector():
+    collector = builders.make_collector_onpolicy(Endless, None, config())
+    assert isinstance(collector, VectorCollector)
+    collector.shutdown()
