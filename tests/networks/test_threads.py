@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from hooktrainer import ConfigError, algorithms, threads
-from hooktrainer.networks import mlp, orthogonal_init
+from hooktrainer import ConfigError, algorithms
+from hooktrainer.networks import mlp, orthogonal_init, threads
 from hooktrainer.networks.threads import SMALL, compute_threads, threads_for
 from hooktrainer.testing import ScriptedLoss, make_trainer
 
