@@ -12,9 +12,9 @@ from tensordict import TensorDictBase
 
 from hooktrainer import Trainer, TrainerHookBase, get_logger
 from hooktrainer.log import Logger
-from hooktrainer.run.recipe import RunArgs
+from hooktrainer.run.recipe import RunConfig
 
-LOG_INTERVAL = RunArgs.log_interval
+LOG_INTERVAL = RunConfig.log_interval
 """Frames in a log window: as in every recipe."""
 
 

@@ -1,12 +1,13 @@
-"""Makes the table and the picture of docs/results.md from finished runs.
+r"""Makes the table and the picture of docs/results.md from finished runs.
 
     for seed in 0 1 2; do
-      python recipes/sac_pendulum.py --seed $seed --run-dir results/sac_pendulum/seed$seed
+      hooktrainer train sac --env Pendulum-v1 --seed $seed \
+        --run-dir results/sac@Pendulum-v1/seed$seed
     done
     python docs/make_results.py results
 
-Runs lie in ``<recipe>/seed<n>`` or, with other options than the recipe's own, in
-``<recipe>+<option>/seed<n>``.
+Runs lie in ``<algorithm>@<environment>/seed<n>`` or ``<recipe>/seed<n>``; with another option, in
+``<algorithm>+<option>@<environment>/seed<n>``.
 """
 
 from __future__ import annotations
@@ -25,15 +26,15 @@ METRIC = "eval/return"
 # What others report: final mean return ± standard deviation (frames).
 ZOO, CLEANRL = "SB3", "CleanRL"
 PUBLISHED = {
-    "ppo_cartpole": f"{ZOO} 500 ± 0 (100k); {CLEANRL} 490 ± 6 (500k)",
-    "a2c_cartpole": f"{ZOO} 500 (500k)",
-    "dqn_cartpole": f"{ZOO} 500 (50k); {CLEANRL} 489 ± 16 (500k)",
-    "ppo_lunarlander": f"{ZOO} 242 ± 32 (1M, v2)",
-    "ppo_halfcheetah": f"{ZOO} 5819 ± 664 (1M, v3)",
-    "sac_pendulum": f"{ZOO} -157 ± 89 (20k)",
-    "td3_pendulum": f"{ZOO} -152 ± 90 (20k)",
-    "ddpg_pendulum": f"{ZOO} -152 ± 94 (20k)",
-    "sac_halfcheetah": f"{ZOO} 9535 ± 100 (1M); {CLEANRL} 9635 ± 1424 (1M)",
+    "ppo@CartPole-v1": f"{ZOO} 500 ± 0 (100k); {CLEANRL} 490 ± 6 (500k)",
+    "a2c@CartPole-v1": f"{ZOO} 500 (500k)",
+    "dqn@CartPole-v1": f"{ZOO} 500 (50k); {CLEANRL} 489 ± 16 (500k)",
+    "ppo@LunarLander-v3": f"{ZOO} 242 ± 32 (1M, v2)",
+    "ppo@HalfCheetah-v5": f"{ZOO} 5819 ± 664 (1M, v3)",
+    "sac@Pendulum-v1": f"{ZOO} -157 ± 89 (20k)",
+    "td3@Pendulum-v1": f"{ZOO} -152 ± 90 (20k)",
+    "ddpg@Pendulum-v1": f"{ZOO} -152 ± 94 (20k)",
+    "sac@HalfCheetah-v5": f"{ZOO} 9535 ± 100 (1M); {CLEANRL} 9635 ± 1424 (1M)",
 }
 
 
@@ -77,27 +78,28 @@ def number(value: float) -> str:
 def row(name: str, runs: list[Run]) -> str:
     """One line of the table."""
     final = [run.curve[-1][1] for run in runs]
-    recipe, _, option = name.partition("+")
+    asked, _, env = name.partition("@")
+    what, _, option = asked.partition("+")
     spread = f" ± {statistics.stdev(final):.0f}" if len(final) > 1 else ""
     length = statistics.median(run.curve[-1][0] for run in runs)
     seconds = statistics.median(run.seconds for run in runs)
-    command = f"{recipe}.py" + (f" --{option}" if option else "")
+    said = f"`{what}{f' --{option}' if option else ''}`" + (f" on `{env}`" if env else "")
     cells = [
-        f"`{command}`",
+        said,
         ", ".join(str(run.seed) for run in runs),
         frames(length),
         number(statistics.mean(final)) + spread,
         " ".join(number(value) for value in final),
         f"{seconds:.0f} s",
-        PUBLISHED.get(recipe, ""),
+        PUBLISHED.get(f"{what}@{env}", ""),
     ]
     return f"| {' | '.join(cells)} |"
 
 
 def table(groups: dict[str, list[Run]]) -> str:
-    """The table, a line a recipe."""
+    """The table, a line for each."""
     head = [
-        "| recipe | seeds | frames | final return | each seed | time | published |",
+        "| algorithm | seeds | frames | final return | each seed | time | published |",
         "|---|---|---|---|---|---|---|",
     ]
     return "\n".join([*head, *(row(name, runs) for name, runs in groups.items())])
@@ -112,7 +114,7 @@ def panel(name: str, runs: list[Run], left: int, top: int) -> str:
     scale = (y_high - y_low) or 1.0
     lines = [
         f'<g transform="translate({left},{top})">',
-        f'<text class="title" x="0" y="-8">{name.replace("+", " --")}</text>',
+        f'<text class="title" x="0" y="-8">{name.replace("+", " --").replace("@", " · ")}</text>',
         f'<rect width="{width}" height="{height}"/>',
         f'<text x="4" y="13">{number(y_high)}</text>',
         f'<text x="4" y="{height - 5}">{number(y_low)}</text>',

@@ -29,11 +29,11 @@ from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import PrioritizedSampler, RandomSampler, ReplayBuffer
-from hooktrainer.run.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the run."""
 
     total_frames: int = 100_000

@@ -23,11 +23,11 @@ from hooktrainer import Evaluate, Every, TargetNetUpdaterHook, Trainer
 from hooktrainer.networks import Box, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss, SoftUpdate
 from hooktrainer.replay.datasets import DatasetCollector, load_dataset
-from hooktrainer.run.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the run."""
 
     dataset: str = "data/pendulum"

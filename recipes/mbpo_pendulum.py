@@ -30,11 +30,11 @@ from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, ValueNetw
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.run.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the run."""
 
     log_interval: int = 400

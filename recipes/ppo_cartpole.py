@@ -29,11 +29,11 @@ from hooktrainer import (
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the run."""
 
     total_frames: int = 100_000

@@ -26,11 +26,11 @@ from hooktrainer import (
 from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.run.recipe import Run, RunArgs, launch
+from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the run."""
 
     total_frames: int = 20_000

@@ -1,64 +1,70 @@
-"""Algorithms in one line: each function wires hooks and returns a ready `Trainer`.
+"""Algorithms: a class each, whose fields say all that a run of it is.
 
-    trainer = hooktrainer.algorithms.sac("Pendulum-v1", total_frames=20_000, seed=0)
-    trainer.train()
+    from hooktrainer.algorithms import SAC
 
-They are thin: everything they do could be written out, as the recipes do. What they return can be
-listed (``trainer.describe()``), taken apart (``trainer.remove_hook``) and added to.
+    SAC(env="Pendulum-v1", total_frames=20_000, seed=0).train()
+
+They are thin: everything they do could be written out, as the recipes do. What their ``trainer()``
+returns can be listed (``trainer.describe()``), taken apart (``trainer.remove_hook``) and added to.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from ..algorithm_names import ALGORITHMS
 from ..errors import ConfigError
-from ..loop.trainer import Trainer
 from ..words import did_you_mean
-from .model_based import mbpo
-from .off_policy import ddpg, dqn, sac, td3
-from .offline import cql, iql
-from .on_policy import a2c, ppo, reinforce
-from .options import Options
-
-_ALGORITHMS: dict[str, Callable[..., Trainer]] = {name: globals()[name] for name in ALGORITHMS}
+from .a2c import A2C
+from .algorithm import Algorithm, algorithm
+from .cql import CQL
+from .ddpg import DDPG
+from .dqn import DQN
+from .iql import IQL
+from .mbpo import MBPO
+from .ppo import PPO
+from .reinforce import REINFORCE
+from .sac import SAC
+from .td3 import TD3
 
 __all__ = [
-    "Options",
-    "a2c",
-    "cql",
-    "ddpg",
-    "dqn",
+    "A2C",
+    "CQL",
+    "DDPG",
+    "DQN",
+    "IQL",
+    "MBPO",
+    "PPO",
+    "REINFORCE",
+    "SAC",
+    "TD3",
+    "Algorithm",
+    "algorithm",
     "get",
-    "iql",
-    "mbpo",
     "names",
-    "ppo",
-    "reinforce",
-    "sac",
-    "td3",
 ]
+
+_ALGORITHMS: dict[str, type[Algorithm]] = {
+    kind.name(): kind for kind in (A2C, CQL, DDPG, DQN, IQL, MBPO, PPO, REINFORCE, SAC, TD3)
+}
 
 
 def names() -> list[str]:
-    """The algorithms there are."""
+    """The algorithms there are, as the command line calls them."""
     return list(_ALGORITHMS)
 
 
-def get(name: str) -> Callable[..., Trainer]:
+def get(name: str) -> type[Algorithm]:
     """The algorithm called ``name``, in upper or lower case.
 
     Raises:
         ConfigError: If there is none; it lists the nearest.
 
     Examples:
-        >>> get("SAC").__name__
-        'sac'
+        >>> get("sac").__name__
+        'SAC'
     """
-    algorithm = _ALGORITHMS.get(name.lower())
-    if algorithm is None:
+    kind = _ALGORITHMS.get(name.lower())
+    if kind is None:
         raise ConfigError(
-            f"there is no algorithm {name!r}.{did_you_mean(name, _ALGORITHMS)} There are: "
+            f"there is no algorithm {name!r}.{did_you_mean(name.lower(), _ALGORITHMS)} There are: "
             f"{', '.join(_ALGORITHMS)}."
         )
-    return algorithm
+    return kind

@@ -2,24 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
-import torch
 from gymnasium import spaces
 
 from ..errors import ConfigError
-from ..loop.checks import check_count, check_fraction, check_rate, check_seed
-from ..words import did_you_mean
-from .options import Options
-
-_COUNTS = {"total_frames", "num_envs", "steps_per_batch", "num_epochs", "mini_batch_size"}
-_COUNTS |= {"batch_size", "buffer_size", "optim_steps_per_batch", "log_interval"}
-_COUNTS |= {"save_interval", "eval_interval", "keep_last", "threads", "target_interval"}
-_NOT_NEGATIVE = {"eval_episodes", "init_random_frames"}
-_FRACTIONS = {"gamma", "lmbda", "tau", "eps_end"}
 
 Actions = Literal["continuous", "discrete", "any"]
 
@@ -28,64 +17,6 @@ _INSTEAD: Mapping[Actions, str] = {
     "discrete": "sac, td3, ddpg, ppo, a2c and reinforce take continuous ones",
     "any": "one discrete action, or a vector of continuous ones, would fit",
 }
-
-
-def check_names(
-    algorithm: str, options: Mapping[str, Any], hyperparameters: Mapping[str, Any]
-) -> None:
-    """Refuse options that do not exist.
-
-    Raises:
-        TypeError: If there is one; it lists the nearest.
-    """
-    known = [*hyperparameters, *Options.__annotations__]
-    for name in options:
-        if name not in Options.__annotations__:
-            raise TypeError(
-                f"{algorithm}() has no option {name!r}.{did_you_mean(name, known)} It takes: "
-                f"{', '.join(known)}."
-            )
-
-
-def check_numbers(algorithm: str, arguments: Mapping[str, Any]) -> None:
-    """Refuse numbers that no algorithm can work with, by the argument's own name.
-
-    Raises:
-        ConfigError: If there is one.
-    """
-    for name, value in arguments.items():
-        if value is None:
-            continue
-        if name in _COUNTS:
-            check_count(f"{algorithm}: {name}", value)
-        elif name in _NOT_NEGATIVE:
-            check_count(f"{algorithm}: {name}", value, least=0)
-        elif name == "lr":
-            check_rate(f"{algorithm}: {name}", value)
-        elif name in _FRACTIONS:
-            check_fraction(f"{algorithm}: {name}", value)
-        elif name == "seed":
-            check_seed(value, f"{algorithm}: {name}")
-        elif name == "num_cells":
-            for cells in value:
-                check_count(f"{algorithm}: {name}: the width of a layer", cells)
-        elif isinstance(value, float) and math.isnan(value):
-            raise ConfigError(f"{algorithm}: {name}={value!r}: pass a number.")
-
-
-def check_device(algorithm: str, device: Any) -> torch.device:
-    """The device of a name.
-
-    Raises:
-        ConfigError: If there is none of that name, or not on this machine.
-    """
-    try:
-        found = torch.device(device)
-        torch.empty(0, device=found)
-    except (RuntimeError, AssertionError, TypeError) as error:
-        reason = str(error).split("\n", 1)[0]
-        raise ConfigError(f"{algorithm}: device={device!r} is not to be had: {reason}") from None
-    return found
 
 
 def check_env(algorithm: str, env: Any) -> None:

@@ -1,158 +1,67 @@
-"""Algorithms that learn from a data set: IQL and CQL. They collect nothing."""
+"""What IQL and CQL share: they learn from a data set and collect nothing."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
 
 import torch
-from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..loop.trainer import Trainer
-from ..networks import Box, DiagonalGaussianPolicy, TanhGaussianPolicy, ValueNetwork
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..replay.datasets import Dataset, DatasetCollector, load_dataset
-from .options import Options
+from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
+from .algorithm import Algorithm, Word
+from .checks import Actions
 from .task import Task
 
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
+@dataclass(frozen=True, kw_only=True)
+class Offline(Algorithm):
+    """Fields of the algorithms that learn from a data set; the environment only evaluates."""
 
-def iql(
-    env: Any,
-    *,
-    dataset: Dataset | str | os.PathLike[str],
-    total_frames: int = 2_560_000,
-    batch_size: int = 256,
-    lr: float = 1e-3,
-    num_cells: Sequence[int] = (256, 256),
-    gamma: float = 0.99,
-    tau: float = 0.005,
-    expectile: float = 0.95,
-    temperature: float = 1.0,
-    **options: Unpack[Options],
-) -> Trainer:
-    """Implicit Q-learning, offline, for continuous actions.
+    dataset: Annotated[Any, Word("DATASET")]
+    """a data set, its directory, or minari:<id>"""
+    total_frames: FreeOnResume[Count] = 2_560_000
+    """transitions to train on, batch_size at every optimizer step"""
+    batch_size: Count = 256
+    """transitions per optimizer step"""
+    lr: Rate = 1e-3
+    """learning rate of all networks"""
+    num_cells: tuple[Count, ...] = (256, 256)
+    """units in each hidden layer"""
+    gamma: Fraction = 0.99
+    """discount factor"""
+    tau: Fraction = 0.005
+    """rate of the soft updates of the target networks, one per optimizer step"""
+    log_interval: FreeAmongSeeds[Count] = 128_000
+    """transitions in a log window"""
+    save_interval: FreeAmongSeeds[Count] = 256_000
+    """transitions between two checkpoints"""
+    eval_interval: Count = 128_000
+    """transitions between two evaluations"""
 
-    Kostrikov et al., 2021, arXiv:2110.06169. ``num_cells`` and ``tau`` are the paper's, made for
-    larger tasks than that of ``recipes/iql_pendulum.py``.
+    actions: ClassVar[Actions] = "continuous"
+    collects: ClassVar[bool] = False
 
-    Args:
-        env: Environment id or factory, as for `VectorCollector`, in which the policy is evaluated.
-        dataset: A data set, its directory, or ``"minari:<id>"``.
-        total_frames: Transitions to train on, ``batch_size`` at every optimizer step.
-        batch_size: Transitions per optimizer step.
-        lr: Learning rate of all networks.
-        num_cells: Units in each hidden layer.
-        gamma: Discount factor.
-        tau: Rate of the soft updates of the target networks, one per optimizer step.
-        expectile: Expectile of the Q-values that the value function is fitted to; above 0.5.
-        temperature: Inverse temperature of the actor's weights, ``exp(temperature * advantage)``.
-        **options: See `Options`.
-
-    Returns:
-        The trainer; call its ``train()``.
-
-    Raises:
-        ConfigError: If an argument cannot work, or the data set is of other sizes.
-        FileNotFoundError: If there is no such data set.
-    """
-    task = Task("iql", locals(), "continuous", unit=batch_size / 10)
-    bounds = task.bounds()
-    mean = nn.Sequential(
-        task.network(task.action_features, num_cells),
-        Box(bounds["action_features"], bounds["low"], bounds["high"]),
-    )
-    loss_module = IQLLoss(
-        DiagonalGaussianPolicy(mean, task.action_features),
-        task.qvalue(num_cells),
-        ValueNetwork(task.network(1, num_cells)),
-        temperature=temperature,
-        expectile=expectile,
-        gamma=gamma,
-        loss_function="l2",
-    )
-    return _offline(task, loss_module, dataset, batch_size, lr, tau)
-
-
-def cql(
-    env: Any,
-    *,
-    dataset: Dataset | str | os.PathLike[str],
-    total_frames: int = 2_560_000,
-    batch_size: int = 256,
-    lr: float = 1e-3,
-    num_cells: Sequence[int] = (256, 256),
-    gamma: float = 0.99,
-    tau: float = 0.005,
-    min_q_weight: float = 1.0,
-    num_random: int = 10,
-    **options: Unpack[Options],
-) -> Trainer:
-    """Conservative Q-learning over soft actor-critic, offline, for continuous actions.
-
-    Kumar et al., 2020, arXiv:2006.04779. ``num_cells``, ``tau`` and ``num_random`` are the paper's,
-    made for larger tasks than that of ``recipes/cql_pendulum.py``.
-
-    Args:
-        env: Environment id or factory, as for `VectorCollector`, in which the policy is evaluated.
-        dataset: A data set, its directory, or ``"minari:<id>"``.
-        total_frames: Transitions to train on, ``batch_size`` at every optimizer step.
-        batch_size: Transitions per optimizer step.
-        lr: Learning rate of all networks and of the temperature.
-        num_cells: Units in each hidden layer.
-        gamma: Discount factor.
-        tau: Rate of the soft updates of the target networks, one per optimizer step.
-        min_q_weight: Weight of the penalty on Q-values of actions that are not in the data.
-        num_random: Actions sampled from each of three distributions to estimate that penalty.
-        **options: See `Options`.
-
-    Returns:
-        The trainer; call its ``train()``.
-
-    Raises:
-        ConfigError: If an argument cannot work, or the data set is of other sizes.
-        FileNotFoundError: If there is no such data set.
-    """
-    task = Task("cql", locals(), "continuous", unit=batch_size / 10)
-    loss_module = CQLLoss(
-        TanhGaussianPolicy(task.network(2 * task.action_features, num_cells), **task.bounds()),
-        task.qvalue(num_cells),
-        min_q_weight=min_q_weight,
-        num_random=num_random,
-        gamma=gamma,
-        loss_function="l2",
-    )
-    return _offline(task, loss_module, dataset, batch_size, lr, tau)
-
-
-def _offline(
-    task: Task,
-    loss_module: IQLLoss | CQLLoss,
-    source: Dataset | str | os.PathLike[str],
-    batch_size: int,
-    lr: float,
-    tau: float,
-) -> Trainer:
-    dataset = source if isinstance(source, Dataset) else load_dataset(source)
-    _check_sizes(task, dataset)
-    loss_module.to(task.device)
-    updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=tau))
-    trainer = task.trainer(
-        DatasetCollector(dataset, batch_size, loss_module.in_keys, device=task.device),
-        loss_module,
-        torch.optim.Adam(loss_module.parameters(), lr=lr, fused=True),
-        optim_steps_per_batch=1,
-    )
-    updater.register(trainer)
-    every = Every(frames=task.eval_interval, at_start=True)
-    trainer.register_op("post_steps_log", dataset.log, every=every)
-    return task.finish(trainer, loss_module.actor_network, log_episodes=False)
+    def _trainer(self, task: Task, loss_module: IQLLoss | CQLLoss) -> Trainer:
+        dataset = self.dataset if isinstance(self.dataset, Dataset) else load_dataset(self.dataset)
+        _check_sizes(task, dataset)
+        loss_module.to(task.device)
+        updater = TargetNetUpdaterHook(SoftUpdate(loss_module, tau=self.tau))
+        trainer = task.trainer(
+            DatasetCollector(dataset, self.batch_size, loss_module.in_keys, device=task.device),
+            loss_module,
+            torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True),
+            optim_steps_per_batch=1,
+        )
+        updater.register(trainer)
+        every = Every(frames=self.eval_interval, at_start=True)
+        trainer.register_op("post_steps_log", dataset.log, every=every)
+        return task.finish(trainer, loss_module.actor_network)
 
 
 def _check_sizes(task: Task, dataset: Dataset) -> None:
@@ -163,6 +72,6 @@ def _check_sizes(task: Task, dataset: Dataset) -> None:
         found = list(dataset.transitions[key].shape[1:])
         if found != [features]:
             raise ConfigError(
-                f"{task.algorithm}: the data set ({dataset.env or 'of an unnamed environment'}) "
+                f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
                 f"has {key}s of shape {found}, the environment {task.env_name} of {[features]}."
             )

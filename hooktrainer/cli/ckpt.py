@@ -163,21 +163,21 @@ def diff(
     /,
     *,
     ignore: Patterns = (),
-    ignore_clock: Flag = False,
+    clock: Flag = False,
     limit: int = 20,
     json: Flag = False,
 ) -> int:
-    """Compare the states in two checkpoints, bit for bit.
+    """Compare the states in two checkpoints, bit for bit, but for what measures time.
 
     Prints every place where they differ, with both values; the exit code is 1 then.
 
-    Example: hooktrainer ckpt diff runs/a@10240 runs/b@10240 --ignore-clock
+    Example: hooktrainer ckpt diff runs/a@10240 runs/b@10240
 
     Args:
         left: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
         right: the other one
         ignore: leave out paths like this, such as 'components/collector*'; may be repeated
-        ignore_clock: leave out what measures time, such as the metrics time/*
+        clock: compare what measures time too, such as the metrics time/*
         limit: how many differences to print; 0 for all
         json: print JSON: a list of all differences
     """
@@ -186,7 +186,7 @@ def diff(
     from .places import open_checkpoint
 
     states = [open_checkpoint(spec).load() for spec in (left, right)]
-    if ignore_clock:
+    if not clock:
         states = list(without_clock(*states))
     found = [d for d in differences(*states) if not is_ignored(d.path, ignore)]
     if json:

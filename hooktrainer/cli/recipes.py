@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..algorithm_names import ALGORITHMS
 from ..errors import ConfigError
 from ..words import did_you_mean
 
@@ -45,10 +44,11 @@ class Trainable:
     def summary(self) -> str:
         """What it says about itself, in one line."""
         if self.script is not None:
-            return _first_line(self.script)
-        from .. import algorithms
-
-        return (algorithms.get(self.name).__doc__ or "").split("\n", 1)[0]
+            try:
+                return _first_line(ast.parse(self.script.read_text(encoding="utf-8")))
+            except (OSError, SyntaxError, ValueError):
+                return ""
+        return _first_line(_algorithms()[self.name])
 
 
 def recipes() -> list[Trainable]:
@@ -64,7 +64,7 @@ def recipes() -> list[Trainable]:
 
 def algorithms() -> list[Trainable]:
     """The algorithms of this package."""
-    return [Trainable(name) for name in ALGORITHMS]
+    return [Trainable(name) for name in _algorithms()]
 
 
 def find(name: str) -> Trainable:
@@ -92,9 +92,16 @@ def find(name: str) -> Trainable:
     )
 
 
-def _first_line(script: Path) -> str:
-    try:
-        text = ast.get_docstring(ast.parse(script.read_text(encoding="utf-8"))) or ""
-    except (OSError, SyntaxError, ValueError):
-        return ""
-    return text.split("\n", 1)[0]
+def _algorithms() -> dict[str, ast.ClassDef]:
+    """The classes of the algorithms by name, read, not imported: that would import PyTorch."""
+    return {
+        node.name.lower(): node
+        for file in sorted((Path(__file__).parents[1] / "algorithms").glob("*.py"))
+        for node in ast.parse(file.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.ClassDef)
+        and any(isinstance(d, ast.Name) and d.id == "algorithm" for d in node.decorator_list)
+    }
+
+
+def _first_line(node: ast.Module | ast.ClassDef) -> str:
+    return (ast.get_docstring(node) or "").split("\n", 1)[0]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
+from ..errors import ConfigError
 from . import output
 from .arguments import Flag, shown_as
 
@@ -18,9 +19,9 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     """Train by the name of a recipe or an algorithm.
 
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
-    algorithm. What follows it is
-    its own; its options are listed by: hooktrainer train NAME --help. Without a NAME, lists what
-    there is.
+    algorithm. What follows it is its own; its options are listed by: hooktrainer train NAME --help.
+    Without a NAME, lists what there is. --config FILE in its place makes the run again whose
+    config.yaml that is, with what follows changed.
 
     Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
 
@@ -34,7 +35,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     from . import recipes
 
     if words:
-        name, *args = words
+        name, *args = _with_name(words)
         if not name.endswith(".py"):  # of a script of the user's own nothing is known
             _check_loggers(args)
         command = [*recipes.find(name).command, *(args[1:] if args[:1] == ["--"] else args)]
@@ -58,6 +59,28 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     return 0
 
 
+def _with_name(words: tuple[str, ...]) -> tuple[str, ...]:
+    """Words that begin with what is trained, if only a configuration says that.
+
+    Raises:
+        ConfigError: If it does not.
+        FileNotFoundError: If there is no such file.
+    """
+    if not words[0].startswith("-"):
+        return words
+    from ..run.config_file import NAME, read_named, take_config
+
+    file, _ = take_config(words)
+    assert file is not None  # `separate_arguments` has seen it
+    name = read_named(file).get(NAME)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{file} does not say what it is the configuration of: give the name of a recipe or an "
+            "algorithm before --config."
+        )
+    return (name, *words)
+
+
 def _check_loggers(words: list[str]) -> None:
     """Say at once what the recipe would say only after it has imported everything.
 
@@ -73,11 +96,13 @@ def _check_loggers(words: list[str]) -> None:
 
 
 def separate_arguments(words: list[str]) -> list[str]:
-    """Put a ``--`` before NAME, so that the options behind it are left to the recipe.
+    """Put a ``--`` before NAME, or its --config, so that the options are left to the recipe.
 
     Args:
         words: The command line.
     """
-    if words[:1] == ["train"] and len(words) > 1 and not words[1].startswith("-"):
+    if words[:1] != ["train"] or len(words) < 2:
+        return words
+    if not words[1].startswith("-") or any(word.split("=")[0] == "--config" for word in words):
         return ["train", "--", *words[1:]]
     return words

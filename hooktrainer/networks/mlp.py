@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from torch import nn
 
 from .threads import compute_threads
+
+Network = TypeVar("Network", bound=nn.Module)
 
 
 def mlp(
@@ -43,8 +46,8 @@ def mlp(
 
 
 def orthogonal_init(
-    network: nn.Module, gain: float = math.sqrt(2.0), output_gain: float = 1.0
-) -> nn.Module:
+    network: Network, gain: float = math.sqrt(2.0), output_gain: float = 1.0
+) -> Network:
     """Give every linear layer an orthogonal weight and a zero bias, in place.
 
     The initialization PPO is usually run with: a policy's output gain is 0.01, so that its first

@@ -41,6 +41,7 @@ def parse(
     *,
     prog: str | None = None,
     description: str | None = None,
+    default: Any = tyro.MISSING,
 ) -> Any:
     """What a command line says.
 
@@ -50,6 +51,7 @@ def parse(
         words: The command line, without the program's name.
         prog: The program's name; by default the script's.
         description: What help says of the whole; by default what ``kind``'s docstring does.
+        default: An instance of ``kind`` that has what the words do not say.
 
     Returns:
         What ``kind`` returns.
@@ -60,6 +62,8 @@ def parse(
             has been explained on stderr.
     """
     read = partial(tyro.cli, kind, prog=prog, description=description, registry=_REGISTRY)
+    if default is not tyro.MISSING:
+        read = partial(read, default=default)
     unheard = io.StringIO()
     try:
         with redirect_stdout(unheard), redirect_stderr(unheard):

@@ -26,6 +26,7 @@ class Layout:
         workers: Number of processes that step the environments of a collector.
         stages: Number of stages in which they do.
         timeout: Seconds after which a process that does not answer ends the run.
+        device: Where the learner computes, if the placement does not say it.
     """
 
     def __init__(
@@ -38,6 +39,7 @@ class Layout:
         workers: int = 0,
         stages: int = 1,
         timeout: float = 600.0,
+        device: str | None = None,
     ) -> None:
         self.placement = placement
         self.engine = engine
@@ -47,7 +49,7 @@ class Layout:
         self._workers = workers
         self._stages = stages
         self._timeout = timeout
-        self._device = torch.device("cpu")
+        self._device = torch.device("cpu") if device is None else check_device(device)
 
     @classmethod
     def of(cls, args: Any, ranks: Ranks, *, collects: bool = True) -> Layout:
@@ -67,8 +69,6 @@ class Layout:
         place = placement.get("collectors")
         number = place.processes
         if args.collectors is not None:
-            if args.collectors < 1:
-                raise ConfigError(f"--collectors {args.collectors}: give at least 1.")
             if place.count is None and not place.numbers:
                 place, number = Place(place.kind, place.numbers, args.collectors), args.collectors
             elif args.collectors != number:
@@ -112,13 +112,11 @@ class Layout:
                 f"processes and there are {ranks.world_size}; start them with torchrun "
                 f"--nproc-per-node {learner.processes}."
             )
-        for option, value, least in (
-            ("overlap", args.overlap, 0),
-            ("workers", args.workers, 0),
-            ("stages", args.stages, 1),
-        ):
-            if value is not None and value < least:
-                raise ConfigError(f"--{option} {value}: give {least} or more.")
+        if args.device is not None and "learner" in placement.places:
+            raise ConfigError(
+                f"--device {args.device} and --placement {args.placement!r} both say where the "
+                "learner computes: leave one out."
+            )
         if not args.timeout > 0:
             raise ConfigError(f"--timeout {args.timeout:g}: give more than 0 seconds.")
         if args.stages > 1 and not args.workers:
@@ -134,6 +132,7 @@ class Layout:
             workers=args.workers,
             stages=args.stages,
             timeout=args.timeout,
+            device=args.device,
         )
 
     def settle(self) -> torch.device:
@@ -207,6 +206,21 @@ class Layout:
             collectors += f", {self._overlap} batch{'es' * (self._overlap > 1)} ahead"
         evaluation = f"{self.placement.get('eval')} (Ray)" if self.engine == "ray" else here
         return f"placement: learner {learner}{ranks}; collectors {collectors}; eval {evaluation}"
+
+
+def check_device(name: str) -> torch.device:
+    """The device of a name.
+
+    Raises:
+        ConfigError: If there is none of that name, or not on this machine.
+    """
+    try:
+        found = torch.device(name)
+        torch.empty(0, device=found)
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).split("\n", 1)[0]
+        raise ConfigError(f"device={name!r} is not to be had: {reason}") from None
+    return found
 
 
 def _check_collects_nothing(args: Any, engine: str, ranks: Ranks) -> None:

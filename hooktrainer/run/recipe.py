@@ -1,6 +1,6 @@
 """What every recipe needs beside its algorithm: options, directory, loggers, checkpoints, resume.
 
-A recipe derives its options from `RunArgs`, makes a `Run` of them, gives the run's options to its
+A recipe derives its options from `RunConfig`, makes a `Run` of them, gives the run's options to its
 `Trainer`, and lets the run train it::
 
     def main(args: Args) -> None:
@@ -26,10 +26,11 @@ from typing import Any
 from ..errors import USER_ERRORS, WriteFailedError
 from ..loop.signals import ending_cleanly
 from .command_line import parse
+from .config import RunConfig
+from .config_file import with_config
 from .run import Run
-from .run_options import RunArgs
 
-__all__ = ["Run", "RunArgs", "launch", "mistakes_in_one_line"]
+__all__ = ["Run", "RunConfig", "launch", "mistakes_in_one_line"]
 
 
 def launch(main: Callable[[Any], None]) -> None:
@@ -46,7 +47,7 @@ def launch(main: Callable[[Any], None]) -> None:
     args_type = typing.get_type_hints(main)[parameter]
     description = inspect.getmodule(main).__doc__
     with ending_cleanly(), mistakes_in_one_line():
-        main(parse(args_type, sys.argv[1:], description=description))
+        main(parse(args_type, with_config(sys.argv[1:]), description=description))
 
 
 @contextmanager

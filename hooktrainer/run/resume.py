@@ -13,11 +13,11 @@ from ..log.hparams import to_yaml
 from ..store import find
 from ..store.find import run_of
 from ..words import did_you_mean, which
+from .config import FREE_ON_RESUME, RunConfig
 from .run_dir import RunDir, find_runs
-from .run_options import FREE_ON_RESUME, RunArgs
 
 
-def resolve(args: RunArgs, experiment: str) -> Path | None:
+def resolve(args: RunConfig, experiment: str) -> Path | None:
     """Find the directory of the run to make or to resume.
 
     Returns:
@@ -65,7 +65,7 @@ def _newest_run(experiment: str) -> Path:
 
 
 def check_unchanged(
-    args: RunArgs, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
+    args: RunConfig, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
 ) -> None:
     """Refuse options that differ from those of the run that is resumed, unless each may.
 

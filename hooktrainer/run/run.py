@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import functools
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,11 +16,12 @@ from ..hooks.run_recorder import RunRecorder
 from ..hooks.tracer import Tracer
 from ..log import get_logger
 from ..log.factory import check_kinds
-from ..log.hparams import to_plain
 from ..loop.state import branched
 from ..loop.trainer import Trainer
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
+from .config import RunConfig
+from .fields import check_ranges
 from .layout import Layout
 from .ranks import (
     DataParallel,
@@ -31,7 +33,6 @@ from .ranks import (
 )
 from .resume import check_unchanged, resolve
 from .run_dir import RunDir
-from .run_options import RunArgs
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -39,52 +40,82 @@ Network = TypeVar("Network", bound=nn.Module)
 class Run:
     """One run of a recipe.
 
-    What is resumed is found and checked before anything is made. Under ``torchrun`` every process
-    has a `Run`; the one of rank 0 finds, makes, logs and saves.
+    Under ``torchrun`` every process has a `Run`; the one of rank 0 finds, makes, logs and saves.
 
     Args:
         args: The recipe's options.
         experiment: Name of the recipe.
         collects: Whether the recipe collects from environments, not from a data set.
-        config: What else the run's configuration holds, beside the options.
+        keep: Whether it has a directory, which is made if ``run_dir`` names none.
+        loggers: Loggers beside those of the options.
 
     Attributes:
-        dir: The run's directory.
         device: Where the learner computes.
 
     Raises:
-        ConfigError: If options differ from those of the run that is resumed.
-        CheckpointError: If there is nothing to resume.
-        TakenError: If the directory holds a run already.
+        ConfigError: If the options contradict each other.
     """
 
     def __init__(
         self,
-        args: RunArgs,
+        args: RunConfig,
         experiment: str,
         *,
         collects: bool = True,
-        config: Mapping[str, Any] | None = None,
+        keep: bool = True,
+        loggers: Sequence[Any] = (),
     ) -> None:
         check_kinds(args.logger)
+        check_ranges(experiment, args)
         self.args = args
-        self._config = {**to_plain(args), **to_plain(config or {})}
+        self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)
         self._layout = Layout.of(args, self._ranks, collects=collects)
         self.device = self._layout.settle()
         self._checkpoints: Any = None
         self._state: Any = None
         self._parent: Checkpoint | None = None
+        self._experiment = experiment
+        self._keep = keep
+        self._loggers = list(loggers)
+        if not keep:
+            _check_keeps_nothing(args)
+
+    @functools.cached_property
+    def dir(self) -> RunDir:
+        """The run's directory, opened when it is first asked for.
+
+        What is resumed is found and checked then, what is new is made: so that a network or an
+        environment that cannot be built leaves nothing behind.
+
+        Raises:
+            ConfigError: If options differ from those of the run that is resumed, or the run keeps
+                nothing.
+            CheckpointError: If there is nothing to resume.
+            TakenError: If the directory holds a run already.
+        """
+        if not self._keep:
+            raise ConfigError("this run has no directory: give it a run_dir.")
         with _disk_explained():
-            self.dir = self._ranks.first(lambda: self._open(experiment))
+            opened = self._ranks.first(lambda: self._open(self._experiment))
         if self._ranks.world_size > 1:
             self._checkpoints = GatheredCheckpoints(
-                self._ranks, self._checkpoints, self.dir.checkpoints
+                self._ranks, self._checkpoints, opened.checkpoints
             )
-        leads = self._ranks.rank == 0
-        logger_types = args.logger or ("csv", "tensorboard")
-        self.trainer_options: dict[str, Any] = {
-            "logger": get_logger(logger_types, self.dir, experiment) if leads else None,
+        return opened
+
+    @functools.cached_property
+    def trainer_options(self) -> dict[str, Any]:
+        """Arguments of the `Trainer` that follow from the options. Opens the run's directory."""
+        args, leads = self.args, self._ranks.rank == 0
+        loggers = list(self._loggers) if leads else []
+        if self._keep:
+            place = self.dir  # every rank takes part in opening it
+            if leads:
+                kinds = args.logger or ("csv", "tensorboard")
+                loggers.insert(0, get_logger(kinds, place, self._experiment))
+        return {
+            "logger": loggers,
             "log_interval": args.log_interval,
             "save_trainer_interval": args.save_interval,
             "checkpoints": self._checkpoints,
@@ -100,9 +131,6 @@ class Run:
         get_backend(backend_name())  # an unknown one is refused before anything is made
         if args.snapshots:
             check_snapshots(args.snapshots)
-        for option in ("trace", "profile"):
-            if (batches := getattr(args, option)) < 0:
-                raise ConfigError(f"--{option} {batches}: give 0 or more.")
         place = resolve(args, experiment)
         resume = args.resume is not None
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
@@ -172,7 +200,7 @@ class Run:
     def attach(self, trainer: Trainer) -> None:
         """Record what ``trainer`` does, and restore the run that is resumed."""
         leads = self._ranks.rank == 0
-        if leads:
+        if leads and self._keep:
             RunRecorder(self.dir, self._config).register(trainer)
             self._instrument(trainer)
         self._layout.apply(trainer)
@@ -240,3 +268,10 @@ def _disk_explained() -> Iterator[None]:
             f"{error.filename}: {error.strerror}. A run writes to its directory: make room for it, "
             "or choose another --run-dir."
         ) from error
+
+
+def _check_keeps_nothing(args: RunConfig) -> None:
+    """Refuse what needs a directory, in a run that has none."""
+    for name in ("resume", "fork", "logger", "snapshots", "trace", "profile"):
+        if value := getattr(args, name):
+            raise ConfigError(f"{name}={value!r} needs a run_dir.")

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, TypedDict
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..log.hparams import to_plain, to_yaml
 from ..log.spool import forget_spools
-from ..untrusted import MalformedError, check_fields, parse_json, parse_yaml, read_file, refusing
+from ..untrusted import MalformedError, check_fields, parse_json, read_file, refusing
 from .alive import is_alive, is_locked
+from .config_file import read_config
 from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .provenance import this_process
 
@@ -279,15 +280,10 @@ class RunDir:
         Raises:
             ConfigError: It is not YAML of plain values, or not a mapping.
         """
-        with refusing(self.config_file, ConfigError):
-            try:
-                data = read_file(self.config_file, self.path)
-            except FileNotFoundError:
-                return {}
-            content = parse_yaml(data.decode()) or {}
-            if not isinstance(content, dict) or not all(isinstance(k, str) for k in content):
-                raise MalformedError("it holds no mapping from names to values")
-            return content
+        try:
+            return read_config(self.config_file, self.path)
+        except FileNotFoundError:
+            return {}
 
     def update(self, **fields: Any) -> None:
         """Change fields of `run.json`, all at once: a reader sees the old file or the new one.

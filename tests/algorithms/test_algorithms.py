@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import json
 import warnings
 from dataclasses import fields
@@ -18,7 +17,6 @@ from hooktrainer import Trainer, TrainerHookBase, algorithms
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 from hooktrainer.replay.datasets import Dataset
-from hooktrainer.run.recipe import RunArgs
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}
@@ -59,12 +57,12 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
     env, arguments = ALGORITHMS[name]
     data = {"dataset": make_dataset()} if name in OFFLINE else {}
     arguments = {**SMALL, "total_frames": total_frames, **arguments, **data, **options}
-    return algorithms.get(name)(env, **arguments)
+    return algorithms.get(name)(env=env, **arguments).trainer()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_it_trains(name, logger):
-    trainer = make(name, logger=logger)
+    trainer = make(name, loggers=[logger])
     before = [p.clone() for p in trainer.loss_module.parameters()]
     trainer.train()
     assert trainer.collected_frames >= 200
@@ -117,7 +115,7 @@ def test_a_run_that_goes_on_longer_is_the_longer_run(name, tmp_path):
     run = json.loads((tmp_path / "run/run.json").read_text())
     assert run["status"] == "finished"
     assert "eval/return" in run["metrics"]
-    assert (tmp_path / "run/config.yaml").read_text().count(f"algorithm: {name}") == 1
+    assert (tmp_path / "run/config.yaml").read_text().count(f"name: {name}\n") == 1
 
 
 def differing(one: Trainer, other: Trainer) -> list[str]:
@@ -228,13 +226,10 @@ def test_an_argument_that_cannot_work_leaves_no_run_behind(name, mistake, tmp_pa
 def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     make("mbpo", run_dir=tmp_path / "run", real_ratio=0.25).train()
     recorded = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
-    arguments = set(inspect.signature(algorithms.mbpo).parameters) - {"options"}
-    assert arguments <= recorded.keys()
-    assert recorded.keys() - arguments == {f.name for f in fields(RunArgs)} | {
-        "algorithm",
-        "env_kwargs",
-    }
-    assert (recorded["real_ratio"], recorded["env"]) == (0.25, PENDULUM)
+    of_python_alone = {"hooks", "loggers", "terminates"}
+    options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
+    assert recorded.keys() == options | {"name"}
+    assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
 
 
 @pytest.mark.parametrize(
@@ -254,19 +249,19 @@ def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
 def test_numbers_that_no_network_or_generator_takes_are_refused_by_name(wrong):
     (name,) = wrong
     with pytest.raises(ConfigError, match=f"dqn: {name}"):
-        algorithms.dqn("CartPole-v1", total_frames=100, **wrong)
+        algorithms.DQN(env=CARTPOLE, total_frames=100, **wrong).trainer()
 
 
 @pytest.mark.parametrize("name", ["sac", "td3", "ddpg", "iql", "cql"])
 def test_continuous_algorithms_refuse_discrete_actions(name):
     data = {"dataset": make_dataset()} if name in OFFLINE else {}
     with pytest.raises(ConfigError, match=rf"{name} is for continuous.*CartPole.*dqn, ppo"):
-        algorithms.get(name)(CARTPOLE, total_frames=100, **data)
+        algorithms.get(name)(env=CARTPOLE, total_frames=100, **data).trainer()
 
 
 def test_dqn_refuses_continuous_actions():
     with pytest.raises(ConfigError, match=r"dqn is for discrete.*Pendulum-v1.*sac"):
-        algorithms.dqn(PENDULUM, total_frames=100)
+        algorithms.DQN(env=PENDULUM, total_frames=100).trainer()
 
 
 def test_unbounded_actions_are_refused():
@@ -275,40 +270,36 @@ def test_unbounded_actions_are_refused():
         action_space = spaces.Box(-torch.inf, torch.inf, (1,))
 
     with pytest.raises(ConfigError, match="bounded"):
-        algorithms.sac(Unbounded, total_frames=100)
+        algorithms.SAC(env=Unbounded, total_frames=100).trainer()
 
 
 def test_an_environment_that_is_built_already_is_refused():
     for env in (gym.make(PENDULUM), gym.make_vec(PENDULUM, 2)):
         with pytest.raises(ConfigError, match=r"sac: env=.* is built already"):
-            algorithms.sac(env, total_frames=100)
+            algorithms.SAC(env=env, total_frames=100).trainer()
         env.close()
 
 
 def test_observations_that_are_no_vector_are_refused():
     with pytest.raises(ConfigError, match=r"ppo.*FrozenLake-v1.*Discrete\(16\)"):
-        algorithms.ppo("FrozenLake-v1", total_frames=100)
+        algorithms.PPO(env="FrozenLake-v1", total_frames=100).trainer()
 
 
 def test_an_unknown_name_brings_the_near_ones():
     with pytest.raises(ConfigError, match="Did you mean sac"):
         algorithms.get("sca")
     with pytest.raises(ConfigError, match="Pendulum-v1"):
-        algorithms.sac("Pendulm-v1", total_frames=100)
-    with pytest.raises(TypeError, match=r"sac\(\) has no option 'lrr'. Did you mean lr"):
-        algorithms.sac(PENDULUM, total_frames=100, lrr=1.0)
+        algorithms.SAC(env="Pendulm-v1", total_frames=100).trainer()
+    with pytest.raises(TypeError, match=r"SAC has no option 'lrr'. Did you mean lr"):
+        algorithms.SAC(env=PENDULUM, total_frames=100, lrr=1.0)
     with pytest.raises(ConfigError, match="Did you mean 'evaluate'"):
         make("sac").remove_hook("evalute")
-    assert algorithms.get("SAC") is algorithms.sac
-    assert set(algorithms.names()) == {name for name in algorithms.__all__ if name.islower()} - {
-        "get",
-        "names",
-    }
+    assert algorithms.get("sac") is algorithms.get("SAC") is algorithms.SAC
 
 
 def test_a_data_set_of_another_environment_is_refused():
     with pytest.raises(ConfigError, match=r"observations of shape \[5\].*Pendulum-v1 of \[3\]"):
-        algorithms.iql(PENDULUM, dataset=make_dataset(observations=5))
+        algorithms.IQL(env=PENDULUM, dataset=make_dataset(observations=5)).trainer()
 
 
 def test_a_missing_package_is_named_with_its_extra(monkeypatch):
@@ -319,19 +310,21 @@ def test_a_missing_package_is_named_with_its_extra(monkeypatch):
 
     monkeypatch.setattr(gym, "make", make_env)
     with pytest.raises(ModuleNotFoundError, match=r"pip install 'hooktrainer\[mujoco\]'"):
-        algorithms.sac("HalfCheetah-v5", total_frames=100)
+        algorithms.SAC(env="HalfCheetah-v5", total_frames=100).trainer()
 
 
 def test_an_environment_may_be_a_factory_or_a_specification(tmp_path):
     for env in (lambda: gym.make(PENDULUM), gym.spec(PENDULUM)):
-        trainer = algorithms.sac(env, total_frames=64, **SMALL, **REPLAY)
+        trainer = algorithms.SAC(env=env, total_frames=64, **SMALL, **REPLAY).trainer()
         trainer.train()
         assert trainer.collected_frames >= 64
 
 
 def test_continuous_actions_and_prioritized_replay():
-    algorithms.ppo(PENDULUM, total_frames=1024, **SMALL).train()
-    trainer = algorithms.dqn(CARTPOLE, total_frames=256, prioritized=True, **SMALL, **REPLAY)
+    algorithms.PPO(env=PENDULUM, total_frames=1024, **SMALL).train()
+    trainer = algorithms.DQN(
+        env=CARTPOLE, total_frames=256, prioritized=True, **SMALL, **REPLAY
+    ).trainer()
     trainer.train()
     assert "update_priority" in trainer.describe()
 
@@ -349,14 +342,14 @@ def test_unbounded_policies_are_clipped_by_the_environment():
 
     small = {**SMALL, "num_envs": 2, "steps_per_batch": 200}
     for env in (make_env, [make_env] * 2):
-        algorithms.reinforce(env, total_frames=400, **small).train()
+        algorithms.REINFORCE(env=env, total_frames=400, **small).train()
     assert max(taken) == 2.0
     assert min(taken) == -2.0
 
 
 def test_loggers_of_ones_own_come_beside_those_of_the_run(tmp_path, make_logger):
     mine = [make_logger(), make_logger()]
-    make("sac", run_dir=tmp_path / "run", logger=mine).train()
+    make("sac", run_dir=tmp_path / "run", loggers=mine).train()
     assert all(logger.rows and logger.closed == 1 for logger in mine)
     assert (tmp_path / "run/metrics.csv").stat().st_size
 
@@ -379,16 +372,17 @@ def test_nothing_warns_while_it_is_imported_and_asked_for():
 
 @pytest.mark.learning
 def test_ppo_learns_cartpole_in_seconds():
-    trainer = algorithms.ppo(
-        CARTPOLE, total_frames=60_000, seed=0, stop_at=300.0, progress_bar=False
-    )
+    trainer = algorithms.PPO(
+        env=CARTPOLE, total_frames=60_000, seed=0, stop_at=300.0, progress_bar=False
+    ).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] >= 300.0
     assert trainer.collected_frames < 60_000
 
 
 def test_the_public_names_are_the_algorithms():
-    assert {*algorithms.__all__} == {"Options", "get", "names", *algorithms.names()}
+    theirs = {name.upper() for name in algorithms.names()}
+    assert {*algorithms.__all__} == {"Algorithm", "algorithm", "get", "names", *theirs}
 
 
 @pytest.mark.parametrize(
@@ -405,12 +399,12 @@ def test_the_public_names_are_the_algorithms():
         ("lr", float("nan"), "ppo: lr=nan: pass a finite number of 0 or more"),
         ("gamma", 1.5, "ppo: gamma=1.5: pass a number between 0 and 1"),
         ("lmbda", -0.1, "ppo: lmbda=-0.1: pass a number between 0 and 1"),
-        ("device", "cudaa", "ppo: device='cudaa' is not to be had: Expected one of cpu, cuda"),
-        ("device", "cuda:99", "ppo: device='cuda:99' is not to be had: "),
+        ("device", "cudaa", "device='cudaa' is not to be had: Expected one of cpu, cuda"),
+        ("device", "cuda:99", "device='cuda:99' is not to be had: "),
     ],
 )
 def test_a_number_that_cannot_work_is_named_at_once(name, value, message, tmp_path):
     arguments = {"total_frames": 100, name: value}
     with pytest.raises(ConfigError, match=message):
-        algorithms.ppo(CARTPOLE, run_dir=tmp_path / "run", **arguments)
+        algorithms.PPO(env=CARTPOLE, run_dir=tmp_path / "run", **arguments).trainer()
     assert not (tmp_path / "run").exists()

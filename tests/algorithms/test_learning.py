@@ -41,7 +41,7 @@ class Copy(gym.Env):
 
 @pytest.mark.parametrize("name", ["ddpg", "td3", "sac"])
 def test_from_a_replay_buffer(name):
-    trainer = algorithms.get(name)(Copy, **SMALL, **REPLAY)
+    trainer = algorithms.get(name)(env=Copy, **SMALL, **REPLAY).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.1
 
@@ -56,8 +56,8 @@ def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     assert record.dataset.mean_return == pytest.approx(-6.7, abs=0.5)
 
     trainer = algorithms.get(name)(
-        Copy, dataset=record.dataset, total_frames=64 * 600, batch_size=64, **arguments, **SMALL
-    )
+        env=Copy, dataset=record.dataset, total_frames=64 * 600, batch_size=64, **arguments, **SMALL
+    ).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.5
     assert trainer.metrics.reported["data/return"] == pytest.approx(record.dataset.mean_return)
@@ -65,6 +65,6 @@ def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
 
 @pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
 def test_from_what_the_policy_collects(name):
-    trainer = algorithms.get(name)(Copy, total_frames=30_000, **SMALL)
+    trainer = algorithms.get(name)(env=Copy, total_frames=30_000, **SMALL).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.3

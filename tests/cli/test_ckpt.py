@@ -134,18 +134,18 @@ def test_diff_prints_what_differs_and_nothing_else(call, make_run):
     run, other = make_run(), make_run("other", weight=1.0, seconds=2.0)
     same = call("ckpt", "diff", f"{run}@200", f"{run}@200")
     assert (same.code, same.out) == (0, "identical\n")
-    done = call("ckpt", "diff", run, other, "--json")
+    done = call("ckpt", "diff", run, other, "--json", "--clock")
     paths = [difference["path"] for difference in json.loads(done.out)]
     assert done.code == 1
     assert "components/progress/seconds" in paths
     assert "components/loss_module/weight" in paths
-    table = call("ckpt", "diff", run, other, "--limit", 1).out
+    table = call("ckpt", "diff", run, other, "--limit", 1, "--clock").out
     assert f"{len(paths)} differences, {len(paths) - 1} not shown" in table
 
 
-def test_diff_can_leave_out_the_clock_and_more(call, make_run):
+def test_diff_leaves_out_the_clock_and_what_it_is_told(call, make_run):
     run = make_run()
-    assert call("ckpt", "diff", run, make_run("later", seconds=2.0), "--ignore-clock").code == 0
+    assert call("ckpt", "diff", run, make_run("later", seconds=2.0)).code == 0
     done = call(
         *("ckpt", "diff", run, make_run("other", weight=1.0)),
         *("--ignore", "components/hook/*", "--ignore", "*/loss_module/weight"),

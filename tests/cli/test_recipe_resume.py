@@ -12,14 +12,14 @@ from tensordict import TensorDict
 
 from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
-from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunConfig
 from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import CheckpointManager, list_checkpoints
 from hooktrainer.testing import FakeCollector
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of a run that takes milliseconds."""
 
     total_frames: int = 60

@@ -82,7 +82,7 @@ def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
 def test_a_module_that_is_not_there_is_named(env_id, message):
     for make in (
         lambda: VectorCollector(env_id, num_envs=1, frames_per_batch=4),
-        lambda: algorithms.ppo(env_id, total_frames=10),
+        lambda: algorithms.PPO(env=env_id, total_frames=10).trainer(),
     ):
         with pytest.raises(MissingPackageError, match=message):
             make()

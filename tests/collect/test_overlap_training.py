@@ -24,7 +24,7 @@ from hooktrainer.loop.tracing import Trace
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer
-from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunConfig
 from hooktrainer.store import CheckpointManager
 
 FRAMES_PER_BATCH = 8
@@ -187,8 +187,8 @@ def test_the_time_of_the_other_process_is_shown_beside_that_of_the_loop(logger):
 # -- the option ----------------------------------------------------------------------------------
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of a short run."""
 
     total_frames: int = 48

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, Tracer, algorithms
-from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunConfig
 from hooktrainer.testing import check_hook, make_trainer
 
 
@@ -87,15 +87,15 @@ def test_a_run_that_fails_leaves_its_trace(tmp_path):
 
 
 def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):
-    trainer = algorithms.ppo(
-        "CartPole-v1",
+    trainer = algorithms.PPO(
+        env="CartPole-v1",
         total_frames=4_096,
         seed=0,
         progress_bar=False,
         eval_episodes=1,
         eval_interval=1,
         hooks=[Tracer(tmp_path / "trace.json", 2)],
-    )
+    ).trainer()
     trainer.train()
     found = parents(tmp_path / "trace.json")
     steps = trainer.collector.frames_per_batch // trainer.collector.num_envs
@@ -110,8 +110,8 @@ def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):
 def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
     loggers, weights = (make_logger(), make_logger()), []
     for logger in loggers:
-        trainer = algorithms.ppo(
-            "CartPole-v1",
+        trainer = algorithms.PPO(
+            env="CartPole-v1",
             total_frames=256,
             num_envs=2,
             steps_per_batch=32,
@@ -122,7 +122,7 @@ def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
             eval_episodes=1,
             logger=logger,
             progress_bar=False,
-        )
+        ).trainer()
         if logger is loggers[0]:
             Tracer(tmp_path / "trace.json", 2).register(trainer)
         trainer.train()
@@ -149,7 +149,7 @@ def test_a_run_resumes_with_and_without_a_tracer(tmp_path):
 
 def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
     def trained(frames, **options):
-        args = RunArgs(run_dir=tmp_path / "run", logger=("csv",), progress_bar=False, **options)
+        args = RunConfig(run_dir=tmp_path / "run", logger=("csv",), progress_bar=False, **options)
         run = Run(args, "toy")
         run.train(make_trainer(total_frames=frames, **run.trainer_options))
         return run.dir

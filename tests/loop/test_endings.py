@@ -212,7 +212,8 @@ class Leaving(gym.Wrapper):
         return super().step(action)
 
 if __name__ == "__main__":
-    trainer = algorithms.ppo(Leaving, total_frames=5000, run_dir="run", progress_bar=False)
+    run = algorithms.PPO(env=Leaving, total_frames=5000, run_dir="run", progress_bar=False)
+    trainer = run.trainer()
     if sys.argv[1] == "worker":
         trainer.collector.use_workers(2)
     trainer.train()

@@ -37,8 +37,8 @@ def while_training(trainer):
 def test_small_networks_are_trained_with_one_thread():
     assert while_training(make_trainer()) == {1}
     assert torch.get_num_threads() == 3  # as it was
-    algorithm = algorithms.ppo(
-        "CartPole-v1",
+    algorithm = algorithms.PPO(
+        env="CartPole-v1",
         total_frames=64,
         num_envs=2,
         steps_per_batch=32,
@@ -46,7 +46,7 @@ def test_small_networks_are_trained_with_one_thread():
         num_cells=(8,),
         eval_episodes=0,
         progress_bar=False,
-    )
+    ).trainer()
     assert while_training(algorithm) == {1}
 
 

@@ -20,7 +20,7 @@ import pytest
 
 from hooktrainer import ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.run.recipe import Run, RunArgs, mistakes_in_one_line
+from hooktrainer.run.recipe import Run, RunConfig, mistakes_in_one_line
 from hooktrainer.store import list_checkpoints
 
 ROOT = Path(__file__).parents[2]
@@ -158,7 +158,7 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 def test_a_number_of_batches_that_cannot_be_leaves_no_run_behind(
     option: str, tmp_path: Path
 ) -> None:
-    args = RunArgs(run_dir=tmp_path / "run", **{option: -1})
+    args = RunConfig(run_dir=tmp_path / "run", **{option: -1})
     with pytest.raises(ConfigError, match=f"--{option} -1: give 0 or more"):
         Run(args, "toy")
     assert not (tmp_path / "run").exists()

@@ -10,18 +10,19 @@ from pathlib import Path
 
 import pytest
 
+from hooktrainer import algorithms
 from hooktrainer.cli import algorithm
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
+from hooktrainer.run.config import RunConfig
 from hooktrainer.run.recipe import launch
-from hooktrainer.run.run_options import RunArgs
 from hooktrainer.words import whole_number
 
 ROOT = Path(__file__).parents[2]
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options."""
 
     total_frames: int = 10
@@ -87,15 +88,8 @@ def test_an_algorithm_names_the_nearest_although_others_are_missing(capsys):
 
 def test_an_algorithm_reads_integers_of_every_kind():
     words = ["--env", "X", "--total-frames", "1e6", "--num-cells", "6_4", "--log-interval", "2e3"]
-    arguments = algorithm.parse(algorithm_named("ppo"), words)
-    assert (arguments["total_frames"], arguments["log_interval"]) == (1_000_000, 2_000)
-    assert list(arguments["num_cells"]) == [64]
-
-
-def algorithm_named(name):
-    from hooktrainer import algorithms
-
-    return algorithms.get(name)
+    run = algorithm.parse(algorithms.PPO, words)
+    assert (run.total_frames, run.log_interval, run.num_cells) == (1_000_000, 2_000, (64,))
 
 
 def main_of_a_recipe(args: Args) -> None:

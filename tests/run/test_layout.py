@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from hooktrainer import ConfigError, OverlappedCollector, VectorCollector, ray
+from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
+from hooktrainer.run import ray
+from hooktrainer.run.config import RunConfig
 from hooktrainer.run.layout import Layout
 from hooktrainer.run.ranks import Ranks
-from hooktrainer.run.run_options import RunArgs
 from hooktrainer.testing import make_trainer
 
 
@@ -23,11 +24,11 @@ def trainer():
 @pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
 def test_no_time_to_answer_is_refused(seconds):
     with pytest.raises(ConfigError, match=r"--timeout .*: give more than 0 seconds"):
-        Layout.of(RunArgs(timeout=seconds), Ranks())
+        Layout.of(RunConfig(total_frames=1, timeout=seconds), Ranks())
 
 
 def test_a_process_that_collects_ahead_is_waited_for_as_long_as_asked(trainer):
-    Layout.of(RunArgs(overlap=1, timeout=7.0), Ranks()).apply(trainer)
+    Layout.of(RunConfig(total_frames=1, overlap=1, timeout=7.0), Ranks()).apply(trainer)
     assert isinstance(trainer.collector, OverlappedCollector)
     assert trainer.collector._ahead._timeout == 7.0
 
@@ -35,5 +36,5 @@ def test_a_process_that_collects_ahead_is_waited_for_as_long_as_asked(trainer):
 def test_so_are_those_of_ray(trainer, monkeypatch):
     asked: dict[str, Any] = {}
     monkeypatch.setattr(ray, "use_ray", lambda *args, **options: asked.update(options))
-    Layout.of(RunArgs(engine="ray", timeout=1800.0), Ranks()).apply(trainer)
+    Layout.of(RunConfig(total_frames=1, engine="ray", timeout=1800.0), Ranks()).apply(trainer)
     assert asked == {"overlap": 0, "timeout": 1800.0}

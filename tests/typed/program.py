@@ -88,6 +88,6 @@ def by_hand() -> Trainer:
 def in_one_line() -> None:
     """An algorithm, and its policy."""
     hooks = [EveryTenth(), LogEpisodes()]
-    algorithms.ppo("CartPole-v1", total_frames=20_000, seed=1, hooks=hooks).train()
-    hooktrainer.algorithms.sac("Pendulum-v1", total_frames=9, lrr=1)  # type: ignore[call-arg]
+    algorithms.PPO(env="CartPole-v1", total_frames=20_000, seed=1, hooks=hooks).train()
+    hooktrainer.algorithms.SAC(env="Pendulum-v1", total_frames=9, lrr=1)  # type: ignore[call-arg]
     print(load_policy("runs/first@best"), hooktrainer.__version__)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from ...log.csv import read_csv
 from ...log.hparams import flatten
+from ...run.config import FREE_AMONG_SEEDS
 from ...run.run_dir import RunDir
-from ...run.run_options import FREE_AMONG_SEEDS
 
 if TYPE_CHECKING:
     from .summary import RunSummary

@@ -25,7 +25,7 @@ from hooktrainer import (
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.run.recipe import Run, RunArgs
+from hooktrainer.run.recipe import Run, RunConfig
 
 
 class GivenData:
@@ -47,8 +47,8 @@ class GivenData:
             yield self.batch.clone()
 
 
-@dataclass
-class Args(RunArgs):
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
     """Options of the toy."""
 
     total_frames: int = 512

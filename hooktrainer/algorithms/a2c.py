@@ -1,0 +1,39 @@
+"""Advantage actor-critic."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..loop.trainer import Trainer
+from ..run.fields import Count, Fraction, Rate
+from .algorithm import Settings, algorithm
+from .on_policy import OnPolicy
+from .task import Task
+
+
+@algorithm
+class A2C(OnPolicy):
+    """Advantage actor-critic, for one discrete action or continuous ones.
+
+    Mnih et al., 2016, arXiv:1602.01783, its synchronous form: one optimizer step a batch. The
+    defaults solve CartPole.
+    """
+
+    num_envs: Count = 8
+    steps_per_batch: Count = 16
+    lr: Rate = 2e-3
+    lmbda: Fraction = 0.95
+    """lambda of generalized advantage estimation; 1 for plain n-step returns"""
+
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 300_000,
+            "eval_interval": 10_000,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        return self._trainer(task, lmbda=self.lmbda)

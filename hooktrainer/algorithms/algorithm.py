@@ -1,0 +1,197 @@
+"""`Algorithm`: what a run of every algorithm is described by, and how a class becomes one."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Annotated, Any, ClassVar, TypeVar, get_args, get_type_hints
+
+import tyro
+from typing_extensions import dataclass_transform
+from tyro.conf import Suppress
+
+from ..loop.hook import TrainerHookBase
+from ..loop.trainer import Trainer
+from ..run.config import RunConfig
+from ..run.fields import Count
+from ..words import did_you_mean
+from .checks import Actions, name_of
+from .task import Task
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""For environments, by id, the fields whose defaults are others there."""
+
+Kind = TypeVar("Kind", bound=type)
+
+
+def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
+    """On the command line a word as it is; in Python anything."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _parse_json(words: list[str]) -> Mapping[str, Any]:
+    try:
+        value = json.loads(words[0])
+    except ValueError as error:
+        raise ValueError(f"{words[0]} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{words[0]} is no JSON object")
+    return value
+
+
+JSON = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="JSON",
+    instance_from_str=_parse_json,
+    is_instance=lambda value: isinstance(value, Mapping),
+    str_from_instance=lambda value: [json.dumps(value)],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Algorithm(RunConfig):
+    """A run of an algorithm: everything that it is, as fields.
+
+    An algorithm derives from this, adds its own fields, and wires a trainer in `build`::
+
+        @algorithm
+        class PPO(OnPolicy):
+            clip_epsilon: float = 0.2
+            \"\"\"clipping range of the probability ratio around 1\"\"\"
+
+            def build(self, task: Task) -> Trainer: ...
+
+        PPO(env="CartPole-v1", total_frames=50_000).train()
+
+    The same fields are its options on the command line, ``hooktrainer train ppo``, and its
+    ``config.yaml``.
+    """
+
+    env: Annotated[Any, Word("ENV")]
+    """environment: an id; in Python also a specification, a factory or a list of factories"""
+    env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
+    """keyword arguments of the environment, if it is given by its id"""
+    num_cells: tuple[Count, ...] = (64, 64)
+    """units in each hidden layer"""
+    tuned: bool = True
+    """whether the settings known to be good for this environment are the defaults"""
+    loggers: Suppress[Sequence[Any]] = ()
+    """loggers of yours, beside those that ``logger`` names"""
+    hooks: Suppress[Sequence[TrainerHookBase]] = ()
+    """hooks of yours, registered behind the algorithm's; only these are restored by a resume"""
+
+    tuned_for: ClassVar[Settings] = {}
+    """The defaults that are others for an environment, by its id."""
+    actions: ClassVar[Actions] = "any"
+    """The actions it can take."""
+    collects: ClassVar[bool] = True
+    """Whether it collects from the environment, not only evaluates in it."""
+
+    def clips(self) -> bool:
+        """Whether the environment clips continuous actions, since the policy's have no bounds."""
+        return False
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called on the command line."""
+        return cls.__name__.lower()
+
+    def trainer(self, *, keep: bool | None = None) -> Trainer:
+        """The trainer of this run, ready to train, or taken up where it stopped.
+
+        Args:
+            keep: Whether the run has a directory, which is made if ``run_dir`` names none. By
+                default it has one if ``run_dir`` names it; else nothing is written.
+
+        Raises:
+            ConfigError: If a field cannot work.
+        """
+        return self.build(Task(self, keep=self.run_dir is not None if keep is None else keep))
+
+    def train(self, *, keep: bool | None = None) -> Trainer:
+        """Train, and return the trainer.
+
+        Args:
+            keep: As for `trainer`.
+
+        Raises:
+            ConfigError: If a field cannot work.
+        """
+        if settings := self.tuned_settings():
+            said = ", ".join(f"{name}={value!r}" for name, value in settings.items())
+            print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
+        trainer = self.trainer(keep=keep)
+        trainer.train()
+        return trainer
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain values, without those that Python alone has."""
+        hints = get_type_hints(type(self), include_extras=True)
+        plain = super().as_dict()
+        plain["env"] = name_of(self.env)
+        return {
+            name: value
+            for name, value in plain.items()
+            if tyro.conf.Suppress not in get_args(hints[name])
+        }
+
+    def build(self, task: Task) -> Trainer:
+        """Make the networks, the loss and the hooks, and wire them into a trainer.
+
+        Args:
+            task: What follows from the fields: the environment's sizes, and the parts that every
+                algorithm has.
+        """
+        raise NotImplementedError
+
+    @classmethod
+    def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
+        """The fields whose defaults are others for an environment, as far as one is known."""
+        return cls.tuned_for.get(env, {}) if tuned and isinstance(env, str) else {}
+
+    def tuned_settings(self) -> Mapping[str, Any]:
+        """The fields that have their value from what is known of the environment."""
+        settings = self.tuned_settings_for(self.env, self.tuned)
+        return {name: value for name, value in settings.items() if getattr(self, name) == value}
+
+
+@dataclass_transform(kw_only_default=True, frozen_default=True)
+def algorithm(kind: Kind) -> Kind:
+    """Make a class of fields an algorithm: a frozen dataclass whose defaults know environments.
+
+    Args:
+        kind: A class that derives from `Algorithm`.
+    """
+    made: Any = dataclass(frozen=True, kw_only=True)(kind)
+    init = made.__init__
+
+    @functools.wraps(init)
+    def __init__(self: Algorithm, **given: Any) -> None:  # noqa: N807
+        check_names(kind.__name__, given, [one.name for one in fields(made)])
+        tuned = made.tuned_settings_for(given.get("env"), given.get("tuned", True))
+        init(self, **{**tuned, **given})
+
+    made.__init__ = __init__
+    return made
+
+
+def check_names(name: str, given: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse fields that do not exist.
+
+    Raises:
+        TypeError: If there is one; it lists the nearest.
+    """
+    for other in given:
+        if other not in known:
+            raise TypeError(
+                f"{name} has no option {other!r}.{did_you_mean(other, known)} It takes: "
+                f"{', '.join(known)}."
+            )

@@ -1,0 +1,49 @@
+"""Conservative Q-learning."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..loop.trainer import Trainer
+from ..networks import TanhGaussianPolicy
+from ..objectives import CQLLoss
+from .algorithm import Settings, algorithm
+from .offline import Offline
+from .task import Task
+
+
+@algorithm
+class CQL(Offline):
+    """Conservative Q-learning over soft actor-critic, offline, for continuous actions.
+
+    Kumar et al., 2020, arXiv:2006.04779. The defaults are the paper's, made for larger tasks than
+    Pendulum.
+    """
+
+    min_q_weight: float = 1.0
+    """weight of the penalty on Q-values of actions that are not in the data"""
+    num_random: int = 10
+    """actions sampled from each of three distributions to estimate that penalty"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "num_cells": (64, 64),
+            "tau": 0.01,
+            "num_random": 4,
+            "eval_interval": 256_000,
+            "eval_episodes": 20,
+            "save_interval": 512_000,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        loss_module = CQLLoss(
+            TanhGaussianPolicy(task.network(2 * task.action_features), **task.bounds()),
+            task.qvalue(),
+            min_q_weight=self.min_q_weight,
+            num_random=self.num_random,
+            gamma=self.gamma,
+            loss_function="l2",
+        )
+        return self._trainer(task, loss_module)

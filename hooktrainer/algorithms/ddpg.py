@@ -1,0 +1,50 @@
+"""Deep deterministic policy gradient."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from ..hooks import TargetNetUpdaterHook
+from ..loop.trainer import Trainer
+from ..networks import AdditiveGaussian, DeterministicPolicy
+from ..objectives import DDPGLoss, SoftUpdate
+from .algorithm import Settings, algorithm
+from .off_policy import ActorCriticOffPolicy
+from .task import Task
+
+
+@algorithm
+class DDPG(ActorCriticOffPolicy):
+    """Deep deterministic policy gradient, for continuous actions.
+
+    Lillicrap et al., 2015, arXiv:1509.02971, with Gaussian noise to explore. The defaults solve
+    Pendulum; larger tasks need wider networks, and a million frames or more.
+    """
+
+    sigma: float = 0.1
+    """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "total_frames": 20_000,
+            "buffer_size": 100_000,
+            "eval_interval": 1_000,
+            "eval_episodes": 20,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        actor = DeterministicPolicy(task.network(task.action_features), **task.bounds())
+        actor.to(task.device)
+        loss_module = DDPGLoss(actor, task.qvalue(), gamma=self.gamma, delay_actor=True)
+        loss_module.to(task.device)
+        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
+        updater = SoftUpdate(loss_module, tau=self.tau)
+        optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+        policy = AdditiveGaussian(actor, self.sigma)
+        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
+        TargetNetUpdaterHook(updater).register(trainer)
+        return task.finish(trainer, actor)

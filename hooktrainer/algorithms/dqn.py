@@ -1,0 +1,85 @@
+"""Deep Q-learning."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..hooks import TargetNetUpdaterHook
+from ..loop.trainer import Trainer
+from ..networks import EpsilonGreedy, QNetwork
+from ..objectives import DQNLoss, HardUpdate
+from ..optim import FlatAdam
+from ..replay import PrioritizedSampler
+from ..run.fields import Count, Fraction, Number, Rate
+from .algorithm import Settings, algorithm
+from .checks import Actions
+from .off_policy import OffPolicy
+from .task import Task
+
+
+@algorithm
+class DQN(OffPolicy):
+    """Deep Q-learning, for one discrete action.
+
+    Mnih et al., 2015; double, van Hasselt et al., 2016, arXiv:1509.06461; prioritized, Schaul et
+    al., 2016, arXiv:1511.05952. The defaults solve CartPole.
+    """
+
+    num_envs: Count = 8
+    steps_per_batch: Count = 8
+    optim_steps_per_batch: Count = 32
+    init_random_frames: Number = 1_000
+    buffer_size: Count = 100_000
+    batch_size: Count = 64
+    prioritized: bool = False
+    """whether to use prioritized replay"""
+    alpha: float = 0.3
+    """exponent of the priorities, which are squared TD errors; 0 for uniform sampling"""
+    beta: float = 0.4
+    """exponent of the importance weights, which correct the bias; 1 for all of it"""
+    lr: Rate = 2.3e-3
+    num_cells: tuple[Count, ...] = (256, 256)
+    double: bool = True
+    """whether to use double Q-learning"""
+    target_interval: Count = 100
+    """optimizer steps between two updates of the target network"""
+    max_grad_norm: float | None = 10.0
+    """the gradient is clipped to this norm; None for no clipping"""
+    eps_end: Fraction = 0.04
+    """final epsilon, the probability of a random action"""
+    annealing_frames: Count = 8_000
+    """frames over which epsilon falls linearly from 1 to eps_end"""
+
+    actions: ClassVar[Actions] = "discrete"
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 100_000,
+            "eval_interval": 1_000,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        q_network = QNetwork(task.network(task.action_features)).to(task.device)
+        policy = EpsilonGreedy(
+            q_network, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
+        )
+        loss_module = DQNLoss(
+            q_network, gamma=self.gamma, loss_function="smooth_l1", double_dqn=self.double
+        ).to(task.device)
+        sampler = None
+        if self.prioritized:
+            sampler = PrioritizedSampler(self.buffer_size, self.alpha, self.beta)
+        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size, sampler)
+        updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
+        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
+        trainer = self._trainer(
+            task, policy, loss_module, optimizer, buffer, clip_norm=self.max_grad_norm
+        )
+        TargetNetUpdaterHook(updater).register(trainer)
+        trainer.register_module("epsilon", policy)
+        frames_per_batch = self.num_envs * self.steps_per_batch
+        trainer.register_op("post_steps", policy.step, frames=frames_per_batch)  # epsilon falls
+        return task.finish(trainer, q_network)

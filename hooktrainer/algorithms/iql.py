@@ -1,0 +1,56 @@
+"""Implicit Q-learning."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from torch import nn
+
+from ..loop.trainer import Trainer
+from ..networks import Box, DiagonalGaussianPolicy, ValueNetwork
+from ..objectives import IQLLoss
+from .algorithm import Settings, algorithm
+from .offline import Offline
+from .task import Task
+
+
+@algorithm
+class IQL(Offline):
+    """Implicit Q-learning, offline, for continuous actions.
+
+    Kostrikov et al., 2021, arXiv:2110.06169. The defaults are the paper's, made for larger tasks
+    than Pendulum.
+    """
+
+    expectile: float = 0.95
+    """expectile of the Q-values that the value function is fitted to; above 0.5"""
+    temperature: float = 1.0
+    """inverse temperature of the actor's weights, exp(temperature * advantage)"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "num_cells": (128, 128),
+            "tau": 0.01,
+            "eval_interval": 256_000,
+            "eval_episodes": 20,
+            "save_interval": 512_000,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        bounds = task.bounds()
+        mean = nn.Sequential(
+            task.network(task.action_features),
+            Box(bounds["action_features"], bounds["low"], bounds["high"]),
+        )
+        loss_module = IQLLoss(
+            DiagonalGaussianPolicy(mean, task.action_features),
+            task.qvalue(),
+            ValueNetwork(task.network(1)),
+            temperature=self.temperature,
+            expectile=self.expectile,
+            gamma=self.gamma,
+            loss_function="l2",
+        )
+        return self._trainer(task, loss_module)

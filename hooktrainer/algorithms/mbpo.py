@@ -1,0 +1,101 @@
+"""Model-based policy optimization."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+import torch
+from tyro.conf import Suppress
+
+from ..errors import ConfigError
+from ..hooks import ModelRollouts, TargetNetUpdaterHook
+from ..loop.cadence import Every
+from ..loop.trainer import Trainer
+from ..networks import DynamicsEnsemble, TanhGaussianPolicy
+from ..objectives import SACLoss, SoftUpdate
+from ..optim import FlatAdam
+from ..run.fields import Count, Fraction, Number, Rate
+from .algorithm import Settings, algorithm
+from .off_policy import ActorCriticOffPolicy
+from .task import Task
+
+Terminates = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+@algorithm
+class MBPO(ActorCriticOffPolicy):
+    """Model-based policy optimization, for continuous actions.
+
+    Janner et al., 2019, arXiv:1906.08253: soft actor-critic (`SAC`), trained mostly on what an
+    ensemble of networks imagines. It needs few frames and much computation for each.
+    """
+
+    num_envs: Count = 2
+    steps_per_batch: Count = 10
+    optim_steps_per_batch: Count = 100
+    init_random_frames: Number = 400
+    fit_interval: Count = 200
+    """frames between two fits of the model"""
+    fit_steps: Count = 200
+    """optimizer steps of each fit"""
+    num_models: Count = 5
+    """dynamics networks in the ensemble"""
+    num_rollouts: Count = 4_000
+    """model rollouts after each fit"""
+    horizon: Count = 2
+    """steps of a model rollout"""
+    real_ratio: Fraction = 0.1
+    """fraction of each batch that is real, not from model rollouts"""
+    terminates: Suppress[Terminates | None] = None
+    """which steps of model rollouts end an episode, as for `ModelRollouts`; None for none"""
+    buffer_size: Count = 100_000
+    lr: Rate = 1e-3
+    """learning rate of the actor, the Q-functions, the temperature and the model"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "total_frames": 4_000,
+            "eval_interval": 400,
+            "eval_episodes": 20,
+            "log_interval": 400,
+            "save_interval": 1_000,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        real = round(self.real_ratio * self.batch_size)
+        if not 0 < real < self.batch_size:
+            raise ConfigError(
+                f"mbpo: real_ratio={self.real_ratio} of batch_size={self.batch_size} leaves "
+                "nothing collected, or nothing imagined; pass a fraction between 0 and 1."
+            )
+        actor = TanhGaussianPolicy(task.network(2 * task.action_features), **task.bounds())
+        actor.to(task.device)
+        loss_module = SACLoss(actor, task.qvalue(), gamma=self.gamma, loss_function="l2")
+        loss_module.to(task.device)
+        collected = task.replay_buffer(loss_module, self.buffer_size, real)
+        imagined = task.replay_buffer(
+            loss_module, 4 * self.num_rollouts * self.horizon, self.batch_size - real
+        )
+        updater = SoftUpdate(loss_module, tau=self.tau)
+        optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
+        trainer = self._trainer(task, actor, loss_module, optimizer, collected)
+        dynamics = DynamicsEnsemble(
+            task.observation_features, task.action_features, self.num_models
+        )
+        ModelRollouts(
+            dynamics.to(task.device),
+            actor,
+            collected,
+            imagined,
+            every=Every(frames=self.fit_interval),
+            fit_steps=self.fit_steps,
+            lr=self.lr,
+            num_rollouts=self.num_rollouts,
+            horizon=self.horizon,
+            terminates=self.terminates,
+        ).register(trainer)
+        TargetNetUpdaterHook(updater).register(trainer)
+        return task.finish(trainer, actor)

@@ -1,0 +1,77 @@
+"""Proximal policy optimization."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..loop.trainer import Trainer
+from ..run.fields import Count, Fraction
+from .algorithm import Settings, algorithm
+from .on_policy import OnPolicy
+from .task import Task
+
+
+@algorithm
+class PPO(OnPolicy):
+    """Proximal policy optimization, for one discrete action or continuous ones.
+
+    Schulman et al., 2017, arXiv:1707.06347. The defaults solve CartPole; for continuous actions a
+    smaller learning rate, 3e-4, is usual.
+    """
+
+    num_epochs: Count = 10
+    """epochs over each batch"""
+    mini_batch_size: Count = 256
+    """frames in each mini-batch"""
+    lmbda: Fraction = 0.95
+    """lambda of generalized advantage estimation"""
+    clip_epsilon: float = 0.2
+    """clipping range of the probability ratio around 1"""
+
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 100_000,
+            "eval_interval": 2_500,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+        "LunarLander-v3": {
+            "total_frames": 1_000_000,
+            "steps_per_batch": 256,
+            "num_epochs": 4,
+            "mini_batch_size": 64,
+            "lr": 3e-4,
+            "gamma": 0.999,
+            "lmbda": 0.98,
+            "entropy_coeff": 0.01,
+            "eval_interval": 50_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 50_000,
+        },
+        # At an initial log_std of 0 many runs learn to slide on the back.
+        "HalfCheetah-v5": {
+            "total_frames": 1_000_000,
+            "num_envs": 8,
+            "steps_per_batch": 256,
+            "lr": 3e-4,
+            "log_std": -1.0,
+            "clip_actions": False,
+            "normalize_observations": True,
+            "scale_rewards": True,
+            "eval_interval": 50_000,
+            "eval_episodes": 20,
+            "log_interval": 20_000,
+            "save_interval": 50_000,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        return self._trainer(
+            task,
+            lmbda=self.lmbda,
+            clip_epsilon=self.clip_epsilon,
+            num_epochs=self.num_epochs,
+            mini_batch_size=self.mini_batch_size,
+        )

@@ -1,0 +1,39 @@
+"""REINFORCE with a learned baseline."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from ..loop.trainer import Trainer
+from ..run.fields import Count, Rate
+from .algorithm import Settings, algorithm
+from .on_policy import OnPolicy
+from .task import Task
+
+
+@algorithm
+class REINFORCE(OnPolicy):
+    """REINFORCE with a learned baseline, for one discrete action or continuous ones.
+
+    Williams, 1992, Simple statistical gradient-following algorithms. Every action is reinforced by
+    the discounted return that followed it, less the baseline. Where an episode goes on behind the
+    end of a batch, the baseline stands for the rest of its return.
+    """
+
+    num_envs: Count = 8
+    steps_per_batch: Count = 128
+    """steps per environment in each batch, best as many as an episode has"""
+    lr: Rate = 1e-2
+
+    tuned_for: ClassVar[Settings] = {
+        "CartPole-v1": {
+            "total_frames": 300_000,
+            "eval_interval": 10_000,
+            "eval_episodes": 100,
+            "stop_at": 475.0,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        return self._trainer(task, lmbda=1.0)  # the return itself, less the baseline

@@ -1,0 +1,85 @@
+"""Soft actor-critic."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import torch
+
+from ..hooks import TargetNetUpdaterHook
+from ..loop.trainer import Trainer
+from ..networks import TanhGaussianPolicy
+from ..objectives import SACLoss, SoftUpdate
+from ..run.fields import Rate
+from .algorithm import Settings, algorithm
+from .off_policy import ActorCriticOffPolicy
+from .task import Task
+
+
+@algorithm
+class SAC(ActorCriticOffPolicy):
+    """Soft actor-critic with a learned temperature, for continuous actions.
+
+    Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need wider
+    networks, more random actions and a smaller ``tau``.
+    """
+
+    lr: Rate = 1e-3
+    """learning rate of the Q-functions and the temperature, and of the actor unless actor_lr"""
+    actor_lr: Rate | None = None
+    """learning rate of the actor; None for that of the Q-functions"""
+    alpha_init: float = 1.0
+    """initial temperature, the weight of the entropy"""
+    fixed_alpha: bool = False
+    """whether the temperature stays as it is"""
+    target_entropy: float | Literal["auto"] = "auto"
+    """entropy that the temperature is adapted to; auto for minus the number of action features"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "total_frames": 20_000,
+            "buffer_size": 100_000,
+            "eval_interval": 1_000,
+            "eval_episodes": 20,
+        },
+        "HalfCheetah-v5": {
+            "total_frames": 1_000_000,
+            "optim_steps_per_batch": 16,
+            "init_random_frames": 10_000,
+            "actor_lr": 3e-4,
+            "num_cells": (256, 256),
+            "tau": 0.005,
+            "eval_interval": 10_000,
+            "eval_episodes": 10,
+            "save_interval": 50_000,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        actor = TanhGaussianPolicy(task.network(2 * task.action_features), **task.bounds())
+        actor.to(task.device)
+        loss_module = SACLoss(
+            actor,
+            task.qvalue(),
+            gamma=self.gamma,
+            loss_function="l2",
+            alpha_init=self.alpha_init,
+            fixed_alpha=self.fixed_alpha,
+            target_entropy=self.target_entropy,
+        ).to(task.device)
+        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
+        updater = SoftUpdate(loss_module, tau=self.tau)
+        trainer = self._trainer(task, actor, loss_module, self._optimizer(loss_module), buffer)
+        TargetNetUpdaterHook(updater).register(trainer)
+        return task.finish(trainer, actor)
+
+    def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer:
+        if self.actor_lr is None:
+            return torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+        actor = list(loss_module.actor_network.parameters())
+        others = list(loss_module.qvalue_network.parameters())
+        if not self.fixed_alpha:
+            others.append(loss_module.log_alpha)
+        groups = [{"params": actor, "lr": self.actor_lr}, {"params": others, "lr": self.lr}]
+        return torch.optim.Adam(groups, fused=True)

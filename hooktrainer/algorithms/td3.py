@@ -1,0 +1,68 @@
+"""Twin delayed deep deterministic policy gradient."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import torch
+
+from ..hooks import TargetNetUpdaterHook
+from ..loop.cadence import Every
+from ..loop.trainer import Trainer
+from ..networks import AdditiveGaussian, DeterministicPolicy
+from ..objectives import SoftUpdate, TD3Loss
+from ..run.fields import Fraction
+from .algorithm import Settings, algorithm
+from .off_policy import ActorCriticOffPolicy
+from .task import Task
+
+
+@algorithm
+class TD3(ActorCriticOffPolicy):
+    """Twin delayed deep deterministic policy gradient, for continuous actions.
+
+    Fujimoto et al., 2018, arXiv:1802.09477. The defaults solve Pendulum; larger tasks need wider
+    networks, and a million frames or more.
+    """
+
+    tau: Fraction = 0.01
+    """rate of the soft updates of the target networks"""
+    policy_delay: int = 2
+    """optimizer steps per update of the actor and of the target networks"""
+    policy_noise: float = 0.2
+    """standard deviation of the noise on target actions, for actions scaled to [-1, 1]"""
+    noise_clip: float = 0.5
+    """bound of that noise, for actions scaled to [-1, 1]"""
+    sigma: float = 0.1
+    """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
+
+    tuned_for: ClassVar[Settings] = {
+        "Pendulum-v1": {
+            "total_frames": 20_000,
+            "buffer_size": 100_000,
+            "eval_interval": 1_000,
+            "eval_episodes": 20,
+        },
+    }
+
+    def build(self, task: Task) -> Trainer:
+        """Wire the trainer."""
+        actor = DeterministicPolicy(task.network(task.action_features), **task.bounds())
+        actor.to(task.device)
+        loss_module = TD3Loss(
+            actor,
+            task.qvalue(),
+            policy_delay=self.policy_delay,
+            policy_noise=self.policy_noise,
+            noise_clip=self.noise_clip,
+            gamma=self.gamma,
+            loss_function="l2",
+        ).to(task.device)
+        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
+        updater = SoftUpdate(loss_module, tau=self.tau)
+        optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+        policy = AdditiveGaussian(actor, self.sigma)
+        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
+        every = Every(optim_steps=self.policy_delay)
+        TargetNetUpdaterHook(updater, every=every).register(trainer)
+        return task.finish(trainer, actor)

@@ -1,0 +1,109 @@
+"""`RunConfig`: the one description of a run, from which everything else about it is read.
+
+Each field is written once, with its type, its default and its help: the Python signature, the
+command line, ``config.yaml`` and the comparison at a resume are read off it. An algorithm adds its
+own fields (`hooktrainer.algorithms.Algorithm`), and so does a recipe.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Final, Literal
+
+from tyro.conf import UseAppendAction
+
+from ..log.hparams import to_plain
+from ..loop.signals import GRACE
+from .fields import Count, FreeAmongSeeds, FreeOnResume, Mark, Means, Number, Rate, Seed, marked
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What a run is: how long, from which seed, how it is watched, kept, placed and collected."""
+
+    total_frames: FreeOnResume[Count]
+    """frames after which the run ends"""
+    seed: FreeAmongSeeds[Seed] = 0
+    """seed of the networks, the environments and the exploration"""
+    compile: bool = False
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
+
+    eval_interval: Count = 5_000
+    """frames between two evaluations"""
+    eval_episodes: Number = 10
+    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
+    stop_at: float | None = None
+    """mean evaluation return at which the run stops, the task solved"""
+    logger: Means[UseAppendAction[tuple[str, ...]]] = ()
+    """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
+    log_interval: FreeAmongSeeds[Count] = 5_000
+    """frames in a log window"""
+    progress_bar: Means[bool] = True
+    """whether to show a progress bar"""
+    trace: Means[Number] = 0
+    """record the first N batches as trace.json, for chrome://tracing and Perfetto"""
+    profile: Means[Number] = 0
+    """profile N batches with torch.profiler, after two to warm up"""
+
+    run_dir: Means[Path | None] = None
+    """directory of the run; by default runs/<name>/<timestamp>_seed<seed>"""
+    resume: Means[str | None] = None
+    """go on from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
+    fork: Means[str | None] = None
+    """begin a new run from a checkpoint: PATH, RUN (its latest), RUN@best or RUN@FRAMES"""
+    allow_change: Means[UseAppendAction[tuple[str, ...]]] = ()
+    """an option that may differ from the run that is resumed; may be repeated"""
+    strict: Means[bool] = True
+    """whether a resume is refused where hooks, shapes or versions differ, or only warns of it"""
+    save_interval: FreeAmongSeeds[Count] = 5_000
+    """frames between two checkpoints"""
+    keep_last: Means[Count] = 3
+    """how many of the latest checkpoints to keep, beside the best one"""
+    snapshots: Means[Number] = 0
+    """policies to save, evenly spaced over the run, to play and to look at: 0, or at least 2"""
+
+    grace: Means[Rate] = GRACE
+    """seconds from SIGTERM, SIGINT or SIGHUP to the end of the process, its checkpoint first"""
+
+    device: Means[str | None] = None
+    """where the networks are, such as cpu or cuda:1; by default where the placement has them"""
+    placement: Means[str | None] = None
+    """where the parts run, such as 'learner: gpu:0, collectors: 4@cpu, eval: cpu'"""
+    engine: Means[Literal["local", "ray"] | None] = None
+    """what collects and evaluates: this process, or Ray's; by default what the placement needs"""
+    collectors: Means[Count | None] = None
+    """how many processes collect, with --engine ray; by default 1"""
+    workers: Means[Number] = 0
+    """how many processes step the environments of a collector; 0 for its own"""
+    stages: Means[Count] = 1
+    """with --workers, parts of the environments that step while the policy acts for the others"""
+    overlap: Number | None = None
+    """batches collected ahead, in a process beside the learner's; by default, and with 0, none"""
+
+    timeout: Means[Rate] = 600.0
+    """seconds after which another process of the run that does not answer ends it"""
+    threads: Means[Count | None] = None
+    """threads of the CPU that torch computes with; by default one for small networks"""
+
+    def __post_init__(self) -> None:
+        """Take one name where several may stand, a path as text, and lists, which could change."""
+        for one in fields(self):
+            value = getattr(self, one.name)
+            if one.name in ("logger", "allow_change") and isinstance(value, str):
+                object.__setattr__(self, one.name, (value,))
+            elif isinstance(value, list):
+                object.__setattr__(self, one.name, tuple(value))
+        if self.run_dir is not None:
+            object.__setattr__(self, "run_dir", Path(self.run_dir))
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain values, as ``config.yaml`` holds them."""
+        return to_plain({one.name: getattr(self, one.name) for one in fields(self)})
+
+
+FREE_ON_RESUME: Final = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
+"""Fields that may differ from those of the run that is resumed."""
+
+FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS)
+"""Fields in which runs may differ that are shown as one curve, the mean of their seeds."""

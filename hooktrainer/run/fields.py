@@ -1,0 +1,99 @@
+"""What is said at a field of a run's description, beside its type, its default and its help.
+
+    total_frames: FreeOnResume[Count]
+
+`FREE_ON_RESUME` and the like are read off these marks, and values are checked against them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import fields
+from enum import Enum, auto
+from functools import partial
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+
+from ..errors import ConfigError
+from ..loop.checks import check_count, check_fraction, check_rate, check_seed
+
+T = TypeVar("T")
+
+
+class Mark(Enum):
+    """What a change of a field changes."""
+
+    MEANS = auto()
+    ON_RESUME = auto()
+    AMONG_SEEDS = auto()
+
+
+Means = Annotated[T, Mark.MEANS]
+"""A field that says where the run is kept or with what means it runs, not what it computes."""
+FreeOnResume = Annotated[T, Mark.ON_RESUME]
+"""A field that may change when the run is resumed."""
+FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
+"""A field in which runs may differ and still be seeds of one experiment."""
+
+
+class Range:
+    """The values that a field can have.
+
+    Args:
+        check: Refuses any other; is called with the field's name and the value.
+    """
+
+    def __init__(self, check: Callable[[str, Any], Any]) -> None:
+        self.check = check
+
+
+Count = Annotated[int, Range(check_count)]
+"""An integer of 1 or more."""
+Number = Annotated[int, Range(partial(check_count, least=0))]
+"""An integer of 0 or more."""
+Seed = Annotated[int, Range(lambda name, value: check_seed(value, name))]
+"""An integer that every generator takes as its seed."""
+Fraction = Annotated[float, Range(check_fraction)]
+"""A number between 0 and 1."""
+Rate = Annotated[float, Range(check_rate)]
+"""A finite number of 0 or more."""
+
+
+def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
+    """The fields of a dataclass that bear one of some marks."""
+    return frozenset(
+        name for name, said in _said(kind).items() if any(mark in said for mark in marks)
+    )
+
+
+def check_ranges(subject: str, described: Any) -> None:
+    """Refuse values out of the range of their field, and what is not a number, in any.
+
+    Args:
+        subject: What the message begins with.
+        described: An instance of a dataclass.
+
+    Raises:
+        ConfigError: If there is one; it names the field.
+    """
+    for name, said in _said(type(described)).items():
+        given = getattr(described, name)
+        for value in given if isinstance(given, tuple) else (given,):
+            for one in said:
+                if isinstance(one, Range) and value is not None:
+                    one.check(f"{subject}: {name}", value)
+            if isinstance(value, float) and math.isnan(value):
+                raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
+
+
+def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
+    """By field, what is said at it."""
+    hints: dict[str, Any] = get_type_hints(kind, include_extras=True)
+    return {field.name: _metadata(hints[field.name]) for field in fields(kind)}
+
+
+def _metadata(hint: Any) -> tuple[Any, ...]:
+    """What is said at a type, or at one of those it is a union of."""
+    own = tuple(getattr(hint, "__metadata__", ()))
+    inner = [one for one in get_args(hint) if hasattr(one, "__metadata__") or get_args(one)]
+    return own + tuple(said for one in inner for said in _metadata(one))

@@ -1,0 +1,150 @@
+"""A run as the fields of an algorithm: tuned settings, the command line, its file, the recipes."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import subprocess
+import sys
+from dataclasses import MISSING, FrozenInstanceError, fields, replace
+from pathlib import Path
+from typing import Any
+
+import gymnasium as gym
+import pytest
+
+from hooktrainer import algorithms
+from hooktrainer.algorithms import DQN, PPO, SAC
+from hooktrainer.cli.algorithm import parse
+from hooktrainer.errors import ConfigError
+from hooktrainer.log import read_csv
+from hooktrainer.run.config_file import as_words
+
+ROOT = Path(__file__).parents[2]
+KINDS = [algorithms.get(name) for name in algorithms.names()]
+CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
+
+
+def described(kind: type[algorithms.Algorithm], **given: Any) -> Any:
+    """A run of an algorithm, with what is needed."""
+    known = {field.name for field in fields(kind)}
+    needed = {"env": "My-v0", "total_frames": 9, "dataset": "data"}
+    return kind(**{name: needed[name] for name in known & needed.keys()} | given)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_its_words_on_the_command_line_are_its_fields(kind: type[algorithms.Algorithm]) -> None:
+    run = described(kind, seed=3, num_cells=(5, 6), env_kwargs={"g": 9.81}, logger="csv", workers=2)
+    words = as_words({key: value for key, value in run.as_dict().items() if key != "run_dir"})
+    assert "--hooks" not in words
+    again = parse(kind, words)
+    assert again == run
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tuned_settings_are_fields_for_environments_that_exist(
+    kind: type[algorithms.Algorithm],
+) -> None:
+    known = {field.name: field for field in fields(kind)}
+    assert kind.tuned_for
+    for env, settings in kind.tuned_for.items():
+        assert gym.spec(env).id == env
+        assert settings.keys() <= known.keys()
+        run = described(kind, env=env)
+        assert all(
+            getattr(run, name) == value
+            for name, value in settings.items()
+            if name != "total_frames"
+        )
+        general = described(kind, env=env, tuned=False)
+        for name in settings.keys() - {"total_frames"}:
+            assert getattr(general, name) == known[name].default is not MISSING
+
+
+def test_tuned_settings_give_way_to_what_is_given() -> None:
+    assert SAC(env="HalfCheetah-v5").total_frames == 1_000_000
+    run = parse(SAC, ["--env", "HalfCheetah-v5", "--tau", "0.5"])
+    assert (run.tau, run.actor_lr) == (0.5, 3e-4)
+    assert parse(SAC, ["--env=HalfCheetah-v5", "--no-tuned", "--total-frames=9"]).actor_lr is None
+    assert "tau" not in run.tuned_settings()
+    with pytest.raises(TypeError, match="total_frames"):
+        SAC(env="HalfCheetah-v5", tuned=False)
+
+
+def test_tuned_settings_are_said(capsys: pytest.CaptureFixture[str]) -> None:
+    given = {"total_frames": 128, "num_envs": 2, "eval_episodes": 0, "progress_bar": False}
+    PPO(env=CARTPOLE, **given).train()
+    assert capsys.readouterr().out.splitlines()[0] == (
+        "tuned for CartPole-v1: eval_interval=2500, stop_at=475.0; --no-tuned leaves it out"
+    )
+    PPO(env=CARTPOLE, **given, tuned=False).train()
+    assert "tuned" not in capsys.readouterr().out
+
+
+def test_a_description_never_changes_but_makes_others() -> None:
+    run = PPO(env="My-v0", total_frames=9)
+    with pytest.raises(FrozenInstanceError):
+        run.seed = 1  # type: ignore[misc]
+    assert replace(run, seed=1) == PPO(env="My-v0", total_frames=9, seed=1)
+    assert run != replace(run, seed=1)
+    assert "clip_epsilon=0.2" in repr(run)
+
+
+def test_what_needs_a_directory_is_refused_without_one() -> None:
+    for name, value in {"trace": 2, "fork": "x", "snapshots": 3, "logger": "csv"}.items():
+        with pytest.raises(ConfigError, match=rf"{name}=.* needs a run_dir"):
+            PPO(env=CARTPOLE, total_frames=8, **{name: value}).trainer()
+
+
+def hooktrainer(*words: object, where: Path) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "hooktrainer", *map(str, words)],
+        cwd=where,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.learning
+def test_a_configuration_makes_the_run_again(tmp_path: Path) -> None:
+    options = "--total-frames 2048 --workers 2 --overlap 1 --trace 2 --eval-episodes 2 --seed 3"
+    hooktrainer(
+        *f"train ppo --env {CARTPOLE} {options} --run-dir a --no-progress-bar".split(),
+        where=tmp_path,
+    )
+    assert (tmp_path / "a/trace.json").is_file()
+    hooktrainer(*["train", "--config", "a/config.yaml", "--run-dir", "b"], where=tmp_path)
+    assert hooktrainer("ckpt", "diff", "a", "b", where=tmp_path) == "identical\n"
+
+
+FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes": 2, "seed": 1}
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    ("recipe", "run"),
+    [
+        ("ppo_cartpole", PPO(env=CARTPOLE, total_frames=3072, **FEW)),
+        ("dqn_cartpole", DQN(env=CARTPOLE, total_frames=1600, **FEW)),
+        ("sac_pendulum", SAC(env=PENDULUM, total_frames=1200, **FEW)),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_a_recipe_computes_what_its_algorithm_does(
+    recipe: str, run: algorithms.Algorithm, tmp_path: Path
+) -> None:
+    quiet: dict[str, Any] = {"progress_bar": False, "logger": ("csv",)}
+    replace(run, run_dir=tmp_path / "algorithm", **quiet).train()
+    script = runpy.run_path(str(ROOT / f"recipes/{recipe}.py"))
+    options = {**FEW, "total_frames": run.total_frames, **quiet}
+    script["main"](script["Args"](run_dir=tmp_path / "recipe", **options))
+    theirs, own = (
+        {n: v for n, v in read_csv(tmp_path / name).items() if not n.startswith("time/")}
+        for name in ("recipe", "algorithm")
+    )
+    assert theirs == own
+    assert {"eval/return", "train/return"} <= own.keys()

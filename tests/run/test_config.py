@@ -1,0 +1,128 @@
+"""One description of a run: its fields, what is said at them, and its file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.run.command_line import parse
+from hooktrainer.run.config import FREE_AMONG_SEEDS, FREE_ON_RESUME, RunConfig
+from hooktrainer.run.config_file import as_words, with_config
+from hooktrainer.run.fields import Count, Fraction, check_ranges
+from hooktrainer.run.recipe import Run
+
+COMPUTED = {"compile", "eval_interval", "eval_episodes", "stop_at", "overlap"}
+
+
+def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
+    names = {field.name for field in fields(RunConfig)}
+    assert names - FREE_ON_RESUME == COMPUTED | {"seed", "log_interval", "save_interval"}
+    assert names - FREE_AMONG_SEEDS == COMPUTED | {"total_frames"}
+
+
+def test_a_name_and_a_path_as_text_are_taken():
+    run = RunConfig(total_frames=5, logger="csv", allow_change=["seed"], run_dir="out/a")
+    assert (run.logger, run.allow_change, run.run_dir) == (("csv",), ("seed",), Path("out/a"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Args(RunConfig):
+    width: Count = 4
+    share: Fraction | None = None
+    names: tuple[str, ...] = ()
+    rate: float = 1e-4
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"width": 0}, "toy: width=0: pass a positive integer"),
+        ({"share": 1.5}, "toy: share=1.5: pass a number between 0 and 1"),
+        ({"total_frames": 0}, "toy: total_frames=0: pass a positive integer"),
+        ({"overlap": -1}, "toy: overlap=-1: pass an integer of 0 or more"),
+        ({"trace": -1}, "toy: trace=-1: pass an integer of 0 or more"),
+        ({"profile": -1}, "toy: profile=-1: pass an integer of 0 or more"),
+        ({"collectors": 0}, "toy: collectors=0: pass a positive integer"),
+        ({"stages": 0, "workers": 1}, "toy: stages=0: pass a positive integer"),
+    ],
+)
+def test_a_value_out_of_its_range_leaves_no_run_behind(
+    given: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    args = Args(**{"total_frames": 8, "run_dir": tmp_path / "run", **given})
+    with pytest.raises(ConfigError, match=message):
+        Run(args, "toy")
+    assert not (tmp_path / "run").exists()
+    check_ranges("toy", Args(total_frames=8, share=None))
+
+
+WHOLE = Args(
+    total_frames=3,
+    seed=2,
+    width=7,
+    share=0.25,
+    names=("a b", "c"),
+    rate=1e-7,
+    logger=("csv", "mlflow"),
+    progress_bar=False,
+    compile=True,
+    engine="ray",
+    placement="collectors: 2@cpu",
+    stop_at=-150.0,
+)
+
+
+def read(tmp_path: Path, args: RunConfig, *words: str) -> Any:
+    from hooktrainer.log.hparams import to_yaml
+
+    file = tmp_path / "config.yaml"
+    file.write_text(to_yaml({"name": "toy", **args.as_dict()}))
+    return parse(Args, with_config([f"--config={file}", *words]))
+
+
+@pytest.mark.parametrize("args", [WHOLE, Args(total_frames=1)])
+def test_a_configuration_makes_the_same_run(args: Args, tmp_path: Path) -> None:
+    assert read(tmp_path, args) == args
+
+
+def test_what_is_said_beside_a_configuration_goes_first(tmp_path: Path) -> None:
+    words = ["--width", "9", "--progress-bar", "--logger=tensorboard", "--no-compile"]
+    run = read(tmp_path, WHOLE, *words)
+    assert (run.width, run.progress_bar, run.logger) == (9, True, ("tensorboard",))
+    assert (run.compile, run.names) == (False, WHOLE.names)
+
+
+def test_where_the_other_run_lies_is_not_taken_over(tmp_path: Path) -> None:
+    args = Args(total_frames=1, run_dir="out/a", resume="latest", allow_change=["width"])
+    run = read(tmp_path, args)
+    assert (run.run_dir, run.resume, run.allow_change) == (None, None, ())
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [("a: [", "config.yaml: "), ("- 1", "no mapping"), ("1: 2", "no mapping")],
+)
+def test_a_file_that_is_no_configuration_is_refused(
+    content: str, message: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(content)
+    with pytest.raises(ConfigError, match=message) as caught:
+        with_config(["--config", str(tmp_path)])
+    assert "\n" not in str(caught.value)
+
+
+def test_an_option_that_is_no_longer_there_is_answered_as_on_the_command_line() -> None:
+    with pytest.raises(ConfigError, match=r"no option --widht\. Did you mean --width"):
+        parse(Args, as_words({"total_frames": 1, "widht": 2}))
+
+
+def test_words_behind_two_dashes_and_without_a_file_are_left() -> None:
+    assert with_config(["--a", "--", "--config", "x"]) == ["--a", "--", "--config", "x"]
+    with pytest.raises(ConfigError, match=r"--config: name the config\.yaml"):
+        with_config(["--a", "--config"])
+    with pytest.raises(FileNotFoundError, match="there is no configuration nowhere"):
+        with_config(["--config", "nowhere"])
