@@ -51,7 +51,7 @@ def play(
     """
     import torch
 
-    from ..loop.checks import check_count
+    from ..base.checks import check_count
     from ..policies import Evaluation, load_policy, play_episodes
     from ..policies.evaluation import EPISODES, SEED, check_not_negative
 

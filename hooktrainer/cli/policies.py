@@ -138,7 +138,7 @@ def evaluate(
         trust: run the code that the environment needs, if that is not installed
         json: print JSON: a list with one object per policy that was played
     """
-    from ..loop.checks import check_count
+    from ..base.checks import check_count
     from ..policies.evaluate import alone, evaluate_run
     from ..policies.evaluation import SEED, check_not_negative
 

@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.checks import check_count
 from ..words import listed, ranges
 from .restore import NOT_ASKED, Restore
 

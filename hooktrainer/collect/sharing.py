@@ -7,8 +7,8 @@ from typing import Any
 
 import gymnasium as gym
 
+from ..base.checks import share_equally
 from ..errors import ConfigError
-from ..loop.checks import share_equally
 from .group import EnvGroup, GroupOptions
 from .make_group import make_group
 from .missing import explain_missing

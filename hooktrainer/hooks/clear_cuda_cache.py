@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from ..loop.checks import check_count
+from ..base.checks import check_count
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:

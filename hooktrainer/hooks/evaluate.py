@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from ..base.checks import check_count
 from ..errors import ConfigError
 from ..loop.cadence import Every
-from ..loop.checks import check_count
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
 from ..store.rng import undisturbed

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.checks import check_count
 from ..loop.hook import TrainerHookBase
 from ..store.rng import undisturbed
 

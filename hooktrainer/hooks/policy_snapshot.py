@@ -8,9 +8,9 @@ from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
+from ..base.checks import check_count
 from ..errors import ConfigError
 from ..loop.cadence import Every
-from ..loop.checks import check_count
 from ..loop.hook import TrainerHookBase
 from ..policies.evaluation import EPISODES, SEED, check_not_negative
 from ..run.run_dir import RunDir

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
-from ..loop.checks import check_count
+from ..base.checks import check_count
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import FIRST
 from ..loop.tracing import Trace

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from tensordict import TensorDict
 
+from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.checks import check_count
 from ..loop.hook import TrainerHookBase
 from ..torchrl.processes import send_to
 

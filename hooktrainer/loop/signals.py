@@ -13,16 +13,12 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
+from ..base.signals import ENDING
 from ..torchrl.processes import only_cleans_up
 from .control import Control
 
 GRACE: Final = 30.0
 """Seconds from a signal to the end of the process, unless said otherwise."""
-
-ENDING: Final = tuple(
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-)
-"""The signals that end a run."""
 
 _DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
 

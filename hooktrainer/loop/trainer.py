@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
+from ..base.checks import check_count, check_positive, check_seed
 from ..errors import ConfigError, HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
 from ..hooks.nan_guard import NanGuard
 from ..hooks.optimizer import OptimizerHook
@@ -111,16 +112,16 @@ class Trainer(TorchRLNames):
         nan_guard: bool = True,
         grace: float = GRACE,
     ) -> None:
-        checks.check_count("total_frames", total_frames)
-        checks.check_count(
+        check_count("total_frames", total_frames)
+        check_count(
             "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
         )
-        checks.check_count("num_epochs", num_epochs)
-        checks.check_count("log_interval", log_interval)
-        checks.check_count("threads", threads, none="by the size of the networks")
+        check_count("num_epochs", num_epochs)
+        check_count("log_interval", log_interval)
+        check_count("threads", threads, none="by the size of the networks")
         save_cadences = _save_cadences(save_trainer_interval)
-        checks.check_positive("clip_norm", clip_norm, none="no clipping")
-        checks.check_positive("grace", grace, "number of seconds")
+        check_positive("clip_norm", clip_norm, none="no clipping")
+        check_positive("grace", grace, "number of seconds")
         checks.check_collector(collector)
         frame_skip = checks.agreed_frame_skip(frame_skip, collector)
         checks.check_loss_module(loss_module)
@@ -407,7 +408,7 @@ class Trainer(TorchRLNames):
         Raises:
             ConfigError: ``seed`` is not an integer from 0 to 2**63 - 1.
         """
-        checks.check_seed(seed)
+        check_seed(seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
@@ -653,5 +654,5 @@ def _save_cadences(interval: Any) -> Sequence[Every]:
         return [interval]
     if isinstance(interval, (list, tuple)):
         return interval
-    checks.check_count("save_trainer_interval", interval)
+    check_count("save_trainer_interval", interval)
     return [Every(frames=interval)]

@@ -9,8 +9,8 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
 
+from ..base.checks import check_fraction
 from ..errors import ConfigError
-from ..loop.checks import check_fraction
 from .common import Loss, distance, evaluate, next_key, reduction_function, this_key, weighted
 from .targets import target_copy
 

@@ -8,7 +8,7 @@ import torch
 from tensordict import TensorDictBase, unravel_key
 from torch import nn
 
-from ..loop.checks import check_fraction
+from ..base.checks import check_fraction
 from .common import KeyedModule, evaluate, require
 
 

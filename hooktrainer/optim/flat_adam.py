@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.checks import check_rate
 from ..errors import ConfigError
-from ..loop.checks import check_rate
 
 
 class FlatAdam(torch.optim.Optimizer):

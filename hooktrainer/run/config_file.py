@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..untrusted import MalformedError, parse_yaml, read_file, refusing
+from .run_dir import read_config
 
 OPTION: Final = "--config"
 NAME: Final = "name"
@@ -18,24 +18,6 @@ _NOT_AGAIN: Final = (NAME, "run_dir", "resume", "fork", "allow_change")
 """What belongs to the run that left the file, not to the one that is to be made."""
 _REPEATED: Final = ("logger", "allow_change")
 """Options that are given once for each of several values."""
-
-
-def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:
-    """Read a configuration.
-
-    Args:
-        file: Where it is.
-        root: The directory that it may not lie outside of.
-
-    Raises:
-        ConfigError: If it is not YAML, or no mapping of names to values.
-        FileNotFoundError: If there is no such file.
-    """
-    with refusing(file, ConfigError):
-        content = parse_yaml(read_file(file, root).decode()) or {}
-        if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-            raise MalformedError("it holds no mapping from names to values")
-        return content
 
 
 def read_named(file: Path) -> dict[str, Any]:

@@ -14,8 +14,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
+from ..base.checks import check_count, check_fraction, check_rate, check_seed
 from ..errors import ConfigError
-from ..loop.checks import check_count, check_fraction, check_rate, check_seed
 
 T = TypeVar("T")
 

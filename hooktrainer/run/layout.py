@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base.cores import pin
 from ..errors import ConfigError
-from .placement import Machine, Place, Placement, pin
+from .placement import Machine, Place, Placement
 from .ranks import Ranks
 
 if TYPE_CHECKING:

@@ -19,14 +19,12 @@ one with the learner. Where a count is missing, there is one process for each nu
 
 from __future__ import annotations
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from ..base.cores import available_cores
 from ..errors import ConfigError
 
 Kind = Literal["cpu", "gpu", "node"]
@@ -183,37 +181,6 @@ class Placement:
     def get(self, name: str) -> Place:
         """The place of a component; any CPU core if it was not named."""
         return self.places.get(name, Place())
-
-
-def available_cores() -> set[int]:
-    """Numbers of the CPU cores that this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return set(os.sched_getaffinity(0))
-    return set(range(os.cpu_count() or 1))
-
-
-_AT_FIRST: Final = frozenset(available_cores())  # before anything was pinned
-
-
-def pin(cores: Any) -> None:
-    """Let this process run on these CPU cores only, where the system can do that."""
-    if cores and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, set(cores))
-
-
-@contextmanager
-def unpinned() -> Iterator[None]:
-    """What is started in the block may use all cores that this process had when it began.
-
-    Processes inherit the cores of the one that starts them: those that a pinned learner starts
-    would crowd together on its own.
-    """
-    now = available_cores()
-    pin(_AT_FIRST)
-    try:
-        yield
-    finally:
-        pin(now)
 
 
 def _component(name: str, text: str) -> str:

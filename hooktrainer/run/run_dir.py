@@ -15,9 +15,8 @@ from typing import Any, Final, Literal, TypedDict
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..log.hparams import to_plain, to_yaml
 from ..log.spool import forget_spools
-from ..untrusted import MalformedError, check_fields, parse_json, read_file, refusing
+from ..untrusted import MalformedError, check_fields, parse_json, parse_yaml, read_file, refusing
 from .alive import is_alive, is_locked
-from .config_file import read_config
 from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .provenance import this_process
 
@@ -433,6 +432,24 @@ def find_runs(
         if experiment in (None, state.get("experiment")):
             found.append((str(state.get("started", "")), str(run.path), run))
     return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
+
+
+def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:
+    """Read a configuration.
+
+    Args:
+        file: Where it is.
+        root: The directory that it may not lie outside of.
+
+    Raises:
+        ConfigError: If it is not YAML, or no mapping of names to values.
+        FileNotFoundError: If there is no such file.
+    """
+    with refusing(file, ConfigError):
+        content = parse_yaml(read_file(file, root).decode()) or {}
+        if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+            raise MalformedError("it holds no mapping from names to values")
+        return content
 
 
 def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDict
 
+from ...base.checks import check_count
 from ...errors import ConfigError, StateMismatchError
-from ...loop.checks import check_count
 from .dataset import Dataset
 
 

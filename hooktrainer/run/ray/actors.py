@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ...base.cores import pin
 from ...loop.timing import Timing
 from ...store.rng import rng_state, set_rng_state
-from ..placement import pin
 from ..ranks.restore import seed_rank
 
 Arrays = dict[NestedKey, np.ndarray[Any, Any]]

@@ -12,8 +12,8 @@ import threading
 from pathlib import Path
 from typing import Any
 
+from ...base.cores import unpinned
 from ...errors import ConfigError, MissingPackageError
-from ..placement import unpinned
 
 _LEAST_STORE = 80 * 2**20
 _MOST_STORE = 2 * 2**30

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ...base.checks import share_equally
 from ...collect.arguments import update_policy
 from ...collect.overlap.state import stamped, version_of
 from ...collect.sharing import shares_of
 from ...errors import ConfigError, StateMismatchError
-from ...loop.checks import share_equally
 from ...loop.metrics import Total
 from ...loop.timing import Timing
 from ..placement import Place

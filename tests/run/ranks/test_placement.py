@@ -151,7 +151,7 @@ def test_the_learner_is_pinned_to_its_core():
 CROWDED = """
 import os, pickle
 from hooktrainer.processes.child import Child
-from hooktrainer.run.placement import pin
+from hooktrainer.base.cores import pin
 
 def answer(channel):
     channel.send_object(os.sched_getaffinity(0))

@@ -1,0 +1,76 @@
+"""Checks of numbers that someone gives: one clear error each."""
+
+from __future__ import annotations
+
+from numbers import Integral, Real
+from typing import Any
+
+from ..errors import ConfigError
+
+
+def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
+    """Refuse ``value`` unless it is a positive integer, or one of 0 and more.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+        least: 1, or 0.
+    """
+    if value is None and none is not None:
+        return
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        extra = f", or None ({none})" if none else ""
+        kind = "a positive integer" if least else "an integer of 0 or more"
+        raise ConfigError(f"{name}={value!r}: pass {kind}{extra}.")
+
+
+def check_fraction(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it lies between 0 and 1, both included."""
+    if not 0 <= value <= 1:
+        raise ConfigError(f"{name}={value!r}: pass a number between 0 and 1.")
+    return value
+
+
+def check_positive(name: str, value: Any, what: str = "number", *, none: str = "") -> None:
+    """Refuse ``value`` unless it is a number above 0, perhaps infinite.
+
+    Args:
+        name: The argument.
+        value: What was passed.
+        what: What it is a number of, for the message.
+        none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
+    """
+    if value is None and none:
+        return
+    if isinstance(value, bool) or not isinstance(value, Real) or not float(value) > 0:
+        extra = f", or None ({none})" if none else ""
+        raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
+
+
+def check_seed(value: Any, name: str = "seed") -> None:
+    """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
+    check_count(name, value, least=0)
+    if value >= 2**63:
+        raise ConfigError(f"{name}={value!r:.80}: pass an integer below 2**63.")
+
+
+def check_rate(name: str, value: float) -> float:
+    """Return ``value``; refuse it unless it is a finite number of 0 or more."""
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"{name}={value!r}: pass a finite number of 0 or more.")
+    return value
+
+
+def share_equally(number: int, world_size: int, what: str) -> int:
+    """One process's share of ``number`` things, when ``world_size`` of them train together.
+
+    Raises:
+        ConfigError: If they cannot be shared equally.
+    """
+    if number % world_size:
+        raise ConfigError(
+            f"{what}={number} cannot be shared equally by {world_size} processes: give a multiple "
+            f"of {world_size}."
+        )
+    return number // world_size
