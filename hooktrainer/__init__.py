@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from . import algorithms as algorithms
     from .public import *  # noqa: F403
-    from .replay import datasets as datasets
 
 __version__ = "0.1.0"
 

@@ -51,7 +51,7 @@ from .policies import (
     load_policy,
     play_episodes,
 )
-from .run.run_dir import RunDir
+from .store.run_dir import RunDir
 
 __all__ = [
     "HOOK_POINTS",

@@ -22,10 +22,10 @@ from hooktrainer import (
     Trainer,
     VectorCollector,
 )
+from hooktrainer.collect.datasets import RecordDataset
 from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.replay.datasets import RecordDataset
 from hooktrainer.run.recipe import Run, RunConfig, launch
 
 

@@ -20,9 +20,9 @@ import torch
 from torch import nn
 
 from hooktrainer import Evaluate, Every, TargetNetUpdaterHook, Trainer
+from hooktrainer.collect.datasets import DatasetCollector, load_dataset
 from hooktrainer.networks import Box, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss, SoftUpdate
-from hooktrainer.replay.datasets import DatasetCollector, load_dataset
 from hooktrainer.run.recipe import Run, RunConfig, launch
 
 

@@ -10,8 +10,8 @@ returns can be listed (``trainer.describe()``), taken apart (``trainer.remove_ho
 
 from __future__ import annotations
 
+from ..base.words import did_you_mean
 from ..errors import ConfigError
-from ..words import did_you_mean
 from .a2c import A2C
 from .algorithm import Algorithm, algorithm
 from .cql import CQL

@@ -12,11 +12,11 @@ import tyro
 from typing_extensions import dataclass_transform
 from tyro.conf import Suppress
 
+from ..base.words import did_you_mean
 from ..loop.hook import TrainerHookBase
 from ..loop.trainer import Trainer
 from ..run.config import RunConfig
 from ..run.fields import Count
-from ..words import did_you_mean
 from .checks import Actions, name_of
 from .task import Task
 

@@ -7,12 +7,12 @@ from typing import Annotated, Any, ClassVar
 
 import torch
 
+from ..collect.datasets import Dataset, DatasetCollector, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..loop.trainer import Trainer
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
-from ..replay.datasets import Dataset, DatasetCollector, load_dataset
 from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from .algorithm import Algorithm, Word
 from .checks import Actions

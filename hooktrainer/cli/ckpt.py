@@ -6,7 +6,7 @@ import dataclasses
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ..words import plural
+from ..base.words import plural
 from . import output
 from .arguments import CheckpointSpec, Flag, Patterns, RunPath
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import UseAppendAction
 
-from ..words import listed, plural
+from ..base.words import listed, plural
 from . import output
 from .arguments import CheckpointSpec, Flag, RunPath, shown_as
 

@@ -12,9 +12,9 @@ from typing import Any
 from tensordict import TensorDictBase
 
 from ..log import read_csv, read_scalars
-from ..run.run_dir import RunDir
 from ..store import find
 from ..store.diff import Difference, differences
+from ..store.run_dir import RunDir
 from ..store.stored import Checkpoint
 
 Series = Mapping[str, Sequence[tuple[int, float]]]

@@ -49,7 +49,7 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
 
 
 def _of_run(path: Path) -> list[dict[str, Any]]:
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     run = RunDir(path)
     if not run.holds_run:
@@ -86,7 +86,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     """In the block, ``train()`` describes the trainer and leaves; runs go to a temporary place."""
     from ..loop.trainer import Trainer
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     train, prepare = Trainer.train, RunDir.prepare
 

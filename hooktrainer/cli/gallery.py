@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from ..words import plural
+from ..base.words import plural
 from . import output
 from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
@@ -64,9 +64,9 @@ def gallery(
     """
     from ..errors import CheckpointError
     from ..policies.evaluation import SEED, check_not_negative
-    from ..run.run_dir import RunDir
     from ..show.gallery import View, make_gallery
     from ..show.report import summarize
+    from ..store.run_dir import RunDir
 
     if html is not None:
         output.refuse_directory(html, "gallery.html")

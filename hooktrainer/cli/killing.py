@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
+from ..base.words import plural
 from ..errors import ConfigError
-from ..run.run_dir import RunDir
 from ..store import list_checkpoints
-from ..words import plural
+from ..store.run_dir import RunDir
 from .output import say
 from .scripts import without_fork
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 from tyro.extras import SubcommandApp
 
 from .. import __version__
+from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse
-from ..words import did_you_mean
 from . import ckpt, ckpt_change, ckpt_export, output, policies
 from .completion import completion
 from .describe import describe

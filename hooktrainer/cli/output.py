@@ -15,9 +15,9 @@ from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
+from ..base.words import duration as duration
+from ..base.words import printable
 from ..errors import ConfigError
-from ..words import duration as duration
-from ..words import printable
 
 
 def console(file: TextIO | None = None) -> Console:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..run.run_dir import RunDir
 from ..store import Best, Checkpoint, find
 from ..store.find import checkpoint_directory
+from ..store.run_dir import RunDir
 from ..store.stored import NAME
 
 

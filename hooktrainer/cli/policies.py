@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
-from ..words import plural
+from ..base.words import plural
 from . import output
 from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
@@ -267,7 +267,7 @@ def print_episodes(evaluation: Evaluation) -> None:
 
 def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     directory = policy_directory(run)
     if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from ..base.words import did_you_mean
 from ..errors import ConfigError
-from ..words import did_you_mean
 
 DIRECTORY: Final = Path("recipes")
 """Where recipes are looked for first."""

@@ -6,7 +6,7 @@ import os
 import shlex
 import sys
 
-from ..words import printable
+from ..base.words import printable
 from . import output
 from .arguments import Flag, RunPath, ScriptArgs
 
@@ -30,9 +30,9 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         trust: run the command though the run was begun by somebody else, or elsewhere
     """
     from ..errors import ConfigError, NotFoundError
-    from ..run.ownership import is_own_command
-    from ..run.provenance import replace_process
-    from ..run.run_dir import RunDir
+    from ..store.ownership import is_own_command
+    from ..store.provenance import replace_process
+    from ..store.run_dir import RunDir
     from .places import checkpoints_of
     from .scripts import command_of, refuse_run_options
 

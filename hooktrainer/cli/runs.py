@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 from tyro.conf import Positional, UseAppendAction
 
-from ..words import did_you_mean, listed, plural, printable
+from ..base.words import did_you_mean, listed, plural, printable
 from . import output
 from .arguments import Flag, Patterns, shown_as
 
@@ -102,8 +102,8 @@ def runs(
 
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
-    from ..run.run_dir import find_runs
     from ..show.report import summarize
+    from ..store.run_dir import find_runs
 
     found = {}
     for place in places:
@@ -120,8 +120,8 @@ def _tell_left_out(error: Exception) -> None:
 def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     """Refuse a metric that no run has logged, if there are others."""
     from ..errors import ConfigError
-    from ..run.run_dir import RunDir
     from ..show.report.curves import read_curves
+    from ..store.run_dir import RunDir
 
     known = {name for run in runs for name in run.metrics}
     for name in names:
@@ -150,7 +150,7 @@ def _chosen(
     where: Sequence[str],
 ) -> list[RunSummary]:
     from ..errors import ConfigError
-    from ..run.run_dir import STATUSES
+    from ..store.run_dir import STATUSES
 
     known = {*STATUSES, "died"}
     if unknown := set(statuses) - known:
@@ -245,10 +245,10 @@ def _status(run: RunSummary) -> object:
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from rich.text import Text
 
-    from ..run.run_dir import RunDir
     from ..show.report.curves import band, read_curves
     from ..show.report.page import spread
     from ..show.report.terminal import COLORS, plot
+    from ..store.run_dir import RunDir
 
     screen = output.console()
     width = min(screen.width, 110)

@@ -60,7 +60,7 @@ def logs_of(place: Path) -> Path:
     Raises:
         FileNotFoundError: If nothing below the directory was logged for TensorBoard.
     """
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     if not place.is_dir():
         raise FileNotFoundError(f"there is no run {place}.")

@@ -31,7 +31,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         words: a recipe, a script or an algorithm, and its arguments
         json: of the list: print JSON
     """
-    from ..run.provenance import replace_process
+    from ..store.provenance import replace_process
     from . import recipes
 
     if words:

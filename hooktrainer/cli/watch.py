@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from ..words import printable
+from ..base.words import printable
 from . import output
 from .arguments import Flag, shown_as
 
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.table import Table
 
-    from ..run.run_dir import RunDir
     from ..show.report import MetricsTail, RunSummary
+    from ..store.run_dir import RunDir
 
 Place = Annotated[Path, Positional, shown_as("[RUN]")]
 Seconds = Annotated[float, shown_as("SECONDS")]
@@ -222,7 +222,7 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 def _newest(place: Path) -> RunDir:
     """The run in a directory, or below it the one begun last."""
-    from ..run.run_dir import RunDir, find_runs
+    from ..store.run_dir import RunDir, find_runs
 
     if RunDir(place).run_file.exists():
         return RunDir(place)

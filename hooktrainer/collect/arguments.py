@@ -10,8 +10,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from ..base.checks import check_count
+from ..base.words import listed, ranges
 from ..errors import ConfigError
-from ..words import listed, ranges
 from .restore import NOT_ASKED, Restore
 
 

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 from gymnasium.wrappers.utils import RunningMeanStd
 
-from ..untrusted import MalformedError, parse_json, refusing, shown
-from ..untrusted.array_file import check_bit_generator, check_shape, plain_dtype
+from ..base.untrusted import MalformedError, parse_json, refusing, shown
+from ..base.untrusted.array_file import check_bit_generator, check_shape, plain_dtype
 
 Array = npt.NDArray[Any]
 

@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 import torch
 
+from ..base.child import Channel
 from ..errors import no_quiet_end
-from ..processes.child import Channel
 from .buffers import Row, StepBuffers
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group

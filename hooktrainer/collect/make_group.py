@@ -10,8 +10,8 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
+from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from ..words import did_you_mean
 from .env_packages import import_registering, package_of
 from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions

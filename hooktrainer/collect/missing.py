@@ -11,9 +11,9 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
+from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, MissingPackageError
 from ..loop.signals import SignalExit
-from ..words import did_you_mean, listed
 
 _OURS = ("box2d", "mujoco")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -12,10 +12,10 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
+from ..base.untrusted import one_line
+from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
-from ..untrusted import one_line
-from ..words import listed
 from .action_log import ActionLog
 from .actors import Actor, FunctionActor, Policy, as_array
 from .buffers import StepBuffers, env_first_array

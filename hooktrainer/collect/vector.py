@@ -10,9 +10,9 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
+from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
 from ..loop.timing import Timing
-from ..words import ranges
 from .actors import Policy
 from .arguments import (
     check_counts,

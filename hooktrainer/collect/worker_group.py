@@ -12,8 +12,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
+from ..base.child import Child, close_all
 from ..errors import ConfigError
-from ..processes.child import Child, close_all
 from .buffers import Row, StepBuffers
 from .env_worker import CALL, STEP, Facts, Task, serve
 from .group import EnvGroup, Finished, GroupOptions

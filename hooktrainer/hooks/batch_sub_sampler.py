@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
+from ..base.batches import mask_of
 from ..base.checks import check_count, share_equally
 from ..errors import ConfigError
-from ..loop.batches import mask_of
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from tensordict import TensorDictBase
 
+from ..base.batches import count_valid
 from ..base.checks import check_count
-from ..loop.batches import count_valid
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Total
 

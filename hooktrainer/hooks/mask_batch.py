@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensordict import TensorDictBase
 
-from ..loop.batches import valid_steps
+from ..base.batches import valid_steps
 
 
 def mask_batch(batch: TensorDictBase) -> TensorDictBase:

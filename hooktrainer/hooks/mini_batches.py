@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..base.batches import mask_of
 from ..base.checks import check_count, share_equally
-from ..loop.batches import mask_of
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..base.batches import valid_steps
 from ..base.checks import check_count
-from ..loop.batches import valid_steps
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest

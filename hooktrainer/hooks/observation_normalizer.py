@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tensordict import NestedKey, TensorDictBase
 
-from ..loop.batches import valid
+from ..base.batches import valid
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY
 from ..networks.normalization import RunningNorm

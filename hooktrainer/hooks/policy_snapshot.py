@@ -13,10 +13,10 @@ from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..policies.evaluation import EPISODES, SEED, check_not_negative
-from ..run.run_dir import RunDir
 from ..store import Retention
 from ..store.retention import as_retention
 from ..store.rng import undisturbed
+from ..store.run_dir import RunDir
 from .evaluate import Evaluate
 
 if TYPE_CHECKING:

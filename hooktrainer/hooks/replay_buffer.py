@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase, pad
 
+from ..base.batches import mask_of, valid_steps
 from ..base.checks import share_equally
-from ..loop.batches import mask_of, valid_steps
 from ..loop.hook import TrainerHookBase
 from ..torchrl.written import writes_into
 

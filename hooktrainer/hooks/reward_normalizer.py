@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
+from ..base.batches import valid
 from ..errors import ConfigError, HookError
-from ..loop.batches import valid
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LATE
 

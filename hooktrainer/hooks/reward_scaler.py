@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from ..base.batches import mask_of
 from ..errors import ConfigError
-from ..loop.batches import mask_of
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY
 

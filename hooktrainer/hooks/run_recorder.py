@@ -9,7 +9,7 @@ from rich.console import Console
 
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
-from ..run.run_dir import RunDir, write_atomically
+from ..store.run_dir import RunDir, write_atomically
 
 if TYPE_CHECKING:
     from ..loop.trainer import Trainer

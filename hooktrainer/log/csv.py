@@ -13,8 +13,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.untrusted import one_line, open_file, refusing
 from ..errors import ConfigError
-from ..untrusted import one_line, open_file, refusing
 from . import media
 from .append_file import AppendFile
 from .events import HParams, Image, Scalars, Text, Video

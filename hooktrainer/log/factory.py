@@ -10,8 +10,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..base.words import did_you_mean, printable
 from ..errors import ConfigError, MissingPackageError
-from ..words import did_you_mean, printable
 from .adapter import LoggerSink
 from .background import BackgroundSink
 from .logger import Logger
@@ -20,7 +20,7 @@ from .sink import Sink
 
 if TYPE_CHECKING:
     from ..run.logged_run import LoggedRun
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
 
 def get_logger(
@@ -63,7 +63,7 @@ def get_logger(
         MissingPackageError: The package behind `mlflow` or `wandb` is not installed.
     """
     from ..run import logged_run  # which imports this package
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     kinds = [logger_type] if isinstance(logger_type, str) else list(logger_type or ())
     kinds = [kind for kind in kinds if kind]

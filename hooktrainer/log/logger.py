@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..words import encodable, printable
+from ..base.words import encodable, printable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..untrusted import open_file
+from ..base.untrusted import open_file
 from . import media
 from .append_file import AppendFile
 from .events import Histogram, HParams, Image, Scalars, Text, Video

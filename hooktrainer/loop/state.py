@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, TypedDict
 
 from torch import nn
 
+from ..base.untrusted import check_fields, one_line, refusing
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..hooks.optimizer import OptimizerHook
-from ..run.provenance import library_versions
+from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
-from ..untrusted import check_fields, one_line, refusing
 from .cadence import Every
 from .registry import has_state
 

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
+from ..base.batches import count_valid
 from ..base.checks import check_count, check_positive, check_seed
 from ..errors import ConfigError, HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
 from ..hooks.nan_guard import NanGuard
@@ -29,7 +30,6 @@ from ..torchrl.bridge import TorchRLBridge
 from ..torchrl.names import TorchRLNames
 from ..torchrl.written import batches_of
 from . import checks
-from .batches import count_valid
 from .bridge import HookHandle
 from .cadence import Every
 from .closing import call_all, close_methods

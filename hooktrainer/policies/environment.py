@@ -7,9 +7,9 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..base.untrusted import one_line
+from ..base.words import printable
 from ..errors import ConfigError
-from ..untrusted import one_line
-from ..words import printable
 from .code import find_callable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..words import plural
+from ..base.words import plural
 from .environment import Environment
 from .saved import best_policy, list_policies
 

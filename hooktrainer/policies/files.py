@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..base.untrusted import MalformedError, read_file
+from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
 from ..store.sealed import unseal
-from ..untrusted import MalformedError, read_file
-from ..words import printable
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from ..base.words import printable
 from ..errors import ConfigError, DamagedCheckpointError
-from ..words import printable
 
 Array = npt.NDArray[Any]
 MASK = "action_mask"

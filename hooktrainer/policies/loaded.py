@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..words import printable
 from .evaluation import Evaluation
 from .files import Content, read_content, read_facts
 from .interface import Array, Interface

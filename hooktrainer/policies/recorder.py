@@ -10,11 +10,11 @@ from typing import Any
 
 from ..collect.make_group import Envs
 from ..loop.progress import Progress
-from ..run.provenance import origin
 from ..store import Checkpoint, Manifest, Retention, fs
 from ..store.background import BackgroundJob
 from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
 from ..store.manifest import FileRecord
+from ..store.provenance import origin
 from ..store.retention import best_of
 from .describe import Described, describe_environment
 from .environment import Environment

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.words import listed, printable, which
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..words import listed, printable, which
 from .environment import Environment
 from .evaluation import Evaluation
 from .files import DIRECTORY, FACTS, LATEST, file_record, read_facts
@@ -217,7 +217,7 @@ def _behind(path: Path) -> Path:
 
 
 def _holds_run(path: Path) -> bool:
-    from ..run.run_dir import RunDir
+    from ..store.run_dir import RunDir
 
     return RunDir(path).holds_run
 

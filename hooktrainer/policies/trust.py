@@ -20,7 +20,7 @@ import reprlib
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from ..words import printable
+from ..base.words import printable
 
 if TYPE_CHECKING:
     from .environment import Environment

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 
+from ..base.batches import valid_steps
 from ..errors import ConfigError
-from ..loop.batches import valid_steps
 from .samplers import RandomSampler
 
 

@@ -11,9 +11,9 @@ import numpy.typing as npt
 import torch
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler as _TorchRLSampler
 
+from ..base.untrusted import parse_json, read_file, refusing
+from ..base.untrusted.array_file import read_array
 from ..errors import ConfigError
-from ..untrusted import parse_json, read_file, refusing
-from ..untrusted.array_file import read_array
 from .sum_tree import SumTree
 
 _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}

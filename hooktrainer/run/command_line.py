@@ -16,8 +16,8 @@ from typing import Any
 import tyro
 from tyro.constructors import ConstructorRegistry, PrimitiveConstructorSpec, PrimitiveTypeInfo
 
+from ..base.words import did_you_mean, whole_number
 from ..errors import ConfigError
-from ..words import did_you_mean, whole_number
 
 _REGISTRY = ConstructorRegistry()
 

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..errors import ConfigError
 from ..log.sink import log
-from .alive import is_locked_here
-from .identity import RUN_FILE, new_run_id
-from .run_dir import RunDir
+from ..store.alive import is_locked_here
+from ..store.identity import RUN_FILE, new_run_id
+from ..store.run_dir import RunDir
 
 _SECONDS = 1.0
 """How often `run.json` is brought up to date."""

@@ -8,13 +8,13 @@ from typing import Any
 
 import yaml
 
+from ..base.words import did_you_mean, which
 from ..errors import CheckpointError, ConfigError
 from ..log.hparams import to_yaml
 from ..store import find
 from ..store.find import run_of
-from ..words import did_you_mean, which
+from ..store.run_dir import RunDir, find_runs
 from .config import FREE_ON_RESUME, RunConfig
-from .run_dir import RunDir, find_runs
 
 
 def resolve(args: RunConfig, experiment: str) -> Path | None:

@@ -20,6 +20,7 @@ from ..loop.state import branched
 from ..loop.trainer import Trainer
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
+from ..store.run_dir import RunDir
 from .config import RunConfig
 from .fields import check_ranges
 from .layout import Layout
@@ -32,7 +33,6 @@ from .ranks import (
     shard_parameters,
 )
 from .resume import check_unchanged, resolve
-from .run_dir import RunDir
 
 Network = TypeVar("Network", bound=nn.Module)
 

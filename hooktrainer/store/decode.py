@@ -12,11 +12,11 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
+from ..base.untrusted import MalformedError, shown
+from ..base.untrusted.array_file import check_shape, plain_dtype
+from ..base.untrusted.torch_pickle import DTYPES, set_attributes
 from ..errors import CheckpointError
-from ..torchrl import trees
-from ..untrusted import MalformedError, shown
-from ..untrusted.array_file import check_shape, plain_dtype
-from ..untrusted.torch_pickle import DTYPES, set_attributes
+from . import trees
 
 Json: TypeAlias = Any
 

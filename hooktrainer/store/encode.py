@@ -21,7 +21,7 @@ from tensordict import (
 from tensordict.nn import TensorDictParams
 
 from ..errors import CheckpointError
-from ..torchrl import trees
+from . import trees
 
 Json: TypeAlias = Any
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
+from ..base.words import listed, which
 from ..errors import CheckpointError
-from ..run.identity import recorded_id
-from ..words import listed, which
+from .identity import recorded_id
 from .manifest import FILE as MANIFEST
 from .retention import Best
 from .stored import NAME, Checkpoint

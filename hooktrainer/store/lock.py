@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from ..base.untrusted import one_line, parse_json, read_file
 from ..errors import CheckpointError
-from ..untrusted import one_line, parse_json, read_file
 
 _log = logging.getLogger(__name__)
 

@@ -12,10 +12,8 @@ from typing import Any, Literal
 
 import torch
 
+from ..base.words import listed, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
-from ..run.identity import new_run_id
-from ..run.provenance import origin
-from ..words import listed, which
 from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
@@ -31,7 +29,9 @@ from .housekeeping import (
     surplus,
     sweep,
 )
+from .identity import new_run_id
 from .manifest import Manifest
+from .provenance import origin
 from .retention import Best, Last, Retention, as_retention, best_of
 from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
 from .tree import flatten

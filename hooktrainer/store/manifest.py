@@ -9,8 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..errors import CheckpointError, DamagedCheckpointError
-from ..untrusted import (
+from ..base.untrusted import (
     MalformedError,
     check_fields,
     check_name,
@@ -20,6 +19,7 @@ from ..untrusted import (
     refusing,
     shown,
 )
+from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs
 from .sealed import seal, unseal
 from .tree import flatten, unflatten

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..untrusted.array_file import check_bit_generator
+from ..base.untrusted.array_file import check_bit_generator
 
 
 def rng_state() -> dict[str, Any]:

@@ -9,8 +9,8 @@ from typing import Any
 
 import xxhash
 
+from ..base.untrusted import MalformedError, parse_json
 from ..errors import DamagedCheckpointError
-from ..untrusted import MalformedError, parse_json
 
 
 def seal(name: str, content: Mapping[str, Any]) -> bytes:

@@ -10,9 +10,9 @@ from typing import Any
 import torch
 import xxhash
 
+from ..base.untrusted import MalformedError, parse_json, refusing
+from ..base.untrusted.torch_file import read_torch
 from ..errors import CheckpointError
-from ..untrusted import MalformedError, parse_json, refusing
-from ..untrusted.torch_file import read_torch
 from . import fs
 from .tree import flatten, unflatten
 

@@ -13,8 +13,8 @@ from typing import Any
 
 import torch
 
+from ..base.untrusted import MalformedError, one_line, parse_json, read_file
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..untrusted import MalformedError, one_line, parse_json, read_file
 from . import fs, lock
 from .backends import Backend, TensorSpec, get_backend
 from .encode import Json

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..base.untrusted import refusing
 from ..errors import CheckpointError
-from ..untrusted import refusing
 from .backends import TensorSpec
 from .decode import Decoder
 from .encode import Encoder, Json

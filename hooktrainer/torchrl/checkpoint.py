@@ -11,12 +11,12 @@ import torch
 from tensordict import TensorDict
 from torch import nn
 
+from ..base.untrusted import one_line, shown
 from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..loop.state import build_value_estimator
 from ..replay import ReplayBuffer
-from ..untrusted import one_line, shown
-from . import trees
+from ..store import trees
 from .formats import OWN
 from .hook_states import to_ours
 from .unified import NotRead

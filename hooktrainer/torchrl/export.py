@@ -10,9 +10,8 @@ from typing import Any
 import torch
 
 from ..errors import CheckpointError, TakenError
-from ..store import fs
+from ..store import fs, trees
 from ..store.single_file import torch_save
-from . import trees
 from .hook_states import to_theirs
 
 _HOOK = "hook/"

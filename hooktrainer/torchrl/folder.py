@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from ..untrusted import (
+from ..base.untrusted import (
     MAX_STRUCTURE,
     MalformedError,
     check_name,

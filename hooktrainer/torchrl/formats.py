@@ -15,8 +15,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from ..base.untrusted import open_file, parse_json, refusing
 from ..errors import CheckpointError
-from ..untrusted import open_file, parse_json, refusing
 from .folder import Archive, Directory, Folder, manifest_of
 from .memmap import read_tensordict
 from .unified import read_components

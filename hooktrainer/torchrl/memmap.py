@@ -7,10 +7,10 @@ from typing import Any
 
 import torch
 
-from ..untrusted import MalformedError, parse_json
-from ..untrusted.array_file import check_shape
-from ..untrusted.pickle_file import read_pickle
-from ..untrusted.torch_pickle import DTYPES
+from ..base.untrusted import MalformedError, parse_json
+from ..base.untrusted.array_file import check_shape
+from ..base.untrusted.pickle_file import read_pickle
+from ..base.untrusted.torch_pickle import DTYPES
 from .folder import Folder
 
 

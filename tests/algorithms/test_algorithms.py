@@ -14,9 +14,9 @@ from gymnasium import spaces
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, algorithms
+from hooktrainer.collect.datasets import Dataset
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.replay.datasets import Dataset
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}

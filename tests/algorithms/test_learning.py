@@ -8,7 +8,7 @@ import pytest
 from gymnasium import spaces
 
 from hooktrainer import VectorCollector, algorithms
-from hooktrainer.replay.datasets import RecordDataset
+from hooktrainer.collect.datasets import RecordDataset
 from hooktrainer.testing import make_trainer
 
 pytestmark = pytest.mark.learning

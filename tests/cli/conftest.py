@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pytest
 
 from hooktrainer.cli import main
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import All, Best, CheckpointManager
+from hooktrainer.store.run_dir import RunDir
 
 sys.path.insert(0, str(Path(__file__).parent))
 

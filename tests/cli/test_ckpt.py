@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cli_runs import damage
 
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import CheckpointManager
+from hooktrainer.store.run_dir import RunDir
 
 
 def test_list_shows_every_checkpoint_and_which_is_latest_and_best(call, make_run):

@@ -9,9 +9,9 @@ from tensordict import TensorDict
 
 from hooktrainer import Every, get_logger
 from hooktrainer.cli.compare import compare_runs, compare_series, without_clock
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import CheckpointManager
 from hooktrainer.store.diff import Difference
+from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import make_trainer
 
 

@@ -12,8 +12,8 @@ from test_recipe_resume import frames, read_rows, train, weights
 
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import Checkpoint, find, list_checkpoints
+from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.fixture

@@ -13,8 +13,8 @@ from tensordict import TensorDict
 from hooktrainer import CountFramesLog, Latest, Schedule, Trainer
 from hooktrainer.errors import CheckpointError, ConfigError, StateMismatchError
 from hooktrainer.run.recipe import Run, RunConfig
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.store import CheckpointManager, list_checkpoints
+from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import FakeCollector
 
 

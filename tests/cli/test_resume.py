@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from hooktrainer.cli.scripts import command_of, without_run_options
-from hooktrainer.run.ownership import sign_command
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.ownership import sign_command
+from hooktrainer.store.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
 

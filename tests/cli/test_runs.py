@@ -11,7 +11,7 @@ import pytest
 from finished_runs import orphan, write_run
 
 from hooktrainer.cli import output
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 
 def listed(call, *words):

@@ -12,7 +12,7 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.cli import algorithm, recipes
-from hooktrainer.run.run_dir import find_runs
+from hooktrainer.store.run_dir import find_runs
 
 ROOT = Path(__file__).parents[2]
 

@@ -22,8 +22,8 @@ from overlap_parts import (
 )
 
 from hooktrainer import OverlappedCollector
+from hooktrainer.base.child import ChildError
 from hooktrainer.loop.timing import Timing
-from hooktrainer.processes.child import ChildError
 
 
 def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> OverlappedCollector:

@@ -32,9 +32,9 @@ from torchrl.modules import (
 from toy_envs import Counter, Masked, Nested, Opaque
 
 from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.base.child import ChildError
 from hooktrainer.collect.worker_group import WorkerGroup
 from hooktrainer.networks import CategoricalPolicy, TanhGaussianPolicy, mlp
-from hooktrainer.processes.child import ChildError
 
 Arguments = dict[str, Any]
 
@@ -314,7 +314,7 @@ class Stuck(Counter):
 
 
 def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hooktrainer.processes.child._GRACE", 0.5)
+    monkeypatch.setattr("hooktrainer.base.child._GRACE", 0.5)
     arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}
     with collector(env=Stuck, restore_episodes=False, **arguments) as built:
         left = pids(built)
@@ -408,7 +408,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
 def test_so_is_one_whose_process_has_a_lot_to_take(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from hooktrainer.processes.child import Child\nChild('a process', print, b' ' * 10**7)\n"
+        "from hooktrainer.base.child import Child\nChild('a process', print, b' ' * 10**7)\n"
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert ended.returncode == 1
@@ -422,7 +422,7 @@ def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path:
         "import os, signal\n"
         "if __name__ == '__mp_main__':\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "from hooktrainer.processes.child import Child\n"
+        "from hooktrainer.base.child import Child\n"
         "def answer(channel):\n"
         "    channel.send(channel.receive())\n"
         "if __name__ == '__main__':\n"
@@ -438,7 +438,7 @@ def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path:
 
 STOPPED = """
 import os, signal, subprocess, time
-from hooktrainer.processes.child import Child
+from hooktrainer.base.child import Child
 
 def answer(channel):
     while True:

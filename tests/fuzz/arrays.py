@@ -17,11 +17,11 @@ from mutate import mutate_bytes, mutate_json
 from target import Files, Target, read, spoil_place
 from tensordict import TensorDict
 
+from hooktrainer.base.untrusted import MalformedError
 from hooktrainer.collect.codec import dumps, loads
+from hooktrainer.collect.datasets import Dataset, load_dataset
 from hooktrainer.errors import ConfigError
 from hooktrainer.replay import PrioritizedSampler
-from hooktrainer.replay.datasets import Dataset, load_dataset
-from hooktrainer.untrusted import MalformedError
 
 
 def _dataset() -> Files:

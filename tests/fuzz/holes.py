@@ -46,14 +46,14 @@ def _objects_from_yaml() -> None:
     """As if options were read by a loader that makes objects."""
     import yaml
 
-    import hooktrainer.run.run_dir as module
+    import hooktrainer.store.run_dir as module
 
     module.parse_yaml = yaml.unsafe_load
 
 
 def _programs_for_options() -> None:
     """As if the options were what a program printed."""
-    import hooktrainer.run.run_dir as module
+    import hooktrainer.store.run_dir as module
 
     def run(text: str) -> Any:
         subprocess.run(["true"], check=False)
@@ -64,8 +64,8 @@ def _programs_for_options() -> None:
 
 def _headers_believed() -> None:
     """As if an array were made before its header is compared with its file."""
-    import hooktrainer.replay.datasets.dataset as module
-    import hooktrainer.untrusted.array_file as arrays
+    import hooktrainer.base.untrusted.array_file as arrays
+    import hooktrainer.collect.datasets.dataset as module
 
     def read_array(path: Any, root: Any = None) -> Any:
         with path.open("rb") as file:
@@ -95,7 +95,7 @@ def _waiting() -> None:
 
 def _links() -> None:
     """As if links were followed wherever they lead."""
-    import hooktrainer.untrusted.files as module
+    import hooktrainer.base.untrusted.files as module
 
     def open_file(path: Any, root: Any = None) -> Any:
         return original(path) if path.is_file() else original(path, root)

@@ -20,8 +20,8 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.log.csv import read_csv
 from hooktrainer.log.events import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
+from hooktrainer.store.run_dir import RunDir
 
 CONFIG = {
     "env": "CartPole-v1",

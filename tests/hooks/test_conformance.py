@@ -116,7 +116,7 @@ def evaluate(trainer: Trainer) -> TrainerHookBase:
 
 
 def recorder(trainer: Trainer) -> TrainerHookBase:
-    from hooktrainer.run.run_dir import RunDir
+    from hooktrainer.store.run_dir import RunDir
 
     directory = Path(tempfile.mkdtemp()) / "run"
     return hooktrainer.RunRecorder(RunDir.create(directory), {"lr": 0.1}, report=False)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hooktrainer import RunRecorder, TrainerHookBase
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import FakeCollector, make_trainer
 
 

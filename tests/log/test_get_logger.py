@@ -9,7 +9,7 @@ import re
 import pytest
 
 from hooktrainer.log import generate_exp_name, get_logger, read_csv, read_scalars
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.mark.parametrize("nothing", [None, "", []])

@@ -15,7 +15,7 @@ import pytest
 from hooktrainer.log import Logger, get_logger, remote, sending
 from hooktrainer.log.mlflow import MLflowSink
 from hooktrainer.log.spool import Spool
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")

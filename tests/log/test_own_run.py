@@ -13,8 +13,8 @@ import pytest
 
 from hooktrainer import Trainer, get_logger
 from hooktrainer.log import read_csv, read_scalars
-from hooktrainer.run.run_dir import RunDir, find_runs
 from hooktrainer.store import CheckpointManager
+from hooktrainer.store.run_dir import RunDir, find_runs
 from hooktrainer.testing import make_trainer
 
 KINDS = ("csv", "tensorboard")
@@ -201,7 +201,7 @@ def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, 
         "logger.log_scalar('a', 1.0, 7)\n"
         "if os.fork() == 0: sys.exit()\n"  # of whom the run is not
         "os.wait()\n"
-        "from hooktrainer.run.run_dir import RunDir\n"
+        "from hooktrainer.store.run_dir import RunDir\n"
         "assert RunDir(logger.log_dir).read()['status'] == 'running'\n"
         f"{ending}\n"
     )

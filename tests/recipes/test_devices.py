@@ -18,8 +18,8 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import Evaluate, ModelRollouts, ReplayBufferTrainer, Trainer
+from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.errors import MissingPackageError
-from hooktrainer.replay.datasets import Dataset, DatasetCollector
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.py"))
 META = torch.device("meta")

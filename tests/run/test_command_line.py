@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
+from hooktrainer.base.words import whole_number
 from hooktrainer.cli import algorithm
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import RunConfig
 from hooktrainer.run.recipe import launch
-from hooktrainer.words import whole_number
 
 ROOT = Path(__file__).parents[2]
 

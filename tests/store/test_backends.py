@@ -12,6 +12,7 @@ import pytest
 import torch
 from fault_injection import Planted
 
+from hooktrainer.base.untrusted import MalformedError
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import (
     CheckpointManager,
@@ -24,7 +25,6 @@ from hooktrainer.store import (
 from hooktrainer.store.backends import get_backend, native
 from hooktrainer.store.backends.base import byte_view
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.untrusted import MalformedError
 
 NAMES = ["torch", "torchsnapshot", "native"]
 DTYPES = [

@@ -21,9 +21,9 @@ from torchrl.data.replay_buffers import samplers as s
 
 from hooktrainer import CheckpointError, ReplayBufferTrainer
 from hooktrainer.store import load_file, save_file
+from hooktrainer.store import trees as tree_values
 from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import ScriptedLoss, make_trainer
-from hooktrainer.torchrl import trees as tree_values
 
 pytestmark = pytest.mark.usefixtures("trees")
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
+from ...base.child import Channel, Child
 from ...errors import ConfigError
-from ...processes.child import Channel, Child
 from . import packing
 from .work import Inbox, Request, Work
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from ...base.words import duration
 from ...errors import ConfigError
 from ...policies import SavedPolicy
 from ...policies.evaluation import SEED
-from ...words import duration
 from .captions import frames_text, number_text
 from .film import Film, one_after_another, side_by_side
 from .recording import Recording, View, record

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
-from ...words import duration
 from ..report import Band, Curve, RunSummary
 from ..report.chart import Mark, chart, chart_for_any_screen
 from ..report.curves import configuration

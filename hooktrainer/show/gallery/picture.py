@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from ...untrusted import parse_json, read_file
+from ...base.untrusted import parse_json, read_file
 from .film import Film, check_film, encode
 from .recording import Recording
 

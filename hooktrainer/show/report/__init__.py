@@ -5,7 +5,7 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 
 from __future__ import annotations
 
-from ...run.alive import is_alive
+from ...store.alive import is_alive
 from .curves import Band, Curve, Group, band, group_runs, lineage, read_curves
 from .page import comparison_page
 from .summary import RunSummary, summarize

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from ...log.csv import read_csv
 from ...log.hparams import flatten
 from ...run.config import FREE_AMONG_SEEDS
-from ...run.run_dir import RunDir
+from ...store.run_dir import RunDir
 
 if TYPE_CHECKING:
     from .summary import RunSummary

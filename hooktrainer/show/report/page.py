@@ -12,7 +12,7 @@ from statistics import mean, stdev
 
 import numpy as np
 
-from ...run.run_dir import RunDir
+from ...store.run_dir import RunDir
 from .chart import COLORS, chart_for_any_screen
 from .curves import Band, Curve, Group, band, configuration, differing, read_curves
 from .html import document, table

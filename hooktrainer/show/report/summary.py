@@ -9,9 +9,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ...run.alive import is_alive
-from ...run.identity import id_in, parent_in
-from ...run.run_dir import RunDir
+from ...store.alive import is_alive
+from ...store.identity import id_in, parent_in
+from ...store.run_dir import RunDir
 from .curves import Curve, read_curves
 
 

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from ...untrusted import MalformedError, open_file
+from ...base.untrusted import MalformedError, open_file
 
 _MOST_POINTS = 1024
 

@@ -10,10 +10,10 @@ from typing import NamedTuple, Protocol
 
 import torch
 
+from ...base.untrusted import MalformedError, shown
+from ...base.untrusted.array_file import check_shape
+from ...base.untrusted.torch_pickle import DTYPES
 from ...errors import CheckpointError
-from ...untrusted import MalformedError, shown
-from ...untrusted.array_file import check_shape
-from ...untrusted.torch_pickle import DTYPES
 
 _TEXT = re.compile(r"(\w+)\[((?:\d{1,19}(?:, \d{1,19})*)?)\]", re.ASCII)
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 import torch
 import xxhash
 
-from ...untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
+from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
 from .. import fs
 from ..blocks import BLOCK_BYTES, hash_blocks
 from .base import HashedTensors, TensorSpec, byte_view, memory

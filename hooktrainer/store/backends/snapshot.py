@@ -15,8 +15,15 @@ from typing import Any, NamedTuple, TypeVar
 import torch
 import xxhash
 
+from ...base.untrusted import (
+    MalformedError,
+    check_name,
+    check_room,
+    open_file,
+    parse_json,
+    read_file,
+)
 from ...errors import CheckpointError
-from ...untrusted import MalformedError, check_name, check_room, open_file, parse_json, read_file
 from .. import fs
 from .base import TensorSpec, byte_view, memory
 

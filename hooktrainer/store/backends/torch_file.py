@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...untrusted import MalformedError
-from ...untrusted.torch_file import StoredTensor, TorchFile
+from ...base.untrusted import MalformedError
+from ...base.untrusted.torch_file import StoredTensor, TorchFile
 from .. import fs
 from ..single_file import compact, torch_save
 from .base import TensorSpec

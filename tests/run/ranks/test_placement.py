@@ -150,7 +150,7 @@ def test_the_learner_is_pinned_to_its_core():
 
 CROWDED = """
 import os, pickle
-from hooktrainer.processes.child import Child
+from hooktrainer.base.child import Child
 from hooktrainer.base.cores import pin
 
 def answer(channel):

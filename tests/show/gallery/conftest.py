@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from saved_runs import write_run
 
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 
 @pytest.fixture(autouse=True)

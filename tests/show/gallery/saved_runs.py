@@ -13,7 +13,7 @@ from torch import nn
 
 from hooktrainer.loop.progress import Progress
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 BALANCES = (0.1, 0.15, 1.0, 0.5)  # CartPole's pole stays up
 FALLS = (0.0, 0.0, -1.0, 0.0)

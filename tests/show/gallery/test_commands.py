@@ -11,7 +11,7 @@ from saved_runs import BALANCES, FALLS, Silent, save_policy
 
 import hooktrainer.cli.gallery as gallery_command
 from hooktrainer.cli import main
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store.run_dir import RunDir
 
 QUICK = ("--episodes", "1", "--size", "60", "--seconds", "0.4")
 

@@ -13,10 +13,10 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))
 
 from finished_runs import write_run
 
-from hooktrainer.run.run_dir import RunDir
 from hooktrainer.show.report import Curve, band, group_runs, read_curves, summarize
 from hooktrainer.show.report.curves import differing
 from hooktrainer.show.report.page import spread
+from hooktrainer.store.run_dir import RunDir
 
 
 def test_a_curve_rises_in_frames_and_is_finite():

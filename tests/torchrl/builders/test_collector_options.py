@@ -12,8 +12,9 @@ import pytest
 import torch
 from builder_configs import Config, config, value_net
 
-from hooktrainer import ConfigError, VectorCollector, builders
+from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.networks import QNetwork, mlp
+from hooktrainer.torchrl import builders
 
 SOURCES = Path(builders.__file__).parent
 

@@ -13,8 +13,8 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import VectorCollector
+from hooktrainer.collect.datasets import Dataset, DatasetCollector, RecordDataset, load_dataset
 from hooktrainer.errors import ConfigError, StateMismatchError
-from hooktrainer.replay.datasets import Dataset, DatasetCollector, RecordDataset, load_dataset
 from hooktrainer.testing import check_hook, make_trainer
 
 

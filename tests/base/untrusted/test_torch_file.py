@@ -10,8 +10,8 @@ from collections import Counter, OrderedDict
 import pytest
 import torch
 
-from hooktrainer.untrusted import MalformedError
-from hooktrainer.untrusted.torch_file import TorchFile, read_torch
+from hooktrainer.base.untrusted import MalformedError
+from hooktrainer.base.untrusted.torch_file import TorchFile, read_torch
 
 
 def saved(content):

@@ -12,10 +12,17 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
+from ..base.untrusted import (
+    MalformedError,
+    check_fields,
+    parse_json,
+    parse_yaml,
+    read_file,
+    refusing,
+)
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..log.hparams import to_plain, to_yaml
 from ..log.spool import forget_spools
-from ..untrusted import MalformedError, check_fields, parse_json, parse_yaml, read_file, refusing
 from .alive import is_alive, is_locked
 from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .provenance import this_process
@@ -172,7 +179,7 @@ class RunDir:
             pass
         if not self.checkpoints.is_dir():
             return None
-        from ..store import list_checkpoints  # it imports torch
+        from . import list_checkpoints  # it imports torch
 
         return list_checkpoints(self.checkpoints).run_id
 

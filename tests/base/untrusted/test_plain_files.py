@@ -11,7 +11,7 @@ from typing import Literal
 import numpy as np
 import pytest
 
-from hooktrainer.untrusted import (
+from hooktrainer.base.untrusted import (
     MalformedError,
     check_fields,
     check_name,
@@ -22,7 +22,7 @@ from hooktrainer.untrusted import (
     read_file,
     refusing,
 )
-from hooktrainer.untrusted.array_file import read_array
+from hooktrainer.base.untrusted.array_file import read_array
 
 
 @pytest.mark.parametrize(

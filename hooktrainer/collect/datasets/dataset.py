@@ -15,9 +15,7 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from ...errors import ConfigError, NotFoundError, TakenError
-from ...loop.metrics import Latest
-from ...untrusted import (
+from ...base.untrusted import (
     MalformedError,
     check_fields,
     check_name,
@@ -26,7 +24,9 @@ from ...untrusted import (
     refusing,
     shown,
 )
-from ...untrusted.array_file import read_array
+from ...base.untrusted.array_file import read_array
+from ...errors import ConfigError, NotFoundError, TakenError
+from ...loop.metrics import Latest
 
 _FORMAT: Final = "hooktrainer-dataset"
 _VERSION: Final = 1

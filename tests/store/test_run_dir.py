@@ -16,9 +16,8 @@ import pytest
 import torch
 import yaml
 
-from hooktrainer.run import provenance, run_dir
-from hooktrainer.run.run_dir import RunDir, find_runs
-from hooktrainer.store import CheckpointManager
+from hooktrainer.store import CheckpointManager, provenance, run_dir
+from hooktrainer.store.run_dir import RunDir, find_runs
 
 
 @dataclass

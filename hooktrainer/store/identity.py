@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from ..untrusted import parse_json, read_file
+from ..base.untrusted import parse_json, read_file
 
 RUN_FILE: Final = "run.json"
 """Name of the file, in the directory of a run, that says how it stands."""

@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..untrusted import MalformedError, open_file, parse_json, read_file
+from ..base.untrusted import MalformedError, open_file, parse_json, read_file
 
 if TYPE_CHECKING:
     from .run_dir import RunDir

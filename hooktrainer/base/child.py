@@ -20,9 +20,9 @@ from typing import Any
 
 import cloudpickle
 
-from ..base.cores import unpinned
-from ..base.signals import ENDING
 from ..errors import ConfigError, add_note
+from .cores import unpinned
+from .signals import ENDING
 
 _RESULT, _ERROR = b"r", b"e"
 _GRACE = 3.0  # seconds a child has to end by itself

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import torch
 
-from hooktrainer.run import provenance
-from hooktrainer.run.provenance import git_state, library_versions
-from hooktrainer.run.run_dir import RunDir
+from hooktrainer.store import provenance
+from hooktrainer.store.provenance import git_state, library_versions
+from hooktrainer.store.run_dir import RunDir
 
 ROOT = Path(__file__).parents[2]
 
@@ -62,7 +62,7 @@ def test_versions_are_strings_or_none():
 
 PROGRAM = """
 import json
-from hooktrainer.run.provenance import this_process
+from hooktrainer.store.provenance import this_process
 print(json.dumps(this_process()))
 """
 
@@ -136,7 +136,7 @@ def test_a_command_of_a_package_is_recorded_by_its_name(project):
 def test_what_takes_a_processes_place_knows_what_was_typed_and_its_children_do_not(project):
     starter = project / "start.py"
     starter.write_text(
-        "import sys\nfrom hooktrainer.run.provenance import replace_process\n"
+        "import sys\nfrom hooktrainer.store.provenance import replace_process\n"
         "replace_process([sys.executable, *sys.argv[1:]])\n"
     )
     (project / "parent.py").write_text(

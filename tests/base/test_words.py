@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.words import did_you_mean, listed, plural, printable, ranges, which
+from hooktrainer.base.words import did_you_mean, listed, plural, printable, ranges, which
 
 
 def test_one_and_several():

@@ -1,1 +1,0 @@
-"""Processes that work for this one and never outlive it."""
