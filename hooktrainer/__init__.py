@@ -9,11 +9,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .base.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from . import algorithms as algorithms
     from .public import *  # noqa: F403
-
-__version__ = "0.1.0"
 
 # Names that must not wait for the trainer: who plays a policy does not train.
 _AT_HOME = dict.fromkeys(

@@ -6,7 +6,8 @@ from typing import ClassVar
 
 from ..loop.trainer import Trainer
 from ..run.fields import Count, Fraction, Rate
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .on_policy import OnPolicy
 from .task import Task
 

@@ -7,7 +7,8 @@ from typing import ClassVar
 from ..loop.trainer import Trainer
 from ..networks import TanhGaussianPolicy
 from ..objectives import CQLLoss
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .offline import Offline
 from .task import Task
 

@@ -10,7 +10,8 @@ from ..hooks import TargetNetUpdaterHook
 from ..loop.trainer import Trainer
 from ..networks import AdditiveGaussian, DeterministicPolicy
 from ..objectives import DDPGLoss, SoftUpdate
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 

@@ -11,8 +11,9 @@ from ..objectives import DQNLoss, HardUpdate
 from ..optim import FlatAdam
 from ..replay import PrioritizedSampler
 from ..run.fields import Count, Fraction, Number, Rate
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
 from .checks import Actions
+from .config import Settings
 from .off_policy import OffPolicy
 from .task import Task
 

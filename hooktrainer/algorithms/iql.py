@@ -9,7 +9,8 @@ from torch import nn
 from ..loop.trainer import Trainer
 from ..networks import Box, DiagonalGaussianPolicy, ValueNetwork
 from ..objectives import IQLLoss
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .offline import Offline
 from .task import Task
 

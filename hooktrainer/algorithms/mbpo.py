@@ -16,7 +16,8 @@ from ..networks import DynamicsEnsemble, TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Number, Rate
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 

@@ -14,8 +14,9 @@ from ..loop.cadence import Every
 from ..loop.trainer import Trainer
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
-from .algorithm import Algorithm, Word
+from .algorithm import Algorithm
 from .checks import Actions
+from .config import Word
 from .task import Task
 
 

@@ -11,7 +11,8 @@ from ..loop.trainer import Trainer
 from ..networks import TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
 from ..run.fields import Rate
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 import gymnasium as gym
 import torch
@@ -24,9 +24,7 @@ from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from .checks import check_actions, check_env, check_observations, name_of
-
-if TYPE_CHECKING:
-    from .algorithm import Algorithm
+from .config import AlgorithmConfig
 
 
 class Bounds(TypedDict):
@@ -56,7 +54,7 @@ class Task:
         ConfigError: If the environment cannot be made, or the algorithm is not for its spaces.
     """
 
-    def __init__(self, algorithm: Algorithm, keep: bool) -> None:
+    def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
         self.name = algorithm.name()
         self._fields = algorithm
         env, env_kwargs = algorithm.env, algorithm.env_kwargs or None

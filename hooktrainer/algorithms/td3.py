@@ -12,7 +12,8 @@ from ..loop.trainer import Trainer
 from ..networks import AdditiveGaussian, DeterministicPolicy
 from ..objectives import SoftUpdate, TD3Loss
 from ..run.fields import Fraction
-from .algorithm import Settings, algorithm
+from .algorithm import algorithm
+from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
 

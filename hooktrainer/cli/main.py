@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tyro.extras import SubcommandApp
 
-from .. import __version__
+from ..base.version import __version__
 from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse

@@ -52,7 +52,7 @@ def library_versions() -> Mapping[str, str | None]:
         except metadata.PackageNotFoundError:
             versions[package] = None
     if versions["hooktrainer"] is None:  # run from its source tree
-        from .. import __version__
+        from ..base.version import __version__
 
         versions["hooktrainer"] = __version__
     return versions

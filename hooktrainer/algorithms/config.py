@@ -1,0 +1,94 @@
+"""`AlgorithmConfig`: the fields of a run that every algorithm has, beside those of every run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+
+import tyro
+from tyro.conf import Suppress
+
+from ..loop.hook import TrainerHookBase
+from ..run.config import RunConfig
+from ..run.fields import Count
+from .checks import Actions, name_of
+
+Settings = Mapping[str, Mapping[str, Any]]
+"""For environments, by id, the fields whose defaults are others there."""
+
+
+def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
+    """On the command line a word as it is; in Python anything."""
+    return tyro.constructors.PrimitiveConstructorSpec(
+        nargs=1,
+        metavar=metavar,
+        instance_from_str=lambda words: words[0],
+        is_instance=lambda value: True,
+        str_from_instance=lambda value: [str(value)],
+    )
+
+
+def _parse_json(words: list[str]) -> Mapping[str, Any]:
+    try:
+        value = json.loads(words[0])
+    except ValueError as error:
+        raise ValueError(f"{words[0]} is not JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"{words[0]} is no JSON object")
+    return value
+
+
+JSON = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="JSON",
+    instance_from_str=_parse_json,
+    is_instance=lambda value: isinstance(value, Mapping),
+    str_from_instance=lambda value: [json.dumps(value)],
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlgorithmConfig(RunConfig):
+    """What a run of an algorithm is, but for the algorithm's own fields."""
+
+    env: Annotated[Any, Word("ENV")]
+    """environment: an id; in Python also a specification, a factory or a list of factories"""
+    env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
+    """keyword arguments of the environment, if it is given by its id"""
+    num_cells: tuple[Count, ...] = (64, 64)
+    """units in each hidden layer"""
+    tuned: bool = True
+    """whether the settings known to be good for this environment are the defaults"""
+    loggers: Suppress[Sequence[Any]] = ()
+    """loggers of yours, beside those that ``logger`` names"""
+    hooks: Suppress[Sequence[TrainerHookBase]] = ()
+    """hooks of yours, registered behind the algorithm's; only these are restored by a resume"""
+
+    tuned_for: ClassVar[Settings] = {}
+    """The defaults that are others for an environment, by its id."""
+    actions: ClassVar[Actions] = "any"
+    """The actions it can take."""
+    collects: ClassVar[bool] = True
+    """Whether it collects from the environment, not only evaluates in it."""
+
+    def clips(self) -> bool:
+        """Whether the environment clips continuous actions, since the policy's have no bounds."""
+        return False
+
+    @classmethod
+    def name(cls) -> str:
+        """What it is called on the command line."""
+        return cls.__name__.lower()
+
+    def as_dict(self) -> dict[str, Any]:
+        """The fields as plain values, without those that Python alone has."""
+        hints = get_type_hints(type(self), include_extras=True)
+        plain = super().as_dict()
+        plain["env"] = name_of(self.env)
+        return {
+            name: value
+            for name, value in plain.items()
+            if tyro.conf.Suppress not in get_args(hints[name])
+        }
