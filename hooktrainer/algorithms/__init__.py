@@ -12,38 +12,26 @@ from __future__ import annotations
 
 from ..base.words import did_you_mean
 from ..errors import ConfigError
-from .a2c import A2C
+from .a2c import A2C as A2C
 from .algorithm import Algorithm, algorithm
-from .cql import CQL
-from .ddpg import DDPG
-from .dqn import DQN
-from .iql import IQL
-from .mbpo import MBPO
-from .ppo import PPO
-from .reinforce import REINFORCE
-from .sac import SAC
-from .td3 import TD3
-
-__all__ = [
-    "A2C",
-    "CQL",
-    "DDPG",
-    "DQN",
-    "IQL",
-    "MBPO",
-    "PPO",
-    "REINFORCE",
-    "SAC",
-    "TD3",
-    "Algorithm",
-    "algorithm",
-    "get",
-    "names",
-]
+from .cql import CQL as CQL
+from .ddpg import DDPG as DDPG
+from .dqn import DQN as DQN
+from .iql import IQL as IQL
+from .mbpo import MBPO as MBPO
+from .ppo import PPO as PPO
+from .reinforce import REINFORCE as REINFORCE
+from .sac import SAC as SAC
+from .td3 import TD3 as TD3
 
 _ALGORITHMS: dict[str, type[Algorithm]] = {
-    kind.name(): kind for kind in (A2C, CQL, DDPG, DQN, IQL, MBPO, PPO, REINFORCE, SAC, TD3)
+    kind.name(): kind
+    for kind in list(globals().values())
+    if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
 }
+
+__all__ = ["Algorithm", "algorithm", "get", "names"]
+__all__ += [kind.__name__ for kind in _ALGORITHMS.values()]
 
 
 def names() -> list[str]:

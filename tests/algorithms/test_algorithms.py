@@ -19,22 +19,16 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
-SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2}
+SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2, "tuned": False}
 REPLAY = {"init_random_frames": 64, "batch_size": 16, "buffer_size": 1000}
-ALGORITHMS = {
-    "a2c": (CARTPOLE, {}),
-    "cql": (PENDULUM, {"batch_size": 16, "num_random": 2}),
-    "ddpg": (PENDULUM, REPLAY),
-    "dqn": (CARTPOLE, REPLAY),
-    "iql": (PENDULUM, {"batch_size": 16}),
-    "mbpo": (PENDULUM, {**REPLAY, "optim_steps_per_batch": 2, "fit_steps": 2, "num_rollouts": 50}),
-    "ppo": (CARTPOLE, {"num_envs": 4, "steps_per_batch": 16, "mini_batch_size": 32}),
-    "reinforce": (CARTPOLE, {"num_envs": 4, "steps_per_batch": 16}),
-    "sac": (PENDULUM, REPLAY),
-    "td3": (PENDULUM, REPLAY),
+# What makes one small, of the fields that it has.
+FIELDS = {
+    **{**SMALL, **REPLAY, "num_random": 2, "num_rollouts": 50, "fit_steps": 2},
+    **{"mini_batch_size": 32},
 }
-OFFLINE = ("iql", "cql")
-ANNEALING = ("a2c", "ppo", "reinforce")
+ALGORITHMS = algorithms.names()
+OFFLINE = [name for name in ALGORITHMS if not algorithms.get(name).collects]
+ANNEALING = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "anneal_lr")]
 
 
 def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
@@ -54,10 +48,16 @@ def make_dataset(number: int = 300, observations: int = 3) -> Dataset:
 
 
 def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
-    env, arguments = ALGORITHMS[name]
-    data = {"dataset": make_dataset()} if name in OFFLINE else {}
-    arguments = {**SMALL, "total_frames": total_frames, **arguments, **data, **options}
-    return algorithms.get(name)(env=env, **arguments).trainer()
+    kind = algorithms.get(name)
+    small = {field.name: FIELDS[field.name] for field in fields(kind) if field.name in FIELDS}
+    if name in ANNEALING:
+        small |= {"num_envs": 4, "steps_per_batch": 16}
+    if name == "mbpo":
+        small["optim_steps_per_batch"] = 2
+    if name in OFFLINE:
+        small["dataset"] = make_dataset()
+    env = PENDULUM if kind.actions == "continuous" else CARTPOLE
+    return kind(env=env, **{**small, "total_frames": total_frames, **options}).trainer()
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
