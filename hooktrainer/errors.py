@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from pathlib import Path
 
@@ -113,6 +114,8 @@ def _place(error: BaseException) -> str:
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return "outside any function"
+    if len(frames) > 1 and frames[-1][0].f_code is getattr(sys.exit, "__code__", None):
+        frames.pop()  # a package, such as W&B's, has put a function of its own in its place
     frame, line = frames[-1]
     return f"in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{line}"
 

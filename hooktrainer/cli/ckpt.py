@@ -114,7 +114,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         json: print JSON: a list with one object per checkpoint
     """
     from ..store import Checkpoint, list_checkpoints
-    from ..store.find import Listing
+    from ..store.lookup import Listing
     from ..store.manifest import FILE
     from .places import checkpoints_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..store import Best, Checkpoint, find
-from ..store.find import checkpoint_directory
+from ..store.lookup import checkpoint_directory
 from ..store.run_dir import RunDir
 from ..store.stored import NAME
 

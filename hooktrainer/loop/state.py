@@ -27,7 +27,7 @@ class SavedState(TypedDict, total=False):
     """The fields of the state of a trainer that are read here."""
 
     components: Mapping[str, Any]
-    rng: Mapping[str, Any]
+    rng: Mapping[str, Any] | None
     versions: Mapping[str, str | None]
     ended: bool
     total_frames: int | None
@@ -162,7 +162,8 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         )
     with refusing("the state is malformed", StateMismatchError):
         check_fields(state, SavedState)
-        check_rng_state(state["rng"])
+        if state["rng"] is not None:  # else the trainer draws its own, as a branch does
+            check_rng_state(state["rng"])
         saved, live = dict(state["components"]), components(trainer)
         missing = [
             *(

@@ -12,7 +12,7 @@ from ..base.words import did_you_mean, which
 from ..errors import CheckpointError, ConfigError
 from ..log.hparams import to_yaml
 from ..store import find
-from ..store.find import run_of
+from ..store.lookup import run_of
 from ..store.run_dir import RunDir, find_runs
 from .config import FREE_ON_RESUME, RunConfig
 

@@ -67,6 +67,8 @@ class Run:
     ) -> None:
         check_kinds(args.logger)
         check_ranges(experiment, args)
+        if args.snapshots:
+            check_snapshots(args.snapshots)
         self.args = args
         self._config = {"name": experiment, **args.as_dict()}
         self._ranks = Ranks.join(args.timeout)
@@ -129,8 +131,6 @@ class Run:
         """Find and check what is resumed, or make what is new."""
         args = self.args
         get_backend(backend_name())  # an unknown one is refused before anything is made
-        if args.snapshots:
-            check_snapshots(args.snapshots)
         place = resolve(args, experiment)
         resume = args.resume is not None
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)

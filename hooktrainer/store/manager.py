@@ -18,7 +18,6 @@ from . import fs, lock
 from .arena import Arena
 from .backends import TensorSpec, backend_name, get_backend
 from .background import BackgroundJob
-from .find import find, list_checkpoints
 from .housekeeping import (
     TRASH,
     UNFINISHED,
@@ -30,6 +29,7 @@ from .housekeeping import (
     sweep,
 )
 from .identity import new_run_id
+from .lookup import find, list_checkpoints
 from .manifest import Manifest
 from .provenance import origin
 from .retention import Best, Last, Retention, as_retention, best_of

@@ -153,17 +153,14 @@ def test_every_algorithm_explains_its_options(name, capsys):
     assert "(required)" in help_text
 
 
-def test_only_options_that_were_given_reach_the_function():
+def test_options_of_every_kind_reach_the_fields():
     words = ["--env", "X", "--total-frames", "5", "--env-kwargs", '{"g": 9.5}']
     words += ["--no-progress-bar", "--logger", "csv", "--logger", "wandb", "--num-cells", "3", "4"]
-    arguments = algorithm.parse(algorithms.ppo, words)
-    assert arguments["env"] == "X"
-    assert list(arguments["num_cells"]) == [3, 4]
-    assert arguments["env_kwargs"] == {"g": 9.5}
-    assert arguments["logger"] == ("csv", "wandb")
-    assert arguments["progress_bar"] is False
-    assert "stop_at" not in arguments
-    assert "seed" not in arguments
+    run = algorithm.parse(algorithms.PPO, words)
+    assert (run.env, run.num_cells, run.env_kwargs) == ("X", (3, 4), {"g": 9.5})
+    assert (run.logger, run.progress_bar) == (("csv", "wandb"), False)
+    rest = algorithms.PPO(env="X", total_frames=5)
+    assert (run.stop_at, run.seed, run.lr) == (rest.stop_at, rest.seed, rest.lr)
 
 
 def test_an_algorithm_trains_into_a_run_directory_of_its_own(tmp_path, monkeypatch, capsys):

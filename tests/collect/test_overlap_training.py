@@ -267,5 +267,5 @@ def test_where_collecting_goes_on_is_said(tmp_path, capsys):
 
 
 def test_mistakes(tmp_path):
-    with pytest.raises(ConfigError, match="--overlap -1: give 0 or more"):
+    with pytest.raises(ConfigError, match="overlap=-1: pass an integer of 0 or more"):
         train(tmp_path / "a", overlap=-1)

@@ -94,6 +94,7 @@ def test_the_parts_of_collecting_and_evaluation_are_in(tmp_path):
         progress_bar=False,
         eval_episodes=1,
         eval_interval=1,
+        tuned=False,
         hooks=[Tracer(tmp_path / "trace.json", 2)],
     ).trainer()
     trainer.train()
@@ -120,7 +121,7 @@ def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
             log_interval=64,
             eval_interval=64,
             eval_episodes=1,
-            logger=logger,
+            loggers=[logger],
             progress_bar=False,
         ).trainer()
         if logger is loggers[0]:
@@ -149,7 +150,8 @@ def test_a_run_resumes_with_and_without_a_tracer(tmp_path):
 
 def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
     def trained(frames, **options):
-        args = RunConfig(run_dir=tmp_path / "run", logger=("csv",), progress_bar=False, **options)
+        given = {"logger": ("csv",), "progress_bar": False, "total_frames": frames, **options}
+        args = RunConfig(run_dir=tmp_path / "run", **given)
         run = Run(args, "toy")
         run.train(make_trainer(total_frames=frames, **run.trainer_options))
         return run.dir

@@ -174,6 +174,16 @@ def test_a_collector_that_ends_is_an_end():
 # -- sys.exit(0) ---------------------------------------------------------------------------------
 
 
+def test_where_it_left_is_told_although_a_package_replaced_sys_exit(monkeypatch):
+    leave = sys.exit
+
+    def patched(code):  # as W&B's hooks do
+        leave(code)
+
+    monkeypatch.setattr(sys, "exit", patched)
+    test_a_hook_that_leaves_interrupts_the_run("post_steps", 0)
+
+
 @pytest.mark.parametrize("code", [0, None])
 @pytest.mark.parametrize("point", HOOK_POINTS)
 def test_a_hook_that_leaves_interrupts_the_run(point, code):

@@ -288,8 +288,8 @@ def test_a_collector_with_a_timing_of_another_kind_keeps_it():
 
 @pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
 def test_the_serial_phases_are_the_step(algorithm, tmp_path):
-    trainer = getattr(algorithms, algorithm)(
-        "CartPole-v1",
+    trainer = algorithms.get(algorithm)(
+        env="CartPole-v1",
         total_frames=4_096,
         seed=0,
         progress_bar=False,
@@ -298,8 +298,8 @@ def test_the_serial_phases_are_the_step(algorithm, tmp_path):
         run_dir=tmp_path / "run",  # with checkpoints, metrics.csv and TensorBoard
         log_interval=1_024,
         save_interval=1_024,
-    )
-    trainer.train()
+        tuned=False,
+    ).train()
     rows = defaultdict(dict)
     for name, curve in read_csv(tmp_path / "run").items():
         for step, value in curve:

@@ -76,10 +76,11 @@ def test_a_recipe_computes_on_the_device_of_its_run(
     monkeypatch.chdir(tmp_path)
     module = load(recipe, monkeypatch)
     monkeypatch.setattr(module, "Run", MetaRun)
-    args = module.Args()
-    if hasattr(args, "dataset") and recipe.stem != "collect_pendulum":
+    given = {}
+    if hasattr(module.Args, "dataset") and recipe.stem != "collect_pendulum":
         write_dataset(tmp_path / "data")
-        args.dataset = str(tmp_path / "data")
+        given = {"dataset": str(tmp_path / "data")}
+    args = module.Args(**given)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # an error would crash Box2D's import
         try:

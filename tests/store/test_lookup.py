@@ -7,7 +7,7 @@ import torch
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import Best, CheckpointManager, find, list_checkpoints
-from hooktrainer.store.find import run_of
+from hooktrainer.store.lookup import run_of
 
 
 @pytest.fixture
