@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from typing_extensions import dataclass_transform
 
 from ..base.words import did_you_mean
+from ..loop.signals import ending_cleanly
 from ..loop.trainer import Trainer
+from ..run.recipe import mistakes_in_one_line
+from .command_line import parse
 from .config import AlgorithmConfig
 from .task import Task
 
@@ -64,6 +68,20 @@ class Algorithm(AlgorithmConfig):
         trainer.train()
         return trainer
 
+    @classmethod
+    def main(cls, words: Sequence[str] | None = None) -> None:
+        """Train as the command line says: the last line of a script.
+
+        Args:
+            words: The command line, without the program's name; by default this process's.
+
+        Raises:
+            SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
+        """
+        with ending_cleanly(), mistakes_in_one_line():
+            run: Algorithm = parse(cls, sys.argv[1:] if words is None else words)
+            run.train(keep=True)
+
     def build(self, task: Task) -> Trainer:
         """Make the networks, the loss and the hooks, and wire them into a trainer.
 
@@ -72,16 +90,6 @@ class Algorithm(AlgorithmConfig):
                 algorithm has.
         """
         raise NotImplementedError
-
-    @classmethod
-    def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
-        """The fields whose defaults are others for an environment, as far as one is known."""
-        return cls.tuned_for.get(env, {}) if tuned and isinstance(env, str) else {}
-
-    def tuned_settings(self) -> Mapping[str, Any]:
-        """The fields that have their value from what is known of the environment."""
-        settings = self.tuned_settings_for(self.env, self.tuned)
-        return {name: value for name, value in settings.items() if getattr(self, name) == value}
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)

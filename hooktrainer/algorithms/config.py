@@ -82,6 +82,16 @@ class AlgorithmConfig(RunConfig):
         """What it is called on the command line."""
         return cls.__name__.lower()
 
+    @classmethod
+    def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
+        """The fields whose defaults are others for an environment, as far as one is known."""
+        return cls.tuned_for.get(env, {}) if tuned and isinstance(env, str) else {}
+
+    def tuned_settings(self) -> Mapping[str, Any]:
+        """The fields that have their value from what is known of the environment."""
+        settings = self.tuned_settings_for(self.env, self.tuned)
+        return {name: value for name, value in settings.items() if getattr(self, name) == value}
+
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain values, without those that Python alone has."""
         hints = get_type_hints(type(self), include_extras=True)

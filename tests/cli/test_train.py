@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
+from hooktrainer.algorithms.command_line import parse as parse_algorithm
 from hooktrainer.cli import algorithm, recipes
 from hooktrainer.store.run_dir import find_runs
 
@@ -145,7 +146,7 @@ def test_a_broken_recipe_is_listed_all_the_same(place):
 @pytest.mark.parametrize("name", algorithms.names())
 def test_every_algorithm_explains_its_options(name, capsys):
     with pytest.raises(SystemExit) as ended:
-        algorithm.parse(algorithms.get(name), ["--help"])
+        parse_algorithm(algorithms.get(name), ["--help"])
     assert ended.value.code == 0
     help_text = capsys.readouterr().out
     for option in ("--env", "--total-frames", "--gamma", "--run-dir", "--resume", "--stop-at"):
@@ -156,7 +157,7 @@ def test_every_algorithm_explains_its_options(name, capsys):
 def test_options_of_every_kind_reach_the_fields():
     words = ["--env", "X", "--total-frames", "5", "--env-kwargs", '{"g": 9.5}']
     words += ["--no-progress-bar", "--logger", "csv", "--logger", "wandb", "--num-cells", "3", "4"]
-    run = algorithm.parse(algorithms.PPO, words)
+    run = parse_algorithm(algorithms.PPO, words)
     assert (run.env, run.num_cells, run.env_kwargs) == ("X", (3, 4), {"g": 9.5})
     assert (run.logger, run.progress_bar) == (("csv", "wandb"), False)
     rest = algorithms.PPO(env="X", total_frames=5)

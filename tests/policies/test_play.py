@@ -252,7 +252,10 @@ def test_an_unknown_id_is_said(save):
     path = save(policy(4, 2), "CartPole-v1")
     env = read_facts(path)["env"] | {"id": "Gone/CartPole-v1"}
     change_facts(path, env=env)
-    with pytest.raises(ConfigError, match=r"environment Gone/CartPole-v1 here\. If a package registers it, import it"):
+    with pytest.raises(
+        ConfigError,
+        match=r"environment Gone/CartPole-v1 here\. If a package registers it, import it",
+    ):
         load_policy(path).make_env()
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
+from hooktrainer.algorithms.command_line import parse as parse_algorithm
 from hooktrainer.base.words import whole_number
 from hooktrainer.cli import algorithm
 from hooktrainer.errors import ConfigError
@@ -88,7 +89,7 @@ def test_an_algorithm_names_the_nearest_although_others_are_missing(capsys):
 
 def test_an_algorithm_reads_integers_of_every_kind():
     words = ["--env", "X", "--total-frames", "1e6", "--num-cells", "6_4", "--log-interval", "2e3"]
-    run = algorithm.parse(algorithms.PPO, words)
+    run = parse_algorithm(algorithms.PPO, words)
     assert (run.total_frames, run.log_interval, run.num_cells) == (1_000_000, 2_000, (64,))
 
 
