@@ -15,7 +15,7 @@ from tensordict import TensorDict, TensorDictBase
 from .errors import HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
-from .loop.registry import has_state
+from .loop.part import has_state
 from .loop.trainer import Trainer
 from .store.tree import flatten, unflatten
 

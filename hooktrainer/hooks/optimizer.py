@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
@@ -47,6 +47,9 @@ class OptimizerHook(TrainerHookBase):
     Raises:
         ConfigError: If ``loss_components`` is empty or a string.
     """
+
+    remedy = "build the optimizers as they were"
+    needs_parameters = True
 
     def __init__(
         self,
@@ -194,6 +197,14 @@ class OptimizerHook(TrainerHookBase):
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, and the hyperparameters it was given."""
         return {**self.optimizer.state_dict(), "given": self._given}
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Say where the groups hold another number of parameters."""
+        here = [len(group["params"]) for group in self.optimizer.param_groups]
+        there = [len(group["params"]) for group in saved["param_groups"]]
+        if here == there:
+            return []
+        return [f"its groups hold {here} parameters here and {there} in the state"]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the optimizer's state.

@@ -9,8 +9,8 @@ from tensordict import TensorDictBase
 
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
+from ..loop.part import has_state
 from ..loop.priorities import EARLY
-from ..loop.registry import has_state
 
 if TYPE_CHECKING:
     from ..loop.trainer import Trainer

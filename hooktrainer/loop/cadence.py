@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal, cast
 
 from ..errors import ConfigError, StateMismatchError
@@ -86,6 +87,12 @@ class Every:
     def state_dict(self) -> dict[str, Any]:
         """Return the phase: the count at which the cadence is due next, and what is counted."""
         return {"unit": self.unit, "interval": self.interval, "next": self._next}
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Say if something else is counted; another interval is no difference."""
+        if saved["unit"] == self.unit:
+            return []
+        return [f"counts {self.unit} here and {saved['unit']} in the state"]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the phase; of another interval, only when the last multiple was crossed.

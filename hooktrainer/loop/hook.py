@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +93,14 @@ class TrainerHookBase:
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Say why the hook cannot take up a saved state, in lines; see `hooktrainer.loop.part`."""
+        return []
+
+    def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return what it can take up of a state that differs; ``None`` for nothing."""
+        return None
 
     def shard(self, rank: int, world_size: int) -> None:
         """Take this process's share, where several train together; nothing by default.

@@ -22,6 +22,7 @@ from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_o
 from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
+from .part import as_part, has_state
 from .progress import Progress
 from .timing import Timing
 
@@ -162,11 +163,11 @@ class Registry:
             exclude: Objects that are saved elsewhere.
         """
         named = self._named({id(thing) for thing in exclude})
-        return {name: self._bridge.part(owner) for name, owner in named.items()}
+        return {name: self.part(owner) for name, owner in named.items()}
 
     def part(self, thing: Any) -> Any:
-        """What holds the state of a hook or of the collector; nearly always it itself."""
-        return self._bridge.part(thing)
+        """What holds the state of a hook, the loss module or the collector; often it itself."""
+        return as_part(self._bridge.part(thing))
 
     def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
         """Name to module or owner of an op whose state is saved, each once."""
@@ -312,15 +313,6 @@ class Registry:
         self._before.entries = optimizer.entries[: optimizer.first]
         for dispatcher in (*self.points.values(), self._before):
             dispatcher.compile()
-
-
-def has_state(thing: Any) -> bool:
-    """Whether ``thing`` has the two methods by which state is saved and restored.
-
-    Methods that a base class leaves to be written do not count.
-    """
-    methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
-    return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
 
 
 def _remove_all(handles: list[HookHandle]) -> None:

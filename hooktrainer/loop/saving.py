@@ -9,8 +9,8 @@ from typing import Any
 
 from ..store import CheckpointManager, save_file
 from .cadence import Every
+from .part import has_state
 from .progress import Progress
-from .registry import has_state
 
 
 class Saver:

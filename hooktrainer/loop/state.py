@@ -9,18 +9,16 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from torch import nn
-
 from ..base.untrusted import check_fields, one_line, refusing
 from ..errors import USER_ERRORS, StateMismatchError, add_note
-from ..hooks.optimizer import OptimizerHook
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
-from .cadence import Every
-from .registry import has_state
+from .part import REGISTER, ModulePart, Part, differences, fitting, has_state
 
 if TYPE_CHECKING:
     from .trainer import Trainer
+
+_LOGGER = "logger/"  # what the names of loggers begin with
 
 
 class SavedState(TypedDict, total=False):
@@ -33,23 +31,28 @@ class SavedState(TypedDict, total=False):
     total_frames: int | None
 
 
-def components(trainer: Trainer) -> dict[str, Any]:
-    """Name to object for everything of a trainer that has state, each object once.
+def components(trainer: Trainer) -> dict[str, Part]:
+    """Name to part, for everything of a trainer that has state, each once.
 
     Hooks are named ``hook/<name>``, cadences ``cadence/<name>``, loggers ``logger/<index>``.
     """
+    registry = trainer.registry
     own = (trainer, trainer.loss_module, trainer.collector, *trainer.loggers)
     found = {
         "progress": trainer.progress,
         "metrics": trainer.metrics,
-        "loss_module": trainer.loss_module,
-        "collector": trainer.registry.part(trainer.collector),
+        "loss_module": registry.part(trainer.loss_module),
+        "collector": registry.part(trainer.collector),
     }
-    found |= {f"hook/{name}": hook for name, hook in trainer.registry.stateful(own).items()}
-    cadences = trainer.cadences | trainer.registry.cadences()
-    found |= {f"cadence/{name}": every for name, every in cadences.items()}
-    found |= {f"logger/{index}": logger for index, logger in enumerate(trainer.loggers)}
-    return {name: component for name, component in found.items() if has_state(component)}
+    found |= {f"hook/{name}": part for name, part in registry.stateful(own).items()}
+    found |= {f"cadence/{n}": e for n, e in (trainer.cadences | registry.cadences()).items()}
+    found |= loggers(trainer)
+    return {name: part for name, part in found.items() if has_state(part)}
+
+
+def loggers(trainer: Trainer) -> dict[str, Part]:
+    """Name to logger: the parts that are taken back only when training begins."""
+    return {f"{_LOGGER}{index}": logger for index, logger in enumerate(trainer.loggers)}
 
 
 def trainer_state(trainer: Trainer) -> dict[str, Any]:
@@ -67,9 +70,8 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
 
 def open_window_state(trainer: Trainer) -> dict[str, Any]:
     """A copy of the state that the end of a run changes: metrics, loggers, random generators."""
-    parts = components(trainer)
-    names = [name for name in parts if name == "metrics" or _is_logger(name)]
-    state = {name: parts[name].state_dict() for name in names}
+    changing = {"metrics": trainer.metrics, **loggers(trainer)}
+    state = {name: part.state_dict() for name, part in changing.items()}
     return copy.deepcopy({"components": state, "rng": rng_state()})
 
 
@@ -93,8 +95,8 @@ def branched(trainer: Trainer, state: dict[str, Any], *, reseed: bool) -> dict[s
         state: That of a trainer of the other run.
         reseed: Whether its random numbers are its own too, drawn from the trainer's seed.
     """
-    own = {n: part.state_dict() for n, part in components(trainer).items() if _is_logger(n)}
-    others = {n: part for n, part in state["components"].items() if not _is_logger(n)}
+    own = {name: logger.state_dict() for name, logger in loggers(trainer).items()}
+    others = {n: part for n, part in state["components"].items() if not n.startswith(_LOGGER)}
     state = {**state, "components": others | own}
     if reseed:
         state["rng"] = None
@@ -140,7 +142,7 @@ class Resume:
 
 
 def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool) -> Resume:
-    """Apply ``state`` to the trainer's components.
+    """Collect in what ``state`` and the trainer's parts differ, decide, and apply what is left.
 
     Args:
         trainer: The trainer.
@@ -164,57 +166,21 @@ def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool)
         check_fields(state, SavedState)
         if state["rng"] is not None:  # else the trainer draws its own, as a branch does
             check_rng_state(state["rng"])
-        saved, live = dict(state["components"]), components(trainer)
-        missing = [
-            *(
-                f"{name} is in the state but not in this trainer"
-                for name in saved
-                if name not in live
-            ),
-            *(
-                f"{name} is in this trainer but not in the state"
-                for name in live
-                if name not in saved
-            ),
-        ]
-        both = [name for name in live if name in saved]
-        for name in [name for name in both if isinstance(live[name], Every)]:
-            if live[name].unit != (unit := saved[name]["unit"]):
-                missing.append(f"{name} counts {live[name].unit} here and {unit} in the state")
-                both.remove(name)
-        for name in both:
-            build_value_estimator(live[name], saved[name])
-        reshaped = {n: lines for n in both if (lines := _differences(n, live[n], saved[n]))}
-    advice = {
-        "build the networks as they were": list(itertools.chain(*reshaped.values())),
-        "register the same hooks under the same names and cadences": missing,
-        "install the versions that saved it": other_versions(state.get("versions", {})),
-    }
-    if lines := [one_line(line) for line in itertools.chain(*advice.values())]:
-        message = "\n  ".join(["the state and this trainer differ:", *lines])
-        if strict:
-            todo = ", ".join(what for what, lines in advice.items() if lines)
-            raise StateMismatchError(
-                f"{message}\n{todo[0].upper()}{todo[1:]}, or pass strict=False to leave these out."
-            )
-        warnings.warn(message, stacklevel=3)
-    if reshaped:
-        saved |= {name: _what_fits(live[name], saved[name]) for name in reshaped}
-        both = [name for name in both if not isinstance(live[name], OptimizerHook)]
-    now, later = [n for n in both if not _is_logger(n)], [n for n in both if _is_logger(n)]
-    before = {name: copy.deepcopy(live[name].state_dict()) for name in now}
+        saved, live = state["components"], components(trainer)
+        differing = _compare(live, saved)
+        lines = _by_remedy(live, saved, differing)
+    lines["install the versions that saved it"] = other_versions(state.get("versions", {}))
+    _object(lines, strict=strict)
+    chosen = _choose(live, saved, differing)
+    logs = [name for name in loggers(trainer) if name in chosen]
     stop_reason = trainer.stop_reason
     try:
-        for name in now:
-            _load(name, live[name], saved[name])
+        _apply(live, {name: chosen[name] for name in chosen if name not in logs})
     except Exception:
-        for name in now:
-            with contextlib.suppress(Exception):  # the error under way says what is wrong
-                live[name].load_state_dict(before[name])
         trainer.control.withdraw_stop(stop_reason)
         raise
-    loggers = [(name, live[name], saved[name]) for name in later]
-    return Resume(loggers, state["rng"], state.get("ended", True), state.get("total_frames"))
+    later = [(name, live[name], chosen[name]) for name in logs]
+    return Resume(later, state["rng"], state.get("ended", True), state.get("total_frames"))
 
 
 def other_versions(saved: Mapping[str, str | None]) -> list[str]:
@@ -226,36 +192,83 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def _is_logger(name: str) -> bool:
-    return name.startswith("logger/")
+def _compare(live: Mapping[str, Part], saved: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Name to differences, of every part that the state has and that differs from it."""
+    found: dict[str, list[str]] = {}
+    for name in [name for name in live if name in saved]:
+        if lines := differences(live[name], saved[name]):
+            found[name] = lines
+    if _parameters_differ(live, found):  # that says all there is to say of an optimizer
+        found = {n: lines for n, lines in found.items() if not _needs_parameters(live[n])}
+    return found
 
 
-def _differences(name: str, part: Any, saved: Any) -> list[str]:
-    """How the parameters of a module differ from those saved, by key."""
-    if not isinstance(part, nn.Module):
-        return []
-    live = part.state_dict()
-    lines = [f"{name}: {key} is not in the state" for key in live if key not in saved]
-    lines += [f"{name}: {key} is only in the state" for key in saved if key not in live]
-    for key, value in live.items():
-        shape, other = getattr(value, "shape", None), getattr(saved.get(key), "shape", None)
-        if shape is not None and other is not None and shape != other:
-            lines.append(f"{name}: {key} is {list(shape)} here and {list(other)} in the state")
-    return lines
+def _by_remedy(
+    live: Mapping[str, Part], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
+) -> dict[str, list[str]]:
+    """What to do to what differs, in lines."""
+    found: dict[str, list[str]] = {ModulePart.remedy: [], REGISTER: []}
+    found[REGISTER] += [
+        *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
+        *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
+    ]
+    for name, lines in differing.items():
+        remedy = getattr(live[name], "remedy", REGISTER)
+        found.setdefault(remedy, []).extend(f"{name}: {line}" for line in lines)
+    return found
 
 
-def _what_fits(part: nn.Module, saved: Any) -> dict[str, Any]:
-    """The state of a module, with what is of the same name and shape in another one."""
-    own = part.state_dict()
-    fitting = {
-        key: value
-        for key, value in saved.items()
-        if key in own and getattr(value, "shape", None) == getattr(own[key], "shape", None)
-    }
-    return {**own, **fitting}
+def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
+    """Refuse a state, or warn of it, if anything differs."""
+    lines = [one_line(line) for line in itertools.chain(*advice.values())]
+    if not lines:
+        return
+    message = "\n  ".join(["the state and this trainer differ:", *lines])
+    if strict:
+        todo = ", ".join(what for what, lines in advice.items() if lines)
+        raise StateMismatchError(
+            f"{message}\n{todo[0].upper()}{todo[1:]}, or pass strict=False to leave these out."
+        )
+    warnings.warn(message, stacklevel=4)
 
 
-def _load(name: str, part: Any, saved: Any) -> None:
+def _choose(
+    live: Mapping[str, Part], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
+) -> dict[str, Any]:
+    """Name to what is loaded: of a part that differs what fits of its state, of others all."""
+    anew = _parameters_differ(live, differing)
+    chosen: dict[str, Any] = {}
+    for name in [name for name in live if name in saved]:
+        if anew and _needs_parameters(live[name]):
+            continue
+        state = fitting(live[name], saved[name]) if name in differing else saved[name]
+        if state is not None:
+            chosen[name] = state
+    return chosen
+
+
+def _apply(live: Mapping[str, Part], chosen: Mapping[str, Any]) -> None:
+    """Load each part's state; if one fails, all are as they were."""
+    before = {name: copy.deepcopy(live[name].state_dict()) for name in chosen}
+    try:
+        for name, state in chosen.items():
+            _load(name, live[name], state)
+    except Exception:
+        for name in chosen:
+            with contextlib.suppress(Exception):  # the error under way says what is wrong
+                live[name].load_state_dict(before[name])
+        raise
+
+
+def _parameters_differ(live: Mapping[str, Part], differing: Mapping[str, Any]) -> bool:
+    return any(getattr(live[name], "has_parameters", False) for name in differing)
+
+
+def _needs_parameters(part: Part) -> bool:
+    return bool(getattr(part, "needs_parameters", False))
+
+
+def _load(name: str, part: Part, saved: Any) -> None:
     try:
         part.load_state_dict(saved)
     except USER_ERRORS as error:
@@ -265,17 +278,3 @@ def _load(name: str, part: Any, saved: Any) -> None:
         raise StateMismatchError(
             f"{name} cannot take up what was saved of it: {type(error).__name__}: {one_line(error)}"
         ) from error
-
-
-def build_value_estimator(part: Any, saved: Any) -> None:
-    """Build what torchrl's losses build at their first forward only, if the state has it."""
-    prefix = "_value_estimator."
-    has_one = any(str(key).startswith(prefix) for key in saved)
-    if has_one and isinstance(part, nn.Module) and not _keys_with(part, prefix):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
-            part.value_estimator  # noqa: B018
-
-
-def _keys_with(module: nn.Module, prefix: str) -> list[str]:
-    return [key for key in module.state_dict() if key.startswith(prefix)]

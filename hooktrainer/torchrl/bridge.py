@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from . import stages
+from .losses import LossPart, has_value_estimator
 from .processes import CollectorProcesses, has_processes, send_to
 from .written import writes_into
 
@@ -70,11 +71,13 @@ class TorchRLBridge:
             self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
 
     def part(self, hook: Any) -> Any:
-        """What holds the state of a hook, or of the collector."""
+        """What holds the state of a hook, the loss module or the collector."""
         if _is(hook, "TargetNetUpdaterHook"):
             return _UpdaterCount(hook)
         if hook is self._trainer.collector and has_processes(hook):
             return CollectorProcesses(hook, self._trainer.control)
+        if has_value_estimator(hook):
+            return LossPart(hook)
         return hook
 
 

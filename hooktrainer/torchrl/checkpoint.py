@@ -14,11 +14,11 @@ from torch import nn
 from ..base.untrusted import one_line, shown
 from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
-from ..loop.state import build_value_estimator
 from ..replay import ReplayBuffer
 from ..store import trees
 from .formats import OWN
 from .hook_states import to_ours
+from .losses import build_value_estimator, has_value_estimator
 from .unified import NotRead
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def _tensors(state: Any) -> Mapping[str, Any]:
 
 def _parameters(module: Any, saved: Mapping[str, Any]) -> dict[str, Any]:
     """The state of ``module``, taken from that of a TorchRL loss."""
-    if hasattr(type(module), "value_estimator"):
+    if has_value_estimator(module):
         build_value_estimator(module, saved)
     own = module.state_dict()
     if own.keys() == saved.keys():

@@ -329,10 +329,10 @@ def test_a_cadence_over_another_unit_is_refused_or_left_at_its_beginning():
     saved = make_trainer(save_trainer_interval=Every(frames=20))
     saved.train()
     live = make_trainer(save_trainer_interval=Every(seconds=60))
-    with pytest.raises(StateMismatchError, match="cadence/save counts seconds here and frames in"):
+    with pytest.raises(StateMismatchError, match="cadence/save: counts seconds here and frames in"):
         live.load_state_dict(saved.state_dict())
     assert live.collected_frames == 0
-    with pytest.warns(UserWarning, match="cadence/save counts seconds here"):
+    with pytest.warns(UserWarning, match="cadence/save: counts seconds here"):
         live.load_state_dict(saved.state_dict(), strict=False)
     assert live.collected_frames == 50
     assert live.cadences["save"].state_dict() == Every(seconds=60).state_dict()

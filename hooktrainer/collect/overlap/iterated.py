@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from ...errors import ConfigError
 from ...loop.closing import close_methods
-from ...loop.registry import has_state
+from ...loop.part import has_state
 
 _METHODS = ("collect", "state_dict", "load_state_dict", "shutdown")
 
