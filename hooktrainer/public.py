@@ -42,7 +42,6 @@ from .loop.cadence import Every
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS, HookPoint, HookPointName
 from .loop.metrics import Latest, Samples
-from .loop.trainer import Trainer
 from .policies import (
     LoadedPolicy,
     SavedPolicy,
@@ -52,6 +51,7 @@ from .policies import (
     play_episodes,
 )
 from .store.run_dir import RunDir
+from .trainer import Trainer
 
 __all__ = [
     "HOOK_POINTS",

@@ -16,8 +16,8 @@ from .errors import HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
 from .loop.part import has_state
-from .loop.trainer import Trainer
 from .store.tree import flatten, unflatten
+from .trainer import Trainer
 
 _MUTABLE = (list, dict, set, bytearray, deque, torch.Tensor, np.ndarray)
 

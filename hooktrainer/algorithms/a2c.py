@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..loop.trainer import Trainer
 from ..run.fields import Count, Fraction, Rate
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .on_policy import OnPolicy

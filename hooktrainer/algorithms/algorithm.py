@@ -12,8 +12,8 @@ from typing_extensions import dataclass_transform
 
 from ..base.words import did_you_mean
 from ..loop.signals import ending_cleanly
-from ..loop.trainer import Trainer
 from ..run.recipe import mistakes_in_one_line
+from ..trainer import Trainer
 from .command_line import parse
 from .config import AlgorithmConfig
 from .task import Task

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..loop.trainer import Trainer
 from ..networks import TanhGaussianPolicy
 from ..objectives import CQLLoss
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .offline import Offline

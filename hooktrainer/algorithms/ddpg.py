@@ -7,9 +7,9 @@ from typing import ClassVar
 import torch
 
 from ..hooks import TargetNetUpdaterHook
-from ..loop.trainer import Trainer
 from ..networks import AdditiveGaussian, DeterministicPolicy
 from ..objectives import DDPGLoss, SoftUpdate
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy

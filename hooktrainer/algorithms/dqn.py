@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..hooks import TargetNetUpdaterHook
-from ..loop.trainer import Trainer
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..optim import FlatAdam
 from ..replay import PrioritizedSampler
 from ..run.fields import Count, Fraction, Number, Rate
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .checks import Actions
 from .config import Settings

@@ -6,9 +6,9 @@ from typing import ClassVar
 
 from torch import nn
 
-from ..loop.trainer import Trainer
 from ..networks import Box, DiagonalGaussianPolicy, ValueNetwork
 from ..objectives import IQLLoss
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .offline import Offline

@@ -11,11 +11,11 @@ from tyro.conf import Suppress
 from ..errors import ConfigError
 from ..hooks import ModelRollouts, TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..loop.trainer import Trainer
 from ..networks import DynamicsEnsemble, TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Number, Rate
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy

@@ -8,10 +8,10 @@ from typing import Any, ClassVar
 import torch
 
 from ..hooks import ReplayBufferTrainer
-from ..loop.trainer import Trainer
 from ..objectives.common import Loss
 from ..replay import ReplayBuffer
 from ..run.fields import Count, Fraction, Number, Rate
+from ..trainer import Trainer
 from .algorithm import Algorithm
 from .checks import Actions
 from .task import Task

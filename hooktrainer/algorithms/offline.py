@@ -11,9 +11,9 @@ from ..collect.datasets import Dataset, DatasetCollector, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..loop.trainer import Trainer
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
+from ..trainer import Trainer
 from .algorithm import Algorithm
 from .checks import Actions
 from .config import Word

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 from torch import nn
 
 from ..hooks import MiniBatches, ObservationNormalizer, RewardScaler, Schedule, ValueEstimatorHook
-from ..loop.trainer import Trainer
 from ..networks import (
     CategoricalPolicy,
     DiagonalGaussianPolicy,
@@ -19,6 +18,7 @@ from ..networks import (
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
+from ..trainer import Trainer
 from .algorithm import Algorithm
 from .checks import Actions
 from .task import Task

@@ -7,10 +7,10 @@ from typing import ClassVar, Literal
 import torch
 
 from ..hooks import TargetNetUpdaterHook
-from ..loop.trainer import Trainer
 from ..networks import TanhGaussianPolicy
 from ..objectives import SACLoss, SoftUpdate
 from ..run.fields import Rate
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy

@@ -18,11 +18,11 @@ from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
 from ..hooks import Evaluate, LogEpisodes
 from ..loop.cadence import Every
-from ..loop.trainer import Trainer
 from ..networks import ValueNetwork, mlp
 from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
+from ..trainer import Trainer
 from .checks import check_actions, check_env, check_observations, name_of
 from .config import AlgorithmConfig
 

@@ -8,10 +8,10 @@ import torch
 
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..loop.trainer import Trainer
 from ..networks import AdditiveGaussian, DeterministicPolicy
 from ..objectives import SoftUpdate, TD3Loss
 from ..run.fields import Fraction
+from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import math
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
+
+log = logging.getLogger(__name__)
 
 
 def duration(seconds: float) -> str:
@@ -144,3 +147,17 @@ def encodable(text: str) -> str:
         c.encode("unicode_escape").decode() if c == "\0" or "\ud800" <= c <= "\udfff" else c
         for c in text
     )
+
+
+def as_name(name: str) -> str:
+    """The name of a metric as every file and server takes it; a changed one is warned of.
+
+    Raises:
+        ValueError: It is no text.
+    """
+    if not isinstance(name, str):
+        raise ValueError(f"the name of a metric is a text, not {name!r}")
+    valid = printable(name) or "unnamed"
+    if valid != name:
+        log.warning("The metric %a has a name that is not valid text: logged as %r.", name, valid)
+    return valid

@@ -17,7 +17,7 @@ from . import output
 from .arguments import Flag, ScriptArgs, shown_as
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..trainer import Trainer
 
 Target = Annotated[str, Positional, shown_as("RUN|SCRIPT|NAME")]
 
@@ -85,8 +85,8 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
 @contextmanager
 def _no_training(tables: list[list[dict[str, Any]]]) -> Iterator[None]:
     """In the block, ``train()`` describes the trainer and leaves; runs go to a temporary place."""
-    from ..loop.trainer import Trainer
     from ..store.run_dir import RunDir
+    from ..trainer import Trainer
 
     train, prepare = Trainer.train, RunDir.prepare
 

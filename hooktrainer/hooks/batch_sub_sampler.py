@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class BatchSubSampler(TrainerHookBase):
@@ -92,7 +92,7 @@ class BatchSubSampler(TrainerHookBase):
         """Divide the sub-batches among the processes that train together."""
         self.batch_size = share_equally(self.batch_size, world_size, "BatchSubSampler: batch_size")
 
-    def register(self, trainer: Trainer, name: str = "batch_subsampler") -> None:
+    def register(self, trainer: Loop, name: str = "batch_subsampler") -> None:
         """Register at ``process_optim_batch``."""
         trainer.register_module(name, self)
         trainer.register_op("process_optim_batch", self)

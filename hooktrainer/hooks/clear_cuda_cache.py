@@ -10,7 +10,7 @@ from ..base.checks import check_count
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class ClearCudaCache(TrainerHookBase):
@@ -39,7 +39,7 @@ class ClearCudaCache(TrainerHookBase):
         """Restore the count."""
         self.count = state_dict["count"]
 
-    def register(self, trainer: Trainer, name: str = "clear_cuda_cache") -> None:
+    def register(self, trainer: Loop, name: str = "clear_cuda_cache") -> None:
         """Register at ``pre_optim_steps``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_optim_steps", self)

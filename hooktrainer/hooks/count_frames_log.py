@@ -12,7 +12,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Total
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class CountFramesLog(TrainerHookBase):
@@ -42,7 +42,7 @@ class CountFramesLog(TrainerHookBase):
         """Restore the count."""
         self.frame_count = state_dict["frame_count"]
 
-    def register(self, trainer: Trainer, name: str = "count_frames_log") -> None:
+    def register(self, trainer: Loop, name: str = "count_frames_log") -> None:
         """Register at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)

@@ -13,7 +13,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LATE
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class EarlyStopping(TrainerHookBase):
@@ -118,7 +118,7 @@ class EarlyStopping(TrainerHookBase):
             self.stop_reason = None
             self._look()  # what ended the run ends it again, if it still holds
 
-    def register(self, trainer: Trainer, name: str = "early_stopping") -> None:
+    def register(self, trainer: Loop, name: str = "early_stopping") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)

@@ -17,7 +17,7 @@ from ..store.rng import undisturbed
 
 if TYPE_CHECKING:
     from ..collect import VectorCollector
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 _STEPS_AT_ONCE = 64
 
@@ -142,7 +142,7 @@ class Evaluate(TrainerHookBase):
             )
         return self._collector
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless that was just done."""
         if self._evaluated_at != trainer.collected_frames:
             self._evaluated_at = trainer.collected_frames
@@ -163,7 +163,7 @@ class Evaluate(TrainerHookBase):
         self._mean = state_dict["mean"]
         self._stop_if_solved()
 
-    def register(self, trainer: Trainer, name: str = "evaluate") -> None:
+    def register(self, trainer: Loop, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``.
 
         Raises:

@@ -11,7 +11,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Samples, Total
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class LogEpisodes(TrainerHookBase):
@@ -62,7 +62,7 @@ class LogEpisodes(TrainerHookBase):
         """Restore the count."""
         self.episodes = state_dict["episodes"]
 
-    def register(self, trainer: Trainer, name: str = "log_episodes") -> None:
+    def register(self, trainer: Loop, name: str = "log_episodes") -> None:
         """Register at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)

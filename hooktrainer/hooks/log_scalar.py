@@ -13,7 +13,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": torch.mean,
@@ -60,7 +60,7 @@ class LogScalar(TrainerHookBase):
             result[f"{self.logname}_std"] = values.std()
         return result
 
-    def register(self, trainer: Trainer, name: str | None = None) -> None:
+    def register(self, trainer: Loop, name: str | None = None) -> None:
         """Register at ``pre_steps_log``."""
         trainer.register_module(f"log_{self.logname}" if name is None else name, self)
         trainer.register_op("pre_steps_log", self)

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class LogTiming(TrainerHookBase):
@@ -37,7 +37,7 @@ class LogTiming(TrainerHookBase):
             timeit.erase()
         return times
 
-    def register(self, trainer: Trainer, name: str = "log_timing") -> None:
+    def register(self, trainer: Loop, name: str = "log_timing") -> None:
         """Register at ``post_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self)

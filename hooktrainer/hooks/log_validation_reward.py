@@ -14,7 +14,7 @@ from ..loop.hook import TrainerHookBase
 from ..store.rng import undisturbed
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 _REWARD = ("next", "reward")
 
@@ -137,7 +137,7 @@ class LogValidationReward(TrainerHookBase):
         if not getattr(self.environment, "is_closed", False):
             self.environment.close()
 
-    def register(self, trainer: Trainer, name: str = "recorder") -> None:
+    def register(self, trainer: Loop, name: str = "recorder") -> None:
         """Register at ``post_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self)

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class LRSchedulerHook(TrainerHookBase):
@@ -56,7 +56,7 @@ class LRSchedulerHook(TrainerHookBase):
         """Metric: the learning rate of the first parameter group."""
         return {self._metric: float(self.scheduler.get_last_lr()[0])}
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Warn of a scheduler that has nothing left for a run that goes on longer than planned."""
         before = trainer.resumed_total_frames
         if before is not None and before < trainer.total_frames and _is_at_its_end(self.scheduler):
@@ -81,7 +81,7 @@ class LRSchedulerHook(TrainerHookBase):
         self.scheduler.load_state_dict(state_dict["scheduler"])
         self._last_optim_count = state_dict["last_optim_count"]
 
-    def register(self, trainer: Trainer, name: str = "lr_scheduler") -> None:
+    def register(self, trainer: Loop, name: str = "lr_scheduler") -> None:
         """Register at ``post_steps`` or ``post_optim``, and at ``pre_steps_log``."""
         self._name = name
         if name != "lr_scheduler":

@@ -13,7 +13,7 @@ from ..base.checks import check_count, share_equally
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class MiniBatches(TrainerHookBase):
@@ -69,7 +69,7 @@ class MiniBatches(TrainerHookBase):
         """Divide the mini-batches among the processes that train together."""
         self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
-    def register(self, trainer: Trainer, name: str = "mini_batches") -> None:
+    def register(self, trainer: Loop, name: str = "mini_batches") -> None:
         """Register at ``process_optim_batch``."""
         trainer.register_module(name, self)
         trainer.register_op("process_optim_batch", self)

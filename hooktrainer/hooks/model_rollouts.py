@@ -17,7 +17,7 @@ from ..loop.priorities import AFTER
 from ..networks.dynamics import DynamicsEnsemble
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
     from ..replay import ReplayBuffer
 
 Transition = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
@@ -154,7 +154,7 @@ class ModelRollouts(TrainerHookBase):
         self.optimizer.load_state_dict(state_dict["optimizer"])
         self.model_buffer.load_state_dict(state_dict["model_buffer"])
 
-    def register(self, trainer: Trainer, name: str = "model_rollouts") -> None:
+    def register(self, trainer: Loop, name: str = "model_rollouts") -> None:
         """Register at ``batch_process``, ``pre_optim_steps`` and ``process_optim_batch``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.observe)

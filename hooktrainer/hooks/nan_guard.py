@@ -14,7 +14,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class NanGuard(TrainerHookBase):
@@ -23,6 +23,8 @@ class NanGuard(TrainerHookBase):
     It is on by default; ``Trainer(nan_guard=False)`` leaves it out. On an accelerator it waits for
     the loss once per optimizer step, which is what it takes to know in time.
     """
+
+    trains = False
 
     def __init__(self) -> None:
         self._read: Callable[[str, torch.Tensor], float] = _item
@@ -56,7 +58,7 @@ class NanGuard(TrainerHookBase):
             "the inputs of the loss, lower the learning rate, or pass clip_norm."
         )
 
-    def register(self, trainer: Trainer, name: str = "nan_guard") -> None:
+    def register(self, trainer: Loop, name: str = "nan_guard") -> None:
         """Register at ``optimizer``, before every optimizer."""
         self._read = trainer.metrics.read
         trainer.register_module(name, self)

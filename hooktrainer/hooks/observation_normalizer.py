@@ -12,7 +12,7 @@ from ..loop.priorities import EARLY
 from ..networks.normalization import RunningNorm
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class ObservationNormalizer(TrainerHookBase):
@@ -34,7 +34,7 @@ class ObservationNormalizer(TrainerHookBase):
         """Add the observations of ``batch``, ``[*batch, features]``, padding left out."""
         self.norm.update(valid(batch, self.key))
 
-    def register(self, trainer: Trainer, name: str = "observation_normalizer") -> None:
+    def register(self, trainer: Loop, name: str = "observation_normalizer") -> None:
         """Register at ``post_steps_log``, before any evaluation."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=EARLY)

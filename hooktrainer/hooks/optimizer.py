@@ -19,7 +19,7 @@ from ..loop.metrics import Metrics
 from ..loop.priorities import AFTER
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class OptimizerHook(TrainerHookBase):
@@ -201,8 +201,8 @@ class OptimizerHook(TrainerHookBase):
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Say where the groups hold another number of parameters."""
         here = [len(group["params"]) for group in self.optimizer.param_groups]
-        there = [len(group["params"]) for group in saved["param_groups"]]
-        if here == there:
+        there = [len(group["params"]) for group in saved.get("param_groups", ())]
+        if here == there or not there:
             return []
         return [f"its groups hold {here} parameters here and {there} in the state"]
 
@@ -228,7 +228,7 @@ class OptimizerHook(TrainerHookBase):
                 elif isinstance(now[name], float) and before[name]:
                     group[name] *= now[name] / before[name]
 
-    def register(self, trainer: Trainer, name: str = "optimizer") -> None:
+    def register(self, trainer: Loop, name: str = "optimizer") -> None:
         """Register at ``optimizer``.
 
         With several optimizers all gradients are computed before the first step is taken, since
@@ -264,6 +264,20 @@ class OptimizerHook(TrainerHookBase):
             trainer.register_op("optimizer", delayed.backward)
             trainer.register_op("optimizer", delayed.step, priority=AFTER)
 
+    def on_train_start(self, trainer: Loop) -> None:
+        """Refuse to stand beside a hook that takes the optimizer steps itself.
+
+        Raises:
+            ConfigError: If there is one.
+        """
+        entries = trainer.registry.points["optimizer"].entries
+        own = next((entry.name for entry in entries if entry.computes_loss), None)
+        if own is not None and any(entry.owner is self for entry in entries):
+            raise ConfigError(
+                f"{own!r} computes the losses and takes the optimizer steps, so an OptimizerHook "
+                "has nothing to do: pass Trainer no optimizer=, and register none."
+            )
+
     def _shared_with(self, other: OptimizerHook) -> str:
         if self.loss_components is None or other.loss_components is None:
             return "every loss"
@@ -273,7 +287,7 @@ class OptimizerHook(TrainerHookBase):
 class _Delayed:
     """The backward and the step of a hook, behind one cadence."""
 
-    def __init__(self, hook: OptimizerHook, trainer: Trainer, every: Every) -> None:
+    def __init__(self, hook: OptimizerHook, trainer: Loop, every: Every) -> None:
         self.every = every
         self._progress = trainer.progress
         self._due = False

@@ -20,7 +20,7 @@ from ..store.run_dir import RunDir
 from .evaluate import Evaluate
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
     from ..policies.evaluator import Evaluator
     from ..policies.recorder import PolicyRecorder
     from ..policies.spread import SpreadCadence
@@ -111,7 +111,7 @@ class PolicySnapshot(TrainerHookBase):
         self._ended_well = False
 
     @classmethod
-    def of(cls, trainer: Trainer, run_dir: RunDir | None = None, **options: Any) -> PolicySnapshot:
+    def of(cls, trainer: Loop, run_dir: RunDir | None = None, **options: Any) -> PolicySnapshot:
         """Take snapshots of the policy that a trainer's `Evaluate` hook evaluates.
 
         Args:
@@ -163,7 +163,7 @@ class PolicySnapshot(TrainerHookBase):
             return self._cadence.keep(self._newest)
         return self.keep
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Take the first snapshot, before any training; a resumed run has it already."""
         with undisturbed():
             self._open(trainer)
@@ -171,7 +171,7 @@ class PolicySnapshot(TrainerHookBase):
         if self._newest < 0:
             self.snapshot()
 
-    def _open(self, trainer: Trainer) -> None:
+    def _open(self, trainer: Loop) -> None:
         from ..policies.evaluator import Evaluator
         from ..policies.files import DIRECTORY
         from ..policies.recorder import PolicyRecorder
@@ -199,7 +199,7 @@ class PolicySnapshot(TrainerHookBase):
                 f"the policies are saved, but cannot be played by themselves: {environment.reason}"
             )
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Loop) -> None:
         """Take the last snapshot, and thin out those that were kept in case the run ended early."""
         if self._newest != trainer.collected_frames:
             self.snapshot()
@@ -226,7 +226,7 @@ class PolicySnapshot(TrainerHookBase):
         """Restore when the newest snapshot was taken."""
         self._newest = state_dict["newest"]
 
-    def register(self, trainer: Trainer, name: str = "policy_snapshot") -> None:
+    def register(self, trainer: Loop, name: str = "policy_snapshot") -> None:
         """Register at ``post_steps``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self, every=self.every)

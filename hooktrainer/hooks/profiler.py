@@ -17,7 +17,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class Profiler(TrainerHookBase):
@@ -87,7 +87,7 @@ class Profiler(TrainerHookBase):
         self._profile: torch.profiler.profile | None = None
         self._phases = _Phases()
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Begin a window if one is due."""
         self._begin_if_due()
 
@@ -145,7 +145,7 @@ class Profiler(TrainerHookBase):
         if self._profile is not None:
             self._end(self._profile)
 
-    def register(self, trainer: Trainer, name: str = "profiler") -> None:
+    def register(self, trainer: Loop, name: str = "profiler") -> None:
         """Register at the end of ``post_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LAST)

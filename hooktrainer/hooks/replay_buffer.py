@@ -15,7 +15,7 @@ from ..loop.hook import TrainerHookBase
 from ..torchrl.written import writes_into
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class ReplayBufferTrainer(TrainerHookBase):
@@ -126,7 +126,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         if whole is not None and not self.iterate:
             self.batch_size = share_equally(whole, world_size, "ReplayBufferTrainer: batch_size")
 
-    def register(self, trainer: Trainer, name: str = "replay_buffer") -> None:
+    def register(self, trainer: Loop, name: str = "replay_buffer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``.
 
         Not at ``batch_process`` if the collector itself writes into the buffer.

@@ -14,7 +14,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LATE
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class RewardNormalizer(TrainerHookBase):
@@ -107,7 +107,7 @@ class RewardNormalizer(TrainerHookBase):
         self._sum_of_squares = state["sum_of_squares"]
         self._count = state["count"]
 
-    def register(self, trainer: Trainer, name: str = "reward_normalizer") -> None:
+    def register(self, trainer: Loop, name: str = "reward_normalizer") -> None:
         """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.update_reward_stats)

@@ -13,7 +13,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class RewardScaler(TrainerHookBase):
@@ -94,7 +94,7 @@ class RewardScaler(TrainerHookBase):
         self._var = state_dict["var"]
         self._count = state_dict["count"]
 
-    def register(self, trainer: Trainer, name: str = "reward_scaler") -> None:
+    def register(self, trainer: Loop, name: str = "reward_scaler") -> None:
         """Register at ``batch_process``, before what looks at rewards."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self, priority=EARLY)

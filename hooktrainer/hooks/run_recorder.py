@@ -12,7 +12,7 @@ from ..loop.hook import TrainerHookBase
 from ..store.run_dir import RunDir, write_atomically
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class RunRecorder(TrainerHookBase):
@@ -39,7 +39,7 @@ class RunRecorder(TrainerHookBase):
         """Write the counters and metrics."""
         self._write()
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Write the configuration, and that the run is running."""
         self._started = True
         if self.config is not None:
@@ -74,7 +74,7 @@ class RunRecorder(TrainerHookBase):
             metrics=self.trainer.metrics.reported if self._started else {},
         )
 
-    def _summary(self, trainer: Trainer) -> str:
+    def _summary(self, trainer: Loop) -> str:
         reached = f"{trainer.collected_frames:,} frames in {trainer.progress.seconds:.1f} s"
         # Of a finished run that was resumed, the trainer knows less than the run's directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
@@ -88,7 +88,7 @@ class RunRecorder(TrainerHookBase):
         where = look.get("tensorboard") or next(iter(look.values()), f"in {self.run_dir.path}")
         return f"{what} · {reached} · look: {where}"
 
-    def register(self, trainer: Trainer, name: str = "run_recorder") -> None:
+    def register(self, trainer: Loop, name: str = "run_recorder") -> None:
         """Register at ``post_steps``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self, every=Every(seconds=1.0))

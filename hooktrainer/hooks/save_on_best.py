@@ -12,7 +12,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LATE
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class SaveOnBest(TrainerHookBase):
@@ -50,7 +50,7 @@ class SaveOnBest(TrainerHookBase):
         """Restore the best value."""
         self.best = state_dict["best"]
 
-    def register(self, trainer: Trainer, name: str = "save_on_best") -> None:
+    def register(self, trainer: Loop, name: str = "save_on_best") -> None:
         """Register at ``post_steps_log``, behind the hooks that log the metric."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)

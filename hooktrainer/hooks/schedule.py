@@ -15,7 +15,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class Schedule(TrainerHookBase):
@@ -113,7 +113,7 @@ class Schedule(TrainerHookBase):
         """Metric: the value."""
         return {self._metric: self._last}
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Set the value for the first batch; where a resumed run had another, say so."""
         before = self._last
         self()
@@ -134,7 +134,7 @@ class Schedule(TrainerHookBase):
         """Restore what `state_dict` returned."""
         self._last = state_dict["value"]
 
-    def register(self, trainer: Trainer, name: str | None = None) -> None:
+    def register(self, trainer: Loop, name: str | None = None) -> None:
         """Register at ``post_steps``, before weights are handed over, and at ``pre_steps_log``."""
         name = name or self.attribute
         trainer.register_module(name, self)

@@ -11,7 +11,7 @@ from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class SelectKeys(TrainerHookBase):
@@ -33,7 +33,7 @@ class SelectKeys(TrainerHookBase):
         """Return the batch with only the selected keys; the tensors are shared."""
         return batch.select(*self.keys)
 
-    def register(self, trainer: Trainer, name: str = "select_keys") -> None:
+    def register(self, trainer: Loop, name: str = "select_keys") -> None:
         """Register at ``batch_process``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self)

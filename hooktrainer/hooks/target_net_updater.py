@@ -9,7 +9,7 @@ from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class TargetNetUpdaterHook(TrainerHookBase):
@@ -43,7 +43,7 @@ class TargetNetUpdaterHook(TrainerHookBase):
         if "counter" in state_dict:
             self.target_params_updater.counter = state_dict["counter"]
 
-    def register(self, trainer: Trainer, name: str = "target_net_updater") -> None:
+    def register(self, trainer: Loop, name: str = "target_net_updater") -> None:
         """Register at ``post_optim``."""
         trainer.register_module(name, self)
         trainer.register_op("post_optim", self, every=self.every)

@@ -14,7 +14,7 @@ from ..loop.priorities import FIRST
 from ..loop.tracing import Trace
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class Tracer(TrainerHookBase):
@@ -42,7 +42,7 @@ class Tracer(TrainerHookBase):
         self._handle: Any = None
         self._trace: Trace | None = None
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Begin to record."""
         self._trace = trainer.timing.trace = Trace()
         self._last = trainer.progress.batches + self.batches
@@ -69,7 +69,7 @@ class Tracer(TrainerHookBase):
         self.trainer.registry.time_every_pass(False)
         trace.write(self.path)
 
-    def register(self, trainer: Trainer, name: str = "tracer") -> None:
+    def register(self, trainer: Loop, name: str = "tracer") -> None:
         """Register at the beginning of ``batch_process``."""
         trainer.register_module(name, self)
         self._handle = trainer.register_op("batch_process", self, priority=FIRST)

@@ -14,7 +14,7 @@ from ..loop.hook import TrainerHookBase
 from ..torchrl.processes import send_to
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class UpdateWeights(TrainerHookBase):
@@ -40,7 +40,7 @@ class UpdateWeights(TrainerHookBase):
         update_weights_interval: int = 1,
         policy_weights_getter: Callable[[], Any] | None = None,
         weight_update_map: dict[str, str] | None = None,
-        trainer: Trainer | None = None,
+        trainer: Loop | None = None,
         *,
         sender: Any = None,
         interval_unit: Literal["batches", "optim_steps"] = "batches",
@@ -112,11 +112,11 @@ class UpdateWeights(TrainerHookBase):
         """Restore the count."""
         self.counter = state_dict["counter"]
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Send the weights once, since those of a resumed run are not the collector's."""
         self.send()
 
-    def register(self, trainer: Trainer, name: str = "update_weights") -> None:
+    def register(self, trainer: Loop, name: str = "update_weights") -> None:
         """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
         trainer.register_module(name, self)
         if self.interval_unit == "optim_steps":

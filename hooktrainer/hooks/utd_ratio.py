@@ -10,7 +10,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class UTDRHook(TrainerHookBase):
@@ -23,7 +23,7 @@ class UTDRHook(TrainerHookBase):
         trainer: The trainer whose ratio is logged.
     """
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Loop) -> None:
         self.trainer = trainer
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
@@ -47,7 +47,7 @@ class UTDRHook(TrainerHookBase):
                 return int(buffer.write_count), size or 1
         return self.trainer.collected_frames // self.trainer.frame_skip, 1
 
-    def register(self, trainer: Trainer, name: str = "utdr_hook") -> None:
+    def register(self, trainer: Loop, name: str = "utdr_hook") -> None:
         """Register at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)

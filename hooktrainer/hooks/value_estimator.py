@@ -13,7 +13,7 @@ from ..loop.part import has_state
 from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
 class ValueEstimatorHook(TrainerHookBase):
@@ -74,7 +74,7 @@ class ValueEstimatorHook(TrainerHookBase):
                 state_dict["value_estimator"]
             )
 
-    def register(self, trainer: Trainer, name: str = "value_estimator") -> None:
+    def register(self, trainer: Loop, name: str = "value_estimator") -> None:
         """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from .adapter import as_logger, as_loggers
 from .background import BackgroundSink
 from .csv import read_csv
-from .factory import as_logger, as_loggers, generate_exp_name, get_logger
+from .factory import generate_exp_name, get_logger
 from .logger import Logger
 from .sink import GuardedSink, Sink
 from .tensorboard import read_scalars

@@ -1,4 +1,4 @@
-"""TorchRL's loggers, and any object with their methods, as sinks."""
+"""What users bring as loggers: TorchRL's, and any object with their methods."""
 
 from __future__ import annotations
 
@@ -7,8 +7,52 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from .background import BackgroundSink
 from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .logger import Logger
 from .sink import Sink
+
+
+def as_logger(logger: Any) -> Logger:
+    """Make a `Logger` of what a user has, which writes to it on a thread of its own.
+
+    To have it called on the thread that logs, and to wait for it there, wrap it yourself:
+    `Logger({"mine": LoggerSink(mine)})`.
+
+    Args:
+        logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
+            what else of TorchRL's methods it has is used too.
+
+    Raises:
+        TypeError: None of these.
+    """
+    if isinstance(logger, Logger):
+        return logger
+    if isinstance(logger, Sink):
+        return Logger({logger.name: BackgroundSink(logger)})
+    if not callable(getattr(logger, "log_scalar", None)):
+        raise TypeError(
+            "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
+            f"torchrl.record.loggers have; {logger!r} has none"
+        )
+    sink = LoggerSink(logger)
+    return Logger(
+        {sink.name: BackgroundSink(sink)},
+        exp_name=str(getattr(logger, "exp_name", "")),
+        log_dir=str(getattr(logger, "log_dir", "")),
+    )
+
+
+def as_loggers(loggers: Any) -> list[Logger]:
+    """Make a list of `Logger`s of none (`None`), one, or a list or tuple of them.
+
+    Raises:
+        TypeError: Something that is no logger; see `as_logger`.
+    """
+    if loggers is None:
+        return []
+    many = loggers if isinstance(loggers, (list, tuple)) else [loggers]
+    return [as_logger(logger) for logger in many]
 
 
 class LoggerSink(Sink):

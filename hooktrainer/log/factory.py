@@ -1,4 +1,4 @@
-"""`get_logger`, `generate_exp_name`, and `as_logger` for what users bring."""
+"""`get_logger` and `generate_exp_name`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..base.words import did_you_mean, printable
 from ..errors import ConfigError, MissingPackageError
-from .adapter import LoggerSink
-from .background import BackgroundSink
 from .logger import Logger
 from .run_logger import RunLogger
 from .sink import Sink
@@ -96,48 +94,6 @@ def check_kinds(kinds: Sequence[str]) -> None:
         if kind in kinds[:number]:
             raise ConfigError(f"logger {kind!r} is given twice")
         _need(kind)
-
-
-def as_logger(logger: Any) -> Logger:
-    """Make a `Logger` of what a user has, which writes to it on a thread of its own.
-
-    To have it called on the thread that logs, and to wait for it there, wrap it yourself:
-    `Logger({"mine": LoggerSink(mine)})`.
-
-    Args:
-        logger: A `Logger`, a `Sink`, or any object with TorchRL's `log_scalar(name, value, step)`;
-            what else of TorchRL's methods it has is used too.
-
-    Raises:
-        TypeError: None of these.
-    """
-    if isinstance(logger, Logger):
-        return logger
-    if isinstance(logger, Sink):
-        return Logger({logger.name: BackgroundSink(logger)})
-    if not callable(getattr(logger, "log_scalar", None)):
-        raise TypeError(
-            "a logger has a method log_scalar(name, value, step), as those of get_logger and of "
-            f"torchrl.record.loggers have; {logger!r} has none"
-        )
-    sink = LoggerSink(logger)
-    return Logger(
-        {sink.name: BackgroundSink(sink)},
-        exp_name=str(getattr(logger, "exp_name", "")),
-        log_dir=str(getattr(logger, "log_dir", "")),
-    )
-
-
-def as_loggers(loggers: Any) -> list[Logger]:
-    """Make a list of `Logger`s of none (`None`), one, or a list or tuple of them.
-
-    Raises:
-        TypeError: Something that is no logger; see `as_logger`.
-    """
-    if loggers is None:
-        return []
-    many = loggers if isinstance(loggers, (list, tuple)) else [loggers]
-    return [as_logger(logger) for logger in many]
 
 
 def generate_exp_name(model_name: str, experiment_name: str) -> str:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..base.words import encodable, printable
+from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
@@ -254,20 +254,6 @@ class Logger:
 
     def __repr__(self) -> str:
         return f"Logger({', '.join(map(repr, self.sinks.values()))})"
-
-
-def as_name(name: str) -> str:
-    """The name of a metric as every file and server takes it; a changed one is warned of.
-
-    Raises:
-        ValueError: It is no text.
-    """
-    if not isinstance(name, str):
-        raise ValueError(f"the name of a metric is a text, not {name!r}")
-    valid = printable(name) or "unnamed"
-    if valid != name:
-        log.warning("The metric %a has a name that is not valid text: logged as %r.", name, valid)
-    return valid
 
 
 def _encodable(value: Any) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 from .cadence import Every
 from .hook_points import HookPoint
@@ -20,10 +20,22 @@ class HookHandle:
         self._remove()
 
 
-class Bridge(Protocol):
-    """Serves what was written for another trainer; see `hooktrainer.torchrl.bridge`."""
+class Bridge:
+    """Serves what was written for another trainer; this one knows no other trainer.
 
-    stages: Mapping[str, HookPoint]
+    `hooktrainer.torchrl.bridge` knows TorchRL's.
+
+    Args:
+        loop: The loop that it serves.
+
+    Attributes:
+        stages: The other trainer's hook points beside the ten, by name.
+    """
+
+    stages: Mapping[str, HookPoint] = {}
+
+    def __init__(self, loop: Any) -> None:
+        pass
 
     def place(
         self,
@@ -34,12 +46,23 @@ class Bridge(Protocol):
         every: Every | None,
     ) -> list[HookHandle]:
         """Register ``op``, which is for one of ``stages``, at the points where it belongs."""
+        return []
 
     def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
         """What is called at ``point`` for ``op``: it itself, or an `Adapter` around it."""
+        return op
 
     def module(self, name: str, module: Any) -> None:
         """Do what the other trainer does when ``module`` is registered."""
 
-    def part(self, hook: Any) -> Any:
-        """What holds the state of ``hook``, or of the collector; by default it itself."""
+    def part(self, thing: Any) -> Any:
+        """What holds the state of a hook, the loss module or the collector; often it itself."""
+        return thing
+
+    def batches(self, collector: Any) -> Iterator[Any]:
+        """The batches of a collector."""
+        return iter(collector)
+
+    def only_cleans_up(self, handler: Any) -> bool:
+        """Whether a signal's handler only ends the process, and is not missed while training."""
+        return False

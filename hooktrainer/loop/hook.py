@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..errors import HookError
 
 if TYPE_CHECKING:
-    from .trainer import Trainer
+    from .loop import Loop
 
 
 class TrainerHookBase:
@@ -44,16 +44,18 @@ class TrainerHookBase:
         computes_loss: Whether the hook, at ``optimizer``, computes the losses itself. It is passed
             the sub-batch in their place, calls `Trainer.compute_loss` as often as it wants, does
             backward and step, and returns the losses that are logged.
+        trains: Whether the hook, at ``optimizer``, trains something; a guard does not.
     """
 
     rank_zero_only = False
     phase: str | None = None
     is_saved = True
     computes_loss = False
+    trains = True
 
     # Registering sets it, so that reading it costs no more than any attribute.
     @cached_property
-    def trainer(self) -> Trainer:
+    def trainer(self) -> Loop:
         """The trainer that the hook, or one of its methods, was registered with.
 
         Raises:
@@ -70,11 +72,17 @@ class TrainerHookBase:
         """Whether there is a `trainer`."""
         return "trainer" in vars(self)
 
-    def register(self, trainer: Trainer, name: str = "") -> None:
+    def registered_with(self, trainer: Any) -> None:
+        """Take note of the trainer; registering the hook, or a method of it, calls this."""
+        vars(self)["trainer"] = trainer  # so that a frozen one can be told as well
+
+    # What follows takes any trainer, so that a hook of yours may say which one it wants.
+
+    def register(self, trainer: Any, name: str = "") -> None:
         """Put the hook at its points of ``trainer`` and name it for checkpoints.
 
         Args:
-            trainer: The trainer; call its ``register_op`` and ``register_module``.
+            trainer: The `hooktrainer.Trainer`; call its ``register_op`` and ``register_module``.
             name: The hook's name, unique in the trainer. Give it a default of its own.
         """
         raise NotImplementedError(
@@ -115,13 +123,13 @@ class TrainerHookBase:
             ConfigError: If it cannot be shared equally.
         """
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Any) -> None:
         """Called once, before the first batch is collected."""
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Any) -> None:
         """Called once after the last batch, unless an exception ends the run."""
 
-    def on_exception(self, trainer: Trainer, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, exception: BaseException) -> None:
         """Called when an exception ends the run; the exception goes on to the caller."""
 
     def close(self) -> None:

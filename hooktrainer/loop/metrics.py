@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from ..log.logger import as_name
+from ..base.words import as_name
 
 _UNREAD: tuple[torch.Tensor | None, float] = (None, 0.0)
 _CHUNK = 256  # values kept before they are added up; bounds the memory of a long window

@@ -7,7 +7,7 @@ import functools
 import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 from ..errors import (
     ConfigError,
@@ -19,15 +19,19 @@ from ..errors import (
 from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
-from .hook import TrainerHookBase
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .part import as_part, has_state
 from .progress import Progress
 from .timing import Timing
 
-if TYPE_CHECKING:
-    from .trainer import Trainer
+
+@runtime_checkable
+class _ToldItsTrainer(Protocol):
+    """A hook that wants to know the trainer that it is registered with."""
+
+    def registered_with(self, trainer: Any) -> None:
+        """Take note of the trainer."""
 
 
 class Registry:
@@ -48,7 +52,7 @@ class Registry:
 
     def __init__(
         self,
-        trainer: Trainer,
+        trainer: object,
         progress: Progress,
         metrics: Metrics,
         timing: Timing,
@@ -297,8 +301,8 @@ class Registry:
 
     def _tell(self, hook: Any) -> None:
         """Tell a hook which trainer it belongs to."""
-        if isinstance(hook, TrainerHookBase):
-            vars(hook)["trainer"] = self._trainer  # so that a frozen one can be told as well
+        if isinstance(hook, _ToldItsTrainer):
+            hook.registered_with(self._trainer)
 
     def _rename(self) -> None:
         """Give every op the name of the module it belongs to, whichever came first."""

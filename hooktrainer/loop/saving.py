@@ -24,9 +24,9 @@ class Saver:
 
     def __init__(
         self,
-        file: str | Path | None,
-        checkpoints: CheckpointManager | None,
-        cadences: Sequence[Every],
+        file: str | Path | None = None,
+        checkpoints: CheckpointManager | None = None,
+        cadences: Sequence[Every] = (),
     ) -> None:
         self.file = None if file is None else Path(file)
         self.checkpoints = checkpoints

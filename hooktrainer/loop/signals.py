@@ -14,7 +14,6 @@ from types import FrameType
 from typing import Any, Final
 
 from ..base.signals import ENDING
-from ..torchrl.processes import only_cleans_up
 from .control import Control
 
 GRACE: Final = 30.0
@@ -56,11 +55,18 @@ class GracefulSignals:
     Args:
         control: Where requests go.
         grace: Seconds from the first signal to the end.
+        only_cleans_up: Whether a handler that somebody else has installed need not be left alone.
     """
 
-    def __init__(self, control: Control, grace: float = GRACE) -> None:
+    def __init__(
+        self,
+        control: Control,
+        grace: float = GRACE,
+        only_cleans_up: Callable[[Any], bool] = lambda handler: False,
+    ) -> None:
         self._control = control
         self._grace = grace
+        self._only_cleans_up = only_cleans_up
         self._previous: dict[int, Any] = {}
         self._orders: SimpleQueue[int | None] = SimpleQueue()  # may be used in a signal handler
         self._is_abandoned = False
@@ -83,7 +89,11 @@ class GracefulSignals:
 
     def _install(self, number: int, handler: Any) -> None:
         before = signal.getsignal(number)
-        if before in _DEFAULTS or isinstance(before, _EndBeforeTraining) or only_cleans_up(before):
+        if (
+            before in _DEFAULTS
+            or isinstance(before, _EndBeforeTraining)
+            or self._only_cleans_up(before)
+        ):
             self._previous[number] = signal.signal(number, handler)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:

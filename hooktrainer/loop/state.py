@@ -7,16 +7,14 @@ import copy
 import itertools
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import Any, TypedDict
 
 from ..base.untrusted import check_fields, one_line, refusing
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
+from .assembly import Assembly
 from .part import REGISTER, ModulePart, Part, differences, fitting, has_state
-
-if TYPE_CHECKING:
-    from .trainer import Trainer
 
 _LOGGER = "logger/"  # what the names of loggers begin with
 
@@ -31,7 +29,7 @@ class SavedState(TypedDict, total=False):
     total_frames: int | None
 
 
-def components(trainer: Trainer) -> dict[str, Part]:
+def components(trainer: Assembly) -> dict[str, Part]:
     """Name to part, for everything of a trainer that has state, each once.
 
     Hooks are named ``hook/<name>``, cadences ``cadence/<name>``, loggers ``logger/<index>``.
@@ -50,12 +48,12 @@ def components(trainer: Trainer) -> dict[str, Part]:
     return {name: part for name, part in found.items() if has_state(part)}
 
 
-def loggers(trainer: Trainer) -> dict[str, Part]:
+def loggers(trainer: Assembly) -> dict[str, Part]:
     """Name to logger: the parts that are taken back only when training begins."""
     return {f"{_LOGGER}{index}": logger for index, logger in enumerate(trainer.loggers)}
 
 
-def trainer_state(trainer: Trainer) -> dict[str, Any]:
+def trainer_state(trainer: Assembly) -> dict[str, Any]:
     """The state of every component and of the random generators; the versions of the libraries."""
     state = {name: part.state_dict() for name, part in components(trainer).items()}
     return {
@@ -68,7 +66,7 @@ def trainer_state(trainer: Trainer) -> dict[str, Any]:
     }
 
 
-def open_window_state(trainer: Trainer) -> dict[str, Any]:
+def open_window_state(trainer: Assembly) -> dict[str, Any]:
     """A copy of the state that the end of a run changes: metrics, loggers, random generators."""
     changing = {"metrics": trainer.metrics, **loggers(trainer)}
     state = {name: part.state_dict() for name, part in changing.items()}
@@ -85,7 +83,7 @@ def with_open_window(state: dict[str, Any], before: dict[str, Any]) -> dict[str,
     }
 
 
-def branched(trainer: Trainer, state: dict[str, Any], *, reseed: bool) -> dict[str, Any]:
+def branched(trainer: Assembly, state: dict[str, Any], *, reseed: bool) -> dict[str, Any]:
     """The state that a run begins with which branches off another.
 
     It has logs of its own.
@@ -141,7 +139,7 @@ class Resume:
             set_rng_state(self._rng)
 
 
-def load_trainer_state(trainer: Trainer, state: dict[str, Any], *, strict: bool) -> Resume:
+def load_trainer_state(trainer: Assembly, state: dict[str, Any], *, strict: bool) -> Resume:
     """Collect in what ``state`` and the trainer's parts differ, decide, and apply what is left.
 
     Args:

@@ -12,7 +12,7 @@ from .placement import Machine, Place, Placement
 from .ranks import Ranks
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..trainer import Trainer
 
 
 class Layout:

@@ -17,10 +17,10 @@ from ..hooks.tracer import Tracer
 from ..log import get_logger
 from ..log.factory import check_kinds
 from ..loop.state import branched
-from ..loop.trainer import Trainer
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
 from ..store.run_dir import RunDir
+from ..trainer import Trainer
 from .config import RunConfig
 from .fields import check_ranges
 from .layout import Layout

@@ -3,23 +3,23 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..loop.bridge import Bridge, HookHandle
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from . import stages
 from .losses import LossPart, has_value_estimator
-from .processes import CollectorProcesses, has_processes, send_to
-from .written import writes_into
+from .processes import CollectorProcesses, has_processes, only_cleans_up, send_to
+from .written import batches_of, writes_into
 
 if TYPE_CHECKING:
-    from ..loop.bridge import HookHandle
     from ..loop.cadence import Every
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
-class TorchRLBridge:
+class TorchRLBridge(Bridge):
     """Serves hooks, steppers and stages of ``torchrl.trainers``; see `hooktrainer.loop.bridge`.
 
     Args:
@@ -31,7 +31,7 @@ class TorchRLBridge:
 
     stages: Mapping[str, HookPoint] = stages.STAGES
 
-    def __init__(self, trainer: Trainer) -> None:
+    def __init__(self, trainer: Loop) -> None:
         self._trainer = trainer
 
     def place(
@@ -65,20 +65,29 @@ class TorchRLBridge:
         """
         if _is(module, "OptimizationStepper"):
             registry = self._trainer.registry
-            own = registry.modules.get("optimizer") if self._trainer.optimizer is not None else None
+            given = getattr(self._trainer, "optimizer", None)
+            own = None if given is None else registry.modules.get("optimizer")
             for entry in [e for e in registry.entries() if own is not None and e.owner is own]:
                 registry.remove(entry)
             self._trainer.register_op("optimizer", _Stepper(module.step, self._trainer))
 
-    def part(self, hook: Any) -> Any:
+    def part(self, thing: Any) -> Any:
         """What holds the state of a hook, the loss module or the collector."""
-        if _is(hook, "TargetNetUpdaterHook"):
-            return _UpdaterCount(hook)
-        if hook is self._trainer.collector and has_processes(hook):
-            return CollectorProcesses(hook, self._trainer.control)
-        if has_value_estimator(hook):
-            return LossPart(hook)
-        return hook
+        if _is(thing, "TargetNetUpdaterHook"):
+            return _UpdaterCount(thing)
+        if thing is self._trainer.collector and has_processes(thing):
+            return CollectorProcesses(thing, self._trainer.control)
+        if has_value_estimator(thing):
+            return LossPart(thing)
+        return thing
+
+    def batches(self, collector: Any) -> Iterator[Any]:
+        """The batches of a collector, those that it writes into a replay buffer included."""
+        return batches_of(collector)
+
+    def only_cleans_up(self, handler: Any) -> bool:
+        """Whether a signal's handler is that of TorchRL's memory-mapped storages."""
+        return only_cleans_up(handler)
 
 
 class _InOrder(Adapter):
@@ -104,7 +113,7 @@ class _AlreadyStored(Adapter):
 class _UpdateWeights(Adapter):
     """Updates the weights of a collector while it can be reached."""
 
-    def __init__(self, func: Callable[..., Any], trainer: Trainer) -> None:
+    def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
         super().__init__(func)
         self._trainer = trainer
 
@@ -117,7 +126,7 @@ class _Stepper(Adapter):
 
     computes_loss = True
 
-    def __init__(self, func: Callable[..., Any], trainer: Trainer) -> None:
+    def __init__(self, func: Callable[..., Any], trainer: Loop) -> None:
         super().__init__(func)
         self._trainer = trainer
 

@@ -22,10 +22,10 @@ from .losses import build_value_estimator, has_value_estimator
 from .unified import NotRead
 
 if TYPE_CHECKING:
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 
-def load(trainer: Trainer, content: Mapping[str, Any]) -> None:
+def load(trainer: Loop, content: Mapping[str, Any]) -> None:
     """Take over the networks, the counters, and the state of every hook of a known name.
 
     What is not taken over is said in one warning, and so is what was not saved, as where only some
@@ -131,7 +131,7 @@ def _shape(value: Any) -> tuple[int, ...] | str:
     return tuple(value.shape) if isinstance(value, torch.Tensor) else shown(value)
 
 
-def _load_hook(trainer: Trainer, hook: Any, state: Any) -> str | None:
+def _load_hook(trainer: Loop, hook: Any, state: Any) -> str | None:
     """Load the state of one hook; return why that cannot be done."""
     if isinstance(state, NotRead):
         return str(state)

@@ -27,7 +27,7 @@ from ..loop.priorities import EARLY, LAST, LATE
 
 if TYPE_CHECKING:
     from ..loop.bridge import HookHandle
-    from ..loop.trainer import Trainer
+    from ..loop.loop import Loop
 
 _METRICS = "a dict of metrics, or None"
 
@@ -52,7 +52,7 @@ STAGES: dict[str, HookPoint] = {
 
 
 def place(
-    trainer: Trainer,
+    trainer: Loop,
     stage: HookPoint,
     op: Callable[..., Any],
     kwargs: dict[str, Any],
@@ -127,7 +127,7 @@ class _Method(Adapter):
 class _AtStart(Adapter):
     """An op of the stage ``setup``."""
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Call it."""
         self.func()
 
@@ -135,7 +135,7 @@ class _AtStart(Adapter):
 class _AtEnd(Adapter):
     """An op of the stage ``shutdown``."""
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Loop) -> None:
         """Call it."""
         self.func()
 
@@ -143,7 +143,7 @@ class _AtEnd(Adapter):
 class _EpochBegins(Adapter):
     """At ``process_optim_batch``: calls its op at the first step of an epoch."""
 
-    def __init__(self, trainer: Trainer, stage: HookPoint, func: Callable[..., Any]) -> None:
+    def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
         super().__init__(func)
         self._trainer = trainer
         self._stage = stage
@@ -169,7 +169,7 @@ class _EpochBegins(Adapter):
 class _EpochEnds(Adapter):
     """At ``process_optim_batch`` and ``post_steps``: calls its op when an epoch is over."""
 
-    def __init__(self, trainer: Trainer, stage: HookPoint, func: Callable[..., Any]) -> None:
+    def __init__(self, trainer: Loop, stage: HookPoint, func: Callable[..., Any]) -> None:
         super().__init__(func)
         self._trainer = trainer
         self._stage = stage
@@ -217,7 +217,7 @@ class _ProcessLoss(Adapter):
 class _MeanLosses(Adapter):
     """At ``optimizer`` and ``post_steps``: passes its op the means of a batch's losses."""
 
-    def __init__(self, trainer: Trainer, func: Callable[..., Any]) -> None:
+    def __init__(self, trainer: Loop, func: Callable[..., Any]) -> None:
         super().__init__(func)
         self._trainer = trainer
         self._sums: dict[str, Any] = {}
@@ -239,12 +239,12 @@ class _MeanLosses(Adapter):
             _log(self._trainer, stage, self.func(self._trainer.optim_count, means))
 
 
-def _epoch(trainer: Trainer) -> tuple[int, int]:
+def _epoch(trainer: Loop) -> tuple[int, int]:
     """Which epoch of the run this is."""
     return trainer.progress.batches, trainer.epoch
 
 
-def _log(trainer: Trainer, stage: HookPoint, out: Any) -> None:
+def _log(trainer: Loop, stage: HookPoint, out: Any) -> None:
     if out is None or stage.kind != "log":
         return
     if not isinstance(out, dict):

@@ -158,7 +158,7 @@ def test_who_plays_does_not_wait_for_what_trains(run):
     code = (
         "import sys; from hooktrainer.cli import main\n"
         f"assert main(['play', {str(run)!r}, '--episodes', '1']) == 0\n"
-        "assert not {'tensordict', 'torchrl', 'hooktrainer.loop.trainer'} & set(sys.modules)\n"
+        "assert not {'tensordict', 'torchrl', 'hooktrainer.trainer'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True, stdout=subprocess.PIPE)
 

@@ -407,7 +407,7 @@ from hooktrainer import load_policy
 import numpy as np
 policy = load_policy(sys.argv[1])
 print(policy(np.zeros(4, dtype="float32")))
-heavy = ("tensordict", "torchrl", "gymnasium", "hooktrainer.loop.trainer", "hooktrainer.networks")
+heavy = ("tensordict", "torchrl", "gymnasium", "hooktrainer.trainer", "hooktrainer.networks")
 assert not [name for name in heavy if name in sys.modules], sys.modules.keys()
 """
 

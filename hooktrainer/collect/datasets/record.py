@@ -13,7 +13,7 @@ from ...loop.hook import TrainerHookBase
 from .dataset import Dataset
 
 if TYPE_CHECKING:
-    from ...loop.trainer import Trainer
+    from ...loop.loop import Loop
 
 
 class RecordDataset(TrainerHookBase):
@@ -47,7 +47,7 @@ class RecordDataset(TrainerHookBase):
         kept = batch.select("observation", "action")
         self._batches.append(kept.set("next", following).cpu())
 
-    def on_train_start(self, trainer: Trainer) -> None:
+    def on_train_start(self, trainer: Loop) -> None:
         """Refuse a place that is taken, before anything is collected.
 
         Raises:
@@ -56,7 +56,7 @@ class RecordDataset(TrainerHookBase):
         if self.path.exists() and not trainer.collected_frames:
             raise TakenError(f"{self.path} exists already: remove it, or choose another place.")
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Loop) -> None:
         """Write the data set and log what its episodes returned.
 
         Raises:
@@ -89,7 +89,7 @@ class RecordDataset(TrainerHookBase):
         saved = state_dict["transitions"]
         self._batches = [] if saved is None else [saved]
 
-    def register(self, trainer: Trainer, name: str = "record_dataset") -> None:
+    def register(self, trainer: Loop, name: str = "record_dataset") -> None:
         """Register at ``pre_steps_log``, where batches are as they were collected."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)

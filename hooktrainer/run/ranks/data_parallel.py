@@ -22,7 +22,7 @@ from .restore import seed_rank
 from .sharded import is_sharded, share_optimizer_state, whole
 
 if TYPE_CHECKING:
-    from ...loop.trainer import Trainer
+    from ...trainer import Trainer
 
 
 class DataParallel(TrainerHookBase):

@@ -15,7 +15,7 @@ from .checkpoints import on_cpu
 from .ranks import Ranks
 
 if TYPE_CHECKING:
-    from ...loop.trainer import Trainer
+    from ...trainer import Trainer
 
 
 @dataclass

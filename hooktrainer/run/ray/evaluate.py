@@ -15,7 +15,7 @@ from .cluster import Cluster, import_ray
 from .pool import Worker
 
 if TYPE_CHECKING:
-    from ...loop.trainer import Trainer
+    from ...loop.loop import Loop
 
 
 class RayEvaluate(Evaluate):
@@ -98,7 +98,7 @@ class RayEvaluate(Evaluate):
         self._send()
         return {k: v if k == "log_pbar" else Latest(v) for k, v in self._receive().items()}
 
-    def on_train_end(self, trainer: Trainer) -> None:
+    def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy and wait for it, unless that was just done."""
         if self._evaluated_at == trainer.collected_frames and (
             self._worker.busy or self._arrived is not None
@@ -107,7 +107,7 @@ class RayEvaluate(Evaluate):
             return
         super().on_train_end(trainer)
 
-    def register(self, trainer: Trainer, name: str = "evaluate") -> None:
+    def register(self, trainer: Loop, name: str = "evaluate") -> None:
         """Register at ``post_steps_log``."""
         super().register(trainer, name)
         trainer.register_op("post_steps_log", self.look, priority=AFTER)

@@ -11,7 +11,7 @@ from .collector import RayCollector, check_divisible
 from .evaluate import RayEvaluate
 
 if TYPE_CHECKING:
-    from ...loop.trainer import Trainer
+    from ...trainer import Trainer
 
 
 def use_ray(

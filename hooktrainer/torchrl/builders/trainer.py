@@ -23,7 +23,7 @@ from ...hooks import (
 )
 from ...log import generate_exp_name, get_logger
 from ...loop.priorities import AFTER
-from ...loop.trainer import Trainer
+from ...trainer import Trainer
 from .configs import Reader, TrainerConfig
 
 _OPTIMIZERS = {

@@ -1,0 +1,217 @@
+"""What a training loop is put together from, and what its hooks ask of it."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase
+
+from ..base.checks import check_count, check_positive, check_seed
+from ..errors import SkipOptimStep
+from . import checks
+from .bridge import Bridge, HookHandle
+from .cadence import Every
+from .control import Control
+from .hook_points import HookPoint, HookPointName
+from .loggers import LoopLogger
+from .metrics import Metrics
+from .progress import Progress
+from .registry import Registry
+from .saving import Saver
+from .signals import GRACE
+from .timing import Timing
+
+
+class Assembly:
+    """The parts of a loop, and the methods by which hooks get into it and steer it.
+
+    See `hooktrainer.loop.loop.Loop`, which trains with them.
+    """
+
+    def __init__(
+        self,
+        *,
+        collector: Iterable[TensorDictBase],
+        total_frames: int,
+        frame_skip: int | None = None,
+        optim_steps_per_batch: int | None,
+        loss_module: Callable[[TensorDictBase], TensorDictBase],
+        hooks: Iterable[Any] = (),
+        loggers: Sequence[LoopLogger] = (),
+        clip_grad_norm: bool = True,
+        clip_norm: float | None = None,
+        progress_bar: bool = True,
+        seed: int | None = None,
+        log_interval: int = 10_000,
+        num_epochs: int = 1,
+        saver: Saver | None = None,
+        threads: int | None = None,
+        grace: float = GRACE,
+        bridge: Callable[[Any], Bridge] = Bridge,
+    ) -> None:
+        check_count("total_frames", total_frames)
+        check_count(
+            "optim_steps_per_batch", optim_steps_per_batch, none="until the sub-batches run out"
+        )
+        check_count("num_epochs", num_epochs)
+        check_count("log_interval", log_interval)
+        check_count("threads", threads, none="by the size of the networks")
+        check_positive("clip_norm", clip_norm, none="no clipping")
+        check_positive("grace", grace, "number of seconds")
+        checks.check_collector(collector)
+        frame_skip = checks.agreed_frame_skip(frame_skip, collector)
+        checks.check_loss_module(loss_module)
+
+        self.collector: Any = collector
+        self.total_frames = total_frames
+        self.frame_skip = frame_skip
+        self.optim_steps_per_batch = optim_steps_per_batch
+        self.loss_module = loss_module
+        self.loggers = list(loggers)
+        self.clip_grad_norm = clip_grad_norm
+        self.clip_norm = clip_norm
+        self.progress_bar = progress_bar
+        self.seed = seed
+        self.log_interval = log_interval
+        self.threads = threads
+        self.num_epochs = num_epochs
+        self.grace = grace
+
+        self.epoch = 0
+        self.progress = Progress()
+        self.control: Control = Control()
+        self.metrics = Metrics()
+        self.timing = Timing()
+        self.bridge = bridge(self)
+        self.registry = Registry(self, self.progress, self.metrics, self.timing, self.bridge)
+        self._saver = saver or Saver()
+        self.cadences = {"log": Every(frames=log_interval, at_start=True), **self._saver.cadences}
+
+        if seed is not None:
+            self.set_seed(seed)
+        for hook in hooks:
+            hook.register(self)
+        register = getattr(collector, "register", None)
+        if callable(register):
+            checks.check_register(collector)
+            register(self)
+
+    @property
+    def collected_frames(self) -> int:
+        """Environment frames collected so far."""
+        return self.progress.frames
+
+    @property
+    def stop_reason(self) -> str | None:
+        """Why the run was asked to stop; ``None`` if it was not."""
+        return self.control.stop_reason
+
+    @property
+    def optim_count(self) -> int:
+        """Optimizer steps made so far."""
+        return self.progress.optim_steps
+
+    def set_seed(self, seed: int) -> None:
+        """Seed the global generators and the collector, whose environments are reset.
+
+        Raises:
+            ConfigError: ``seed`` is not an integer from 0 to 2**63 - 1.
+        """
+        check_seed(seed)
+        random.seed(seed)
+        np.random.seed(seed % 2**32)
+        torch.manual_seed(seed)
+        if callable(getattr(self.collector, "set_seed", None)):
+            self.collector.set_seed(seed)
+            # torchrl's collectors were reset before they could be seeded.
+            if callable(getattr(self.collector, "reset", None)):
+                self.collector.reset()
+
+    # -- hooks -----------------------------------------------------------------------------------
+
+    def register_op(
+        self,
+        dest: HookPointName | HookPoint,
+        op: Callable[..., Any],
+        *,
+        priority: float = 0,
+        every: Every | None = None,
+        **kwargs: Any,
+    ) -> HookHandle:
+        """Register ``op`` at a hook point.
+
+        Args:
+            dest: One of `HOOK_POINTS`.
+            op: A callable that takes what the point passes, checked here.
+            priority: Ops of higher priority run first; among equals, the one registered first.
+            every: The op is called only when this cadence is due.
+            **kwargs: Passed to ``op`` at every call.
+
+        Returns:
+            A handle; its ``remove()`` takes the op out again.
+
+        Raises:
+            UnknownHookPointError: If there is no such point.
+            HookSignatureError: If ``op`` cannot take what the point passes.
+        """
+        return self.registry.add(dest, op, priority=priority, every=every, kwargs=kwargs)
+
+    def register_module(self, module_name: str, module: Any) -> None:
+        """Name a stateful object, so that checkpoints hold its state under that name.
+
+        Args:
+            module_name: Unique in this trainer.
+            module: An object with ``state_dict`` and ``load_state_dict``.
+
+        Raises:
+            DuplicateNameError: If the name is taken.
+        """
+        self.registry.add_module(module_name, module)
+
+    def remove_hook(self, name: str) -> Any:
+        """Take out the hook that is registered as ``name``, at all its points, and return it.
+
+        Raises:
+            ConfigError: If there is none.
+        """
+        return self.registry.remove_module(name)
+
+    def describe(self) -> str:
+        """List every hook by point in run order, with its cadence and the state it saves."""
+        head = (
+            f"Trainer: {self.collected_frames:,} of {self.total_frames:,} frames, "
+            f"{self.optim_count:,} optimizer steps"
+        )
+        return f"{head}\n{self.registry.describe()}"
+
+    __str__ = describe
+
+    # -- what hooks ask for ----------------------------------------------------------------------
+
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Add values to metrics from anywhere in the run, as a log hook's result would be."""
+        self.metrics.log(metrics)
+
+    def request_stop(self, reason: str | None = None) -> None:
+        """End the run after the current batch."""
+        self.control.request_stop(reason)
+
+    def request_save(self) -> None:
+        """Save at the end of the current batch, if the trainer has somewhere to save to."""
+        self.control.request_save()
+
+    def request_log(self) -> None:
+        """Close the log window at the end of the current batch."""
+        self.control.request_log()
+
+    def skip_optim_step(self) -> None:
+        """Abandon the optimizer step under way; call it from a hook inside the inner loop.
+
+        The rest of the step is not run: no later hook, no optimizer, no target update, no metric.
+        If the optimizer has not run yet, the step is not counted. The call does not return.
+        """
+        raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")

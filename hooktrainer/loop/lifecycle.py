@@ -1,0 +1,251 @@
+"""How a training loop begins and ends, what follows each batch, and the state it leaves."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator
+from copy import deepcopy
+from time import monotonic
+from typing import Any
+
+from tensordict import TensorDictBase, is_tensor_collection
+
+from ..base.batches import count_valid
+from ..errors import ConfigError
+from . import checks
+from .assembly import Assembly
+from .closing import call_all, close_methods
+from .device_clock import time_device
+from .metrics import Latest
+from .progress_bar import ProgressBar
+from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
+from .timing import Timing
+
+_END = object()
+
+
+class Lifecycle(Assembly):
+    """A loop's beginning, its end and what it does between two batches.
+
+    See `hooktrainer.loop.loop.Loop`, which trains in between.
+    """
+
+    _bar: ProgressBar | None = None
+    _resume = Resume()
+    _closed = False
+
+    # -- state -----------------------------------------------------------------------------------
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the run that was loaded has ended, so that `train` would do nothing.
+
+        It had ended when it was saved and has ``total_frames``, or a hook asked for a stop when its
+        state was loaded.
+        """
+        complete = self.collected_frames >= self.total_frames and self._resume.ended
+        return complete or self.stop_reason is not None
+
+    @property
+    def resumed_total_frames(self) -> int | None:
+        """``total_frames`` of the run that was loaded when it was saved; ``None`` if none was."""
+        return self._resume.total_frames
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state of the run, as of the last finished batch."""
+        return trainer_state(self)
+
+    def load_state_dict(
+        self, state_dict: dict[str, Any], strict: bool = True, *, copy: bool = True
+    ) -> None:
+        """Restore a run.
+
+        Args:
+            state_dict: What `state_dict` of a trainer with the same hooks returned.
+            strict: Whether hooks that are missing on either side, parameters of another shape and
+                other versions of the libraries are an error. Otherwise they are warned of, and what
+                fits is restored; where parameters differ, optimizers begin anew.
+            copy: Whether the state is copied first. Many objects, torch's optimizers among them,
+                keep the tensors they load; of a state that nobody else uses, as when it was read
+                from a file, they may.
+
+        Raises:
+            StateMismatchError: If the state does not fit, all differences listed; nothing is
+                changed then.
+        """
+        state = deepcopy(state_dict) if copy else state_dict
+        self._resume = load_trainer_state(self, state, strict=strict)
+
+    def save_trainer(self, force_save: bool = False) -> None:
+        """Save the state, if that is due or forced and there is somewhere to save to.
+
+        Args:
+            force_save: Whether to save even if no save is due.
+
+        Raises:
+            CheckpointError: If the state holds what cannot be saved, or an earlier save failed in
+                the background.
+        """
+        if self._saver.due(self.progress) or force_save:
+            self._save(self.state_dict)
+
+    def _save(self, state: Callable[[], dict[str, Any]], *, wait: bool = False) -> None:
+        if self._saver.active:
+            with self.timing.phase("checkpoint"):
+                self._saver.save(state(), self.progress, self.metrics.all_latest())
+                if wait:
+                    self._saver.wait()
+
+    def _save_aside(self) -> None:
+        self._saver.save_aside(self.state_dict())
+
+    # -- beginning and end -----------------------------------------------------------------------
+
+    def shutdown(self) -> None:
+        """Close the progress bar, the hooks, the collector and the loggers, once.
+
+        All are closed even if one of them fails; the first failure is raised at the end.
+        """
+        self._close()
+
+    def _close(self, beside: BaseException | None = None) -> None:
+        if not self._closed:
+            self._closed = True
+            hooks = [h for h in self.registry.hooks() if not self._is_logger(h)]
+            if self.control.status == "running":
+                self.control.status = "interrupted"  # before train() came to its end
+            # The bar first, so that hooks can print below it.
+            closers = close_methods(self._bar, *hooks, self.collector, self._saver)
+            closers += [functools.partial(lg.close, self.control.status) for lg in self.loggers]
+            call_all("closing", closers, beside=beside)
+
+    def _is_logger(self, hook: Any) -> bool:
+        """Whether a hook is one of the loggers as well, and is closed as such."""
+        return any(hook is logger for logger in self.loggers)
+
+    def _check_ready(self) -> None:
+        if self._closed:
+            raise ConfigError(
+                "this trainer was closed: its run ended, or shutdown() was called. To go on, "
+                "build a new Trainer and load this one's state with load_state_dict."
+            )
+        points = self.registry.points
+        if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
+            raise ConfigError(
+                "nothing is registered at the optimizer point, so nothing would be trained: pass "
+                "optimizer=, or register an OptimizerHook."
+            )
+        if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
+            raise ConfigError(
+                "optim_steps_per_batch=None optimizes until a process_optim_batch hook returns "
+                "None, but no hook is registered there: the loop would never end. Register one, "
+                "such as ReplayBufferTrainer(..., iterate=True), or pass a number."
+            )
+
+    def _start(self) -> None:
+        self._check_ready()
+        self.timing.start_lap()
+        time_device(self.timing, self.loss_module)
+        if isinstance(getattr(self.collector, "timing", None), Timing):
+            self.collector.timing = self.timing  # it tells what collecting consists of
+        if self.progress_bar:
+            self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
+        self._saver.start(self.collector)
+        self._resume.rewind_loggers()
+        self.registry.call_all("on_train_start", self)
+        self._resume.set_rng_state()  # last, since building and starting may draw numbers
+        self.timing.lap("start")
+        self.timing.start_window(self.progress.frames, self.progress.batches)
+
+    def _batches(self) -> Iterator[TensorDictBase]:
+        iterator = self.bridge.batches(self.collector)
+        while self.collected_frames < self.total_frames:
+            batch: Any = _END
+            with self.timing.phase("collect"), self.control.without_collector():
+                batch = next(iterator, _END)
+            if batch is _END:
+                if not self.progress.batches and self.control.signal is None:
+                    raise ConfigError("the collector ended before it yielded a batch.")
+                return
+            if not is_tensor_collection(batch):
+                raise ConfigError(checks.not_a_tensordict("the collector's batch is", batch))
+            self.progress.frames += count_valid(batch) * self.frame_skip
+            self.progress.batches += 1
+            yield batch
+
+    def _end_batch(self) -> bool:
+        """Log, show and save what is due; whether there is another batch to come."""
+        # By the clock as it stood when the batch began, which several processes agree on.
+        log_due, save_due = self.cadences["log"].due(self.progress), self._saver.due(self.progress)
+        self.progress.seconds += self.timing.lap()
+        if self.control.take_log_request() or log_due:
+            self._write_window()
+        if self._bar is not None:
+            with self.timing.phase("log"):
+                self._bar.update()
+        requested = self.control.take_save_request()
+        going_on = self.control.stop_reason is None and self.collected_frames < self.total_frames
+        if going_on and (requested or save_due):
+            self.save_trainer(force_save=True)
+        self._saver.check()
+        return going_on
+
+    def _write_window(self, *, flush: bool = False) -> None:
+        with self.timing.phase("log"):
+            self.registry.add_up_times()
+            times = self.timing.close_window(self.progress.frames, self.progress.batches)
+            if times:
+                self.metrics.log({"train/optim_steps": Latest(self.optim_count)} | times)
+            window = self.metrics.close_window()
+            for logger in self.loggers:
+                logger.log_scalars(window, self.collected_frames)
+                if flush:
+                    logger.flush()
+
+    def _finish(self) -> None:
+        """End the hooks, write the last window and save.
+
+        The state is saved with the log window still open, so that whoever resumes goes on as if
+        the run had not ended. A run that a signal ended is saved first, since who sent it may not
+        wait; any other, which may never write its last window again, when everything is written.
+        """
+        self.control.is_leaving = True
+        complete = self.control.signal is None
+        before = open_window_state(self) if complete else {}
+        if not complete:
+            self._hurry(0.25)
+            self._save(self.state_dict, wait=True)
+            self._hurry(0.75)
+        self.control.end()
+        self.registry.call_all("on_train_end", self)
+        self.timing.lap("end")
+        self._write_window(flush=True)
+        if complete:
+            self._save(lambda: with_open_window(self.state_dict(), before), wait=True)
+        self.timing.lap("end")
+
+    def _hurry(self, share: float) -> None:
+        """Have the loggers be waited for during no more than a share of the time that is left."""
+        if self.control.deadline is not None:
+            now = monotonic()
+            for logger in self.loggers:
+                logger.hurry(now + share * max(0.0, self.control.deadline - now))
+
+    def _fail(self, error: BaseException) -> None:
+        """Save aside, tell the hooks, close everything; failures of that become notes."""
+        self.control.is_leaving = True
+        self.control.end(error)
+        self._hurry(0.75)
+        if isinstance(error, Exception):
+            calls = [self._save_aside] if self._saver.active else []
+            call_all("saving exception.pt", calls, beside=error)
+        calls = [
+            functools.partial(hook.on_exception, self, error)
+            for hook in self.registry.hooks()
+            if callable(getattr(hook, "on_exception", None))
+        ]
+        call_all("on_exception", calls, beside=error)
+        self._close(beside=error)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_bar": None}

@@ -1,0 +1,164 @@
+"""The training loop: collect a batch, optimize on it; everything else is a hook."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from tensordict import TensorDict, TensorDictBase, is_tensor_collection
+
+from ..errors import HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
+from ..networks.threads import compute_threads, threads_for
+from . import checks
+from .lifecycle import Lifecycle
+from .signals import GracefulSignals, SignalExit
+
+
+class Loop(Lifecycle):
+    """The bare loop: it collects batches and passes the ten hook points; hooks do the rest.
+
+    The loop is drawn in `hooktrainer.loop.hook_points`. It knows no hook, no optimizer, no format
+    of files and no other library's trainer: `hooktrainer.Trainer` puts these in. It trains once:
+    when `train` returns or raises, everything it uses is closed.
+
+    Args:
+        collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
+            ``register``, as hooks have, that is called with the loop.
+        total_frames: Environment frames at which training ends, those before a resume included.
+        frame_skip: Environment frames per step of the collected data; by default the collector's
+            ``frame_skip``, if it has one, else 1.
+        optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
+            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
+        loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
+        hooks: Registered in order, before the collector.
+        loggers: Where log windows are written.
+        clip_grad_norm: Passed to the hooks at ``optimizer``, as is ``clip_norm``.
+        clip_norm: The bound of the gradient; ``None`` for no clipping.
+        progress_bar: Whether to show a progress bar.
+        seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
+        log_interval: Frames in a log window. The first batch and the end of the run close a window
+            as well.
+        num_epochs: Passes over a batch.
+        saver: Where and when the state is saved; by default nowhere.
+        threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
+            small networks, as many as torch has for large ones.
+        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process.
+        bridge: Makes, of the loop, what serves hooks and collectors of another trainer.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    def train(self) -> None:
+        """Run the loop until ``total_frames``, a stop request, or the collector's end.
+
+        Does nothing if the run that was loaded has ended; see `has_ended`.
+
+        Raises:
+            ConfigError: If nothing would be trained, or the trainer was closed before.
+            SystemExit: With the code 128 + n, if signal n (SIGINT, SIGTERM or SIGHUP) ended the
+                run. It finished its batch and was saved first, unless that took too long.
+            SystemExit: With a message, exit code 1, if something in the run called ``sys.exit(0)``.
+            Exception: Whatever a hook, the collector or the loss raises, with a note that says
+                which hook, where and when. Everything is closed first.
+        """
+        if self.has_ended:
+            self.control.end()
+            self.shutdown()
+            return
+        point = self.registry.points
+        # A collector counts transitions, of frame_skip frames each.
+        warm_up = (getattr(self.collector, "init_random_frames", None) or 0) * self.frame_skip
+        threads = self.threads or threads_for(self.loss_module)
+        signals = GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
+        with signals, compute_threads(threads):
+            try:
+                self._start()
+                for batch in self._batches():
+                    batch = point["batch_process"](batch)
+                    point["pre_steps_log"](batch)
+                    if self.collected_frames >= warm_up:
+                        with self.timing.phase("optimize"):
+                            self.optim_steps(batch)
+                    point["post_steps"]()
+                    point["post_steps_log"](batch)
+                    if not self._end_batch():
+                        break
+                self._finish()
+            except BaseException as error:
+                raised = no_quiet_end(error, self.collected_frames)
+                self._fail(raised)
+                if raised is error:
+                    raise
+                raise raised from error
+            self.shutdown()
+        if self.control.signal is not None:
+            raise SignalExit(self.control.signal, deadline=self.control.deadline)
+
+    def optim_steps(self, batch: TensorDictBase) -> None:
+        """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""
+        point, progress, metrics = self.registry.points, self.progress, self.metrics
+        process_optim_batch = point["process_optim_batch"]
+        optimizer, post_optim = point["optimizer"], point["post_optim"]
+        post_optim_log = point["post_optim_log"]
+        loss_module = self.timing.traced("optimize/loss", self.loss_module)
+        loss_module, post_loss = self.registry.forward(loss_module)
+        clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm
+        steps = self.optim_steps_per_batch
+
+        point["pre_optim_steps"]()
+        for epoch in range(self.num_epochs):
+            self.epoch = epoch
+            for j in itertools.count() if steps is None else range(steps):
+                made = progress.optim_steps
+                try:
+                    # A point without hooks is not even called.
+                    sub_batch = process_optim_batch(batch) if process_optim_batch.calls else batch
+                    if sub_batch is None:
+                        break
+                    progress.optim_steps = made + 1
+                    losses = loss_module(sub_batch)
+                    if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
+                        raise HookError(checks.not_a_tensordict("loss_module returned", losses))
+                    if post_loss.calls:
+                        sub_batch = post_loss(sub_batch)
+                    losses = optimizer(losses, clip_grad_norm, clip_norm, j)
+                    made += 1
+                    if post_optim.calls:
+                        post_optim()
+                    if post_optim_log.calls:
+                        post_optim_log(sub_batch)
+                    metrics.log_losses(losses)
+                except SkipOptimStep:
+                    progress.optim_steps = made
+                except IteratorEndedError:
+                    # An end where any number will do, and there was a first one; else a mistake.
+                    if steps is not None or not j:
+                        raise
+                    break
+
+    def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
+        """Compute the losses of a sub-batch, in a hook that says `computes_loss`.
+
+        What the loop does where no hook says so: it calls the loss module, the hooks at
+        ``post_loss``, and those at ``optimizer`` before that hook, such as `NanGuard`.
+
+        Args:
+            sub_batch: The sub-batch, or a part of it.
+            method: A method of the loss module to call instead; what it returns is returned as it
+                is, and no hook is called.
+
+        Returns:
+            The losses, a TensorDict.
+
+        Raises:
+            HookError: If the loss module returns something else.
+        """
+        if method is not None:
+            return getattr(self.loss_module, method)(sub_batch)
+        losses = self.timing.traced("optimize/loss", self.loss_module)(sub_batch)
+        if not is_tensor_collection(losses):
+            raise HookError(checks.not_a_tensordict("loss_module returned", losses))
+        if not self.registry.computes_loss:
+            return losses
+        return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)

@@ -1,0 +1,164 @@
+"""`Trainer`: the loop, with what one usually wants of it put in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from typing_extensions import Self
+
+from .base.checks import check_count
+from .hooks.nan_guard import NanGuard
+from .hooks.optimizer import OptimizerHook
+from .log.adapter import as_loggers
+from .loop import checks
+from .loop.cadence import Every
+from .loop.hook import TrainerHookBase
+from .loop.loop import Loop
+from .loop.saving import Saver
+from .loop.signals import GRACE
+from .store import CheckpointManager
+from .store.single_file import decode, read_plain
+from .torchrl import checkpoint as torchrl_checkpoint
+from .torchrl import formats as torchrl_formats
+from .torchrl.bridge import TorchRLBridge
+from .torchrl.names import TorchRLNames
+
+
+class Trainer(TorchRLNames, Loop):
+    """Collects batches and optimizes on them; hooks do the rest.
+
+    The loop, with its ten hook points, is drawn in `hooktrainer.loop.hook_points`. A trainer trains
+    once: when `train` returns or raises, everything it uses is closed.
+
+    It is a thin layer above `hooktrainer.loop.loop.Loop`, which knows no hook: it registers the
+    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, takes any logger, keeps its
+    state in files and checkpoints, and serves what people bring from TorchRL.
+
+    Args:
+        collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
+            ``register``, as hooks have, that is called with the trainer.
+        total_frames: Environment frames at which training ends, those before a resume included.
+        frame_skip: Environment frames per step of the collected data; by default the collector's
+            ``frame_skip``, if it has one, else 1.
+        optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
+            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
+        loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
+        optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
+            to use several.
+        logger: One logger or several; see `hooktrainer.get_logger`.
+        clip_grad_norm: Whether ``clip_norm`` bounds the total norm of the gradient; otherwise it
+            bounds each of its elements.
+        clip_norm: The bound; ``None`` for no clipping.
+        progress_bar: Whether to show a progress bar.
+        seed: Seed of Python's, NumPy's and torch's global generators and of the collector.
+        save_trainer_interval: Frames between two saves; or one or several cadences, any of which
+            makes a save due. The end of the run is saved in any case.
+        log_interval: Frames in a log window. The first batch and the end of the run close a window
+            as well.
+        save_trainer_file: File that the trainer's state is saved to; each save replaces it.
+        num_epochs: Passes over a batch.
+        checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
+            trainer.
+        threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
+            small networks, as many as torch has for large ones.
+        nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
+        grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process: for the batch under
+            way, a checkpoint, and then all else.
+
+    Raises:
+        ConfigError: If an argument cannot work.
+    """
+
+    def __init__(
+        self,
+        *,
+        collector: Iterable[TensorDictBase],
+        total_frames: int,
+        frame_skip: int | None = None,
+        optim_steps_per_batch: int | None,
+        loss_module: Callable[[TensorDictBase], TensorDictBase],
+        optimizer: torch.optim.Optimizer | None = None,
+        logger: Any | Sequence[Any] | None = None,
+        clip_grad_norm: bool = True,
+        clip_norm: float | None = None,
+        progress_bar: bool = True,
+        seed: int | None = None,
+        save_trainer_interval: int | Every | Sequence[Every] = 10_000,
+        log_interval: int = 10_000,
+        save_trainer_file: str | Path | None = None,
+        num_epochs: int = 1,
+        checkpoints: CheckpointManager | None = None,
+        threads: int | None = None,
+        nan_guard: bool = True,
+        grace: float = GRACE,
+    ) -> None:
+        self.optimizer = optimizer
+        self.logger = logger
+        self.save_trainer_interval = save_trainer_interval
+        hooks: list[TrainerHookBase] = [NanGuard()] if nan_guard else []
+        if optimizer is not None:
+            checks.check_optimizer(optimizer, loss_module)
+            hooks.append(OptimizerHook(optimizer))
+        super().__init__(
+            collector=collector,
+            total_frames=total_frames,
+            frame_skip=frame_skip,
+            optim_steps_per_batch=optim_steps_per_batch,
+            loss_module=loss_module,
+            hooks=hooks,
+            loggers=as_loggers(logger),
+            clip_grad_norm=clip_grad_norm,
+            clip_norm=clip_norm,
+            progress_bar=progress_bar,
+            seed=seed,
+            log_interval=log_interval,
+            num_epochs=num_epochs,
+            saver=Saver(save_trainer_file, checkpoints, _save_cadences(save_trainer_interval)),
+            threads=threads,
+            grace=grace,
+            bridge=TorchRLBridge,
+        )
+
+    @property
+    def save_trainer_file(self) -> Path | None:
+        """File that the state is saved to."""
+        return self._saver.file
+
+    @save_trainer_file.setter
+    def save_trainer_file(self, file: str | Path | None) -> None:
+        self._saver.file = None if file is None else Path(file)
+
+    def load_from_file(self, file: str | Path, strict: bool = True) -> Self:
+        """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.
+
+        Args:
+            file: The file; of TorchRL's trainer also a directory or an archive.
+            strict: As for `load_state_dict`; not for what TorchRL wrote.
+
+        Raises:
+            CheckpointError: If it is damaged, or something else.
+            StateMismatchError: If it does not fit the trainer.
+        """
+        content = torchrl_formats.read(Path(file)) or read_plain(file)
+        if torchrl_formats.recognizes(content):
+            torchrl_checkpoint.load(self, content)
+        else:
+            self.load_state_dict(decode(content, file), strict=strict, copy=False)
+        return self
+
+    def _is_logger(self, hook: Any) -> bool:
+        given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]
+        return any(hook is logger for logger in given)
+
+
+def _save_cadences(interval: Any) -> Sequence[Every]:
+    if isinstance(interval, Every):
+        return [interval]
+    if isinstance(interval, (list, tuple)):
+        return interval
+    check_count("save_trainer_interval", interval)
+    return [Every(frames=interval)]
