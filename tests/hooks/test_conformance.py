@@ -219,6 +219,14 @@ def test_its_state_reaches_a_fresh_hook(name):
 
 
 @pytest.mark.parametrize("name", HOOKS)
+def test_its_own_state_is_no_difference_to_it(name):
+    hook, trainer = prepare(name)
+    hook.register(trainer)
+    assert hook.differences(hook.state_dict()) == []
+    hook.close()
+
+
+@pytest.mark.parametrize("name", HOOKS)
 def test_a_trainer_with_it_saves_loads_and_pickles(name, tmp_path):
     hook, trainer = prepare(name)
     trainer.save_trainer_file = tmp_path / "state.pt"

@@ -1,0 +1,104 @@
+"""The bare loop: it trains with what it is given, and imports none of it."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import hooktrainer
+from hooktrainer import ConfigError, OptimizerHook, TrainerHookBase
+from hooktrainer.loop.loop import Loop
+from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+
+PACKAGE = Path(hooktrainer.__file__).parent
+BELOW = {"loop", "store", "networks", "base", "errors"}
+
+
+def make_loop(**arguments) -> Loop:
+    loss = ScriptedLoss()
+    hooks = [OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1))]
+    defaults = {"collector": FakeCollector(), "total_frames": 50, "optim_steps_per_batch": 2}
+    more = {"loss_module": loss, "hooks": hooks, "progress_bar": False}
+    return Loop(**{**defaults, **more, **arguments})
+
+
+def test_it_trains_as_a_trainer_does():
+    loop, trainer = make_loop(), make_trainer(nan_guard=False)
+    loop.train()
+    trainer.train()
+    assert loop.collected_frames == trainer.collected_frames == 50
+    assert loop.loss_module.parameter.equal(trainer.loss_module.parameter)
+    state = loop.state_dict()
+    again = make_loop(total_frames=70)
+    again.load_state_dict(state)
+    again.train()
+    assert (again.collected_frames, again.optim_count) == (70, 14)
+
+
+def test_nothing_is_put_in_by_itself():
+    assert list(make_loop(hooks=()).registry.modules) == []
+    assert list(make_loop().registry.modules) == ["optimizer"]
+    with pytest.raises(ConfigError, match="nothing is registered at the optimizer point"):
+        make_loop(hooks=()).train()
+
+
+def test_hooks_come_before_what_the_collector_registers():
+    class Registering(FakeCollector, TrainerHookBase):
+        def register(self, trainer, name="collector"):
+            trainer.register_op("post_steps", lambda: None)
+            trainer.register_module(name, self)
+
+    loop = make_loop(collector=Registering())
+    assert list(loop.registry.modules) == ["optimizer", "collector"]
+
+
+def test_importing_it_imports_no_room_above_it():
+    code = (
+        "import sys, hooktrainer.loop.loop\n"
+        "rooms = {m.split('.')[1] for m in sys.modules if m.startswith('hooktrainer.')}\n"
+        f"assert rooms <= {BELOW!r}, rooms\n"
+        "assert 'torchrl' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """What a file imports of the package, for types and within functions included."""
+    parts = ("hooktrainer", *file.relative_to(PACKAGE).with_suffix("").parts)
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.level:
+            base = [*parts[: -node.level], *((node.module or "").split(".") if node.module else ())]
+            for alias in node.names:
+                inner = PACKAGE.joinpath(*base[1:], f"{alias.name}.py")
+                yield ".".join([*base, alias.name] if inner.exists() else base)
+
+
+FILES = {
+    ".".join(("hooktrainer", *file.relative_to(PACKAGE).with_suffix("").parts)): file
+    for file in [*sorted((PACKAGE / "loop").glob("*.py")), PACKAGE / "trainer.py"]
+}
+
+
+def test_no_file_of_the_loop_imports_what_is_above_it():
+    for name, file in FILES.items():
+        above = {m for m in imports_of(file) if m.split(".")[1] not in BELOW}
+        assert name == "hooktrainer.trainer" or not above, f"{name} imports {above}"
+
+
+def test_no_files_of_the_loop_import_one_another_in_a_circle():
+    left = {name: set(imports_of(file)) & set(FILES) for name, file in FILES.items()}
+    while free := [name for name, needs in left.items() if not needs & set(left)]:
+        for name in free:
+            del left[name]
+    assert not left, f"a circle within {sorted(left)}"
+
+
+def test_neither_the_trainer_nor_the_registry_imports_the_base_of_hooks():
+    for name in ("assembly", "lifecycle", "loop", "registry", "state"):
+        assert "hooktrainer.loop.hook" not in set(imports_of(FILES[f"hooktrainer.loop.{name}"]))

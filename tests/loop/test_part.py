@@ -1,0 +1,166 @@
+"""What a part of a trainer is: every one is found, and the loader asks them all the same."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+from pkgutil import walk_packages
+from typing import Any
+
+import pytest
+import torch
+
+import hooktrainer.log
+import hooktrainer.loop
+from hooktrainer import Every, Latest, StateMismatchError, get_logger
+from hooktrainer.log import Logger, Sink
+from hooktrainer.log.run_logger import RunLogger
+from hooktrainer.loop.assembly import Assembly
+from hooktrainer.loop.metrics import Metrics
+from hooktrainer.loop.part import ModulePart, as_part, differences, fitting, has_state
+from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.state import components
+from hooktrainer.store.tree import flatten
+from hooktrainer.testing import ScriptedLoss, make_trainer
+
+PARTS: dict[type, Callable[[Path], Any]] = {
+    Every: lambda path: Every(frames=10),
+    Logger: lambda path: Logger({}),
+    Metrics: lambda path: Metrics(),
+    ModulePart: lambda path: as_part(torch.nn.Linear(2, 3)),
+    Progress: lambda path: Progress(frames=4, seconds=0.5),
+    RunLogger: lambda path: get_logger("csv", path, "run"),
+}
+USES: dict[type, Callable[[Any], object]] = {  # so that there is something to be saved
+    Every: lambda every: every.due(Progress(frames=25)),
+    Logger: lambda logger: logger.log_scalar("a", 1.0),
+    Metrics: lambda metrics: metrics.log({"a": 1.0, "b": Latest(2), "log_pbar": ["a"]}),
+    RunLogger: lambda logger: logger.log_scalar("a", 1.0),
+}
+NO_PARTS = (Assembly, Sink, hooktrainer.TrainerHookBase)  # a whole, parts of a part, an outline
+
+
+def found() -> set[type]:
+    rooms = (hooktrainer.loop, hooktrainer.log)
+    names = [m.name for r in rooms for m in walk_packages(r.__path__, f"{r.__name__}.")]
+    return {
+        kind
+        for module in map(import_module, names)
+        for kind in vars(module).values()
+        if inspect.isclass(kind)
+        and kind.__module__ == module.__name__
+        and has_state(kind)
+        and not getattr(kind, "_is_protocol", False)
+        and not issubclass(kind, NO_PARTS)
+    }
+
+
+def test_every_part_of_the_loop_and_the_loggers_is_tried_here():
+    assert found() == set(PARTS)
+
+
+@pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)
+def test_a_part_fits_its_own_state_and_restores_it(kind, tmp_path):
+    part = PARTS[kind](tmp_path)
+    assert type(part) is kind
+    USES.get(kind, id)(part)
+    saved = copy.deepcopy(part.state_dict())
+    assert differences(part, saved) == []
+    skeleton, tensors = flatten(dict(part.state_dict()))
+    again = PARTS[kind](tmp_path)
+    again.load_state_dict(copy.deepcopy(saved))
+    other, others = flatten(dict(again.state_dict()))
+    assert skeleton == other
+    torch.testing.assert_close(tensors, others, rtol=0, atol=0)
+
+
+def test_the_parts_of_a_trainer_are_these_and_its_hooks():
+    parts = components(make_trainer(logger=Logger({})))
+    assert {"progress", "metrics", "loss_module", "collector", "logger/0", "cadence/log"} <= set(
+        parts
+    )
+    assert isinstance(parts["loss_module"], ModulePart)
+
+
+# -- what the loader asks ------------------------------------------------------------------------
+
+
+class Decaying:
+    """A stateful op that is no hook of ours and says in what a state differs."""
+
+    remedy = "give it the decay it had"
+
+    def __init__(self, decay: float) -> None:
+        self.decay, self.mean = decay, 0.0
+
+    def __call__(self) -> None:
+        self.mean += 1.0
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"decay": self.decay, "mean": self.mean}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.mean = state_dict["mean"]
+
+    def differences(self, saved) -> list[str]:
+        if saved["decay"] == self.decay:
+            return []
+        return [f"decay is {self.decay} here and {saved['decay']} in the state"]
+
+
+class Forgiving(Decaying):
+    def fitting(self, saved) -> dict[str, Any]:
+        return {**saved, "mean": saved["mean"] / 2}
+
+
+def with_decay(decay: float, kind: type = Decaying):
+    trainer = make_trainer()
+    trainer.register_module("decaying", op := kind(decay))
+    trainer.register_op("post_steps", op)
+    return trainer, op
+
+
+def test_a_part_says_in_what_a_state_differs_and_what_to_do():
+    saved, _ = with_decay(0.9)
+    saved.train()
+    trainer, op = with_decay(0.5)
+    with pytest.raises(StateMismatchError) as caught:
+        trainer.load_state_dict(saved.state_dict())
+    assert str(caught.value) == (
+        "the state and this trainer differ:\n"
+        "  hook/decaying: decay is 0.5 here and 0.9 in the state\n"
+        "Give it the decay it had, or pass strict=False to leave these out."
+    )
+    assert (op.mean, trainer.collected_frames) == (0.0, 0)
+
+
+@pytest.mark.parametrize(("kind", "mean"), [(Decaying, 0.0), (Forgiving, 2.5)])
+def test_without_strict_what_fits_of_it_is_loaded(kind, mean):
+    saved, _ = with_decay(0.9, kind)
+    saved.train()
+    trainer, op = with_decay(0.5, kind)
+    with pytest.warns(UserWarning, match=r"decay is 0\.5 here"):
+        trainer.load_state_dict(saved.state_dict(), strict=False)
+    assert (op.mean, trainer.collected_frames) == (mean, 50)
+
+
+def test_an_optimizer_of_other_parameters_is_said():
+    def trainer(*more: torch.nn.Parameter):
+        loss = ScriptedLoss()
+        optimizer = torch.optim.SGD([loss.parameter, *more], lr=0.1)
+        return make_trainer(loss_module=loss, optimizer=optimizer)
+
+    saved, live = trainer().state_dict(), trainer(torch.nn.Parameter(torch.zeros(2)))
+    line = r"hook/optimizer: its groups hold \[2\] parameters here and \[1\] in the state"
+    with pytest.raises(StateMismatchError, match=line + "\nBuild the optimizers as they were, or"):
+        live.load_state_dict(saved)
+    with pytest.warns(UserWarning, match=line):
+        live.load_state_dict(saved, strict=False)
+
+
+def test_what_a_part_lacks_of_the_rest_is_as_if_it_were_empty():
+    assert differences(object(), {}) == []
+    assert fitting(object(), {}) is None
