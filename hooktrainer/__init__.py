@@ -1,41 +1,41 @@
 """hooktrainer: a hook-based trainer for reinforcement learning in PyTorch.
 
-Its names are those of `hooktrainer.public`, imported when the first of them is used: what needs
-none, such as the help of the command line, does not wait for PyTorch.
+Its names are imported when they are first used: what needs none, such as the help of the command
+line, does not wait for PyTorch, and who plays a policy does not wait for the trainer.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+from .base.lazy import attach
 from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import algorithms as algorithms
-    from .public import *  # noqa: F403
-
-# Names that must not wait for the trainer: who plays a policy does not train.
-_AT_HOME = dict.fromkeys(
-    ("LoadedPolicy", "SavedPolicy", "find_policy", "list_policies", "load_policy", "play_episodes"),
-    ".policies",
-)
-
-
-def __getattr__(name: str) -> Any:
-    if name in _AT_HOME:
-        return getattr(import_module(_AT_HOME[name], __name__), name)
-    if name == "__all__" or not name.startswith("_"):
-        try:  # modules first: they ask for one another while the names are being imported
-            return import_module(f".{name}", __name__)
-        except ModuleNotFoundError as error:
-            if error.name != f"{__name__}.{name}":
-                raise
-        public = import_module(".public", __name__)
-        if hasattr(public, name):
-            return getattr(public, name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__getattr__("__all__")})
+    from .collect import OverlappedCollector as OverlappedCollector
+    from .collect import VectorCollector as VectorCollector
+    from .errors import CheckpointError as CheckpointError
+    from .errors import ConfigError as ConfigError
+    from .errors import HookError as HookError
+    from .errors import NonFiniteError as NonFiniteError
+    from .errors import StateMismatchError as StateMismatchError
+    from .hooks import *  # noqa: F403
+    from .hooks.plugins import available_hooks as available_hooks
+    from .log import generate_exp_name as generate_exp_name
+    from .log import get_logger as get_logger
+    from .loop.cadence import Every as Every
+    from .loop.hook import TrainerHookBase as TrainerHookBase
+    from .loop.hook_points import HOOK_POINTS as HOOK_POINTS
+    from .loop.hook_points import HookPoint as HookPoint
+    from .loop.hook_points import HookPointName as HookPointName
+    from .loop.metrics import Latest as Latest
+    from .loop.metrics import Samples as Samples
+    from .policies import LoadedPolicy as LoadedPolicy
+    from .policies import SavedPolicy as SavedPolicy
+    from .policies import find_policy as find_policy
+    from .policies import list_policies as list_policies
+    from .policies import load_policy as load_policy
+    from .policies import play_episodes as play_episodes
+    from .store.run_dir import RunDir as RunDir
+    from .trainer import Trainer as Trainer
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

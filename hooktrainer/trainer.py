@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
@@ -20,12 +20,12 @@ from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
 from .loop.saving import Saver
 from .loop.signals import GRACE
-from .store import CheckpointManager
 from .store.single_file import decode, read_plain
-from .torchrl import checkpoint as torchrl_checkpoint
-from .torchrl import formats as torchrl_formats
 from .torchrl.bridge import TorchRLBridge
 from .torchrl.names import TorchRLNames
+
+if TYPE_CHECKING:
+    from .store import CheckpointManager
 
 
 class Trainer(TorchRLNames, Loop):
@@ -143,6 +143,9 @@ class Trainer(TorchRLNames, Loop):
             CheckpointError: If it is damaged, or something else.
             StateMismatchError: If it does not fit the trainer.
         """
+        from .torchrl import checkpoint as torchrl_checkpoint  # which not every trainer needs
+        from .torchrl import formats as torchrl_formats
+
         content = torchrl_formats.read(Path(file)) or read_plain(file)
         if torchrl_formats.recognizes(content):
             torchrl_checkpoint.load(self, content)

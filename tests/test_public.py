@@ -10,14 +10,13 @@ from pkgutil import walk_packages
 import pytest
 
 import hooktrainer
-from hooktrainer import public
 
 
 def test_every_name_is_there_and_completed_by_tab():
-    assert hooktrainer.__all__ == public.__all__
     for name in hooktrainer.__all__:
-        assert getattr(hooktrainer, name) is getattr(public, name)
-    assert {*hooktrainer.__all__, "__version__"} <= set(dir(hooktrainer))
+        assert getattr(hooktrainer, name) is not None
+    assert {"Trainer", "Every", "mask_batch", *hooktrainer.hooks.__all__} <= {*hooktrainer.__all__}
+    assert {*hooktrainer.__all__, "__version__", "algorithms"} <= set(dir(hooktrainer))
 
 
 def test_a_star_import_gives_all_of_them():
@@ -42,9 +41,27 @@ def test_the_package_alone_does_not_import_torch():
     code = (
         "import sys, hooktrainer, hooktrainer.cli; "
         "assert 'torch' not in sys.modules; "
-        "from hooktrainer import Every; assert 'torch' in sys.modules"
+        "from hooktrainer import Every; assert 'torch' not in sys.modules; "
+        "from hooktrainer import Trainer; assert 'torch' in sys.modules"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_a_trainer_loads_what_it_needs_and_nothing_else():
+    """Of the rooms that a trainer uses, not all; of the others, nothing."""
+    code = (
+        "import sys\nfrom hooktrainer import Trainer\n"
+        "print(*(m.removeprefix('hooktrainer.') for m in sys.modules if 'hooktrainer.' in m))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    loaded = set(done.stdout.split())
+    rooms = {name.partition(".")[0] for name in loaded}
+    assert rooms == {"base", "errors", "hooks", "log", "loop", "store", "torchrl", "trainer"}
+    assert {n for n in loaded if n.startswith("hooks.")} == {"hooks.nan_guard", "hooks.optimizer"}
+    unused = ("torchrl.builders", "torchrl.checkpoint", "store.manager", "log.csv", "log.remote")
+    assert not [name for name in loaded if name.startswith(unused)]
+    assert len(loaded) < 80
 
 
 def test_no_public_name_means_two_things():

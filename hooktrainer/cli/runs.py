@@ -171,7 +171,7 @@ def _chosen(
 
 
 def _option(run: RunSummary, name: str) -> Any:
-    from ..log.hparams import flatten
+    from ..base.plain import flatten
 
     return flatten(run.options).get(name.replace("-", "_"))
 

@@ -1,65 +1,39 @@
-"""The hooks: one idea a file."""
+"""The hooks: one idea a file, and one line each here, which all else is made from."""
 
-from .batch_sub_sampler import BatchSubSampler
-from .clear_cuda_cache import ClearCudaCache
-from .count_frames_log import CountFramesLog
-from .early_stopping import EarlyStopping
-from .evaluate import Evaluate
-from .log_episodes import LogEpisodes
-from .log_scalar import LogScalar
-from .log_timing import LogTiming
-from .log_validation_reward import LogValidationReward
-from .lr_scheduler import LRSchedulerHook
-from .mask_batch import mask_batch
-from .mini_batches import MiniBatches
-from .model_rollouts import ModelRollouts
-from .nan_guard import NanGuard
-from .observation_normalizer import ObservationNormalizer
-from .optimizer import OptimizerHook
-from .policy_snapshot import PolicySnapshot
-from .profiler import Profiler
-from .replay_buffer import ReplayBufferTrainer
-from .reward_normalizer import RewardNormalizer
-from .reward_scaler import RewardScaler
-from .run_recorder import RunRecorder
-from .save_on_best import SaveOnBest
-from .schedule import Schedule
-from .select_keys import SelectKeys
-from .target_net_updater import TargetNetUpdaterHook
-from .tracer import Tracer
-from .update_weights import UpdateWeights
-from .utd_ratio import UTDRHook
-from .value_estimator import ValueEstimatorHook
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "BatchSubSampler",
-    "ClearCudaCache",
-    "CountFramesLog",
-    "EarlyStopping",
-    "Evaluate",
-    "LRSchedulerHook",
-    "LogEpisodes",
-    "LogScalar",
-    "LogTiming",
-    "LogValidationReward",
-    "MiniBatches",
-    "ModelRollouts",
-    "NanGuard",
-    "ObservationNormalizer",
-    "OptimizerHook",
-    "PolicySnapshot",
-    "Profiler",
-    "ReplayBufferTrainer",
-    "RewardNormalizer",
-    "RewardScaler",
-    "RunRecorder",
-    "SaveOnBest",
-    "Schedule",
-    "SelectKeys",
-    "TargetNetUpdaterHook",
-    "Tracer",
-    "UTDRHook",
-    "UpdateWeights",
-    "ValueEstimatorHook",
-    "mask_batch",
-]
+from ..base.lazy import attach
+
+if TYPE_CHECKING:
+    from .batch_sub_sampler import BatchSubSampler as BatchSubSampler
+    from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
+    from .count_frames_log import CountFramesLog as CountFramesLog
+    from .early_stopping import EarlyStopping as EarlyStopping
+    from .evaluate import Evaluate as Evaluate
+    from .log_episodes import LogEpisodes as LogEpisodes
+    from .log_scalar import LogScalar as LogScalar
+    from .log_timing import LogTiming as LogTiming
+    from .log_validation_reward import LogValidationReward as LogValidationReward
+    from .lr_scheduler import LRSchedulerHook as LRSchedulerHook
+    from .mask import mask_batch as mask_batch
+    from .mini_batches import MiniBatches as MiniBatches
+    from .model_rollouts import ModelRollouts as ModelRollouts
+    from .nan_guard import NanGuard as NanGuard
+    from .observation_normalizer import ObservationNormalizer as ObservationNormalizer
+    from .optimizer import OptimizerHook as OptimizerHook
+    from .policy_snapshot import PolicySnapshot as PolicySnapshot
+    from .profiler import Profiler as Profiler
+    from .replay_buffer import ReplayBufferTrainer as ReplayBufferTrainer
+    from .reward_normalizer import RewardNormalizer as RewardNormalizer
+    from .reward_scaler import RewardScaler as RewardScaler
+    from .run_recorder import RunRecorder as RunRecorder
+    from .save_on_best import SaveOnBest as SaveOnBest
+    from .schedule import Schedule as Schedule
+    from .select_keys import SelectKeys as SelectKeys
+    from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
+    from .tracer import Tracer as Tracer
+    from .update_weights import UpdateWeights as UpdateWeights
+    from .utd_ratio import UTDRHook as UTDRHook
+    from .value_estimator import ValueEstimatorHook as ValueEstimatorHook
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

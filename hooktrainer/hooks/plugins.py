@@ -10,7 +10,11 @@ from __future__ import annotations
 
 import warnings
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any
+
+from .. import hooks
+from ..base.lazy import listed
 
 GROUP = "hooktrainer.hooks"
 
@@ -21,9 +25,7 @@ def available_hooks() -> dict[str, Any]:
     A package whose hook cannot be imported is warned of and left out; one that reuses a name of
     hooktrainer's does not replace it.
     """
-    from .. import hooks
-
-    found: dict[str, Any] = {name: getattr(hooks, name) for name in hooks.__all__}
+    found: dict[str, Any] = {name: getattr(hooks, name) for name in listed(Path(hooks.__file__))}
     for entry in entry_points(group=GROUP):
         if entry.name in found:
             warnings.warn(

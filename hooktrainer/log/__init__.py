@@ -1,24 +1,19 @@
 """Loggers: `csv`, `tensorboard`, `mlflow`, `wandb`, and whatever a user brings."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from .adapter import as_logger, as_loggers
-from .background import BackgroundSink
-from .csv import read_csv
-from .factory import generate_exp_name, get_logger
-from .logger import Logger
-from .sink import GuardedSink, Sink
-from .tensorboard import read_scalars
+from ..base.lazy import attach
 
-__all__ = [
-    "BackgroundSink",
-    "GuardedSink",
-    "Logger",
-    "Sink",
-    "as_logger",
-    "as_loggers",
-    "generate_exp_name",
-    "get_logger",
-    "read_csv",
-    "read_scalars",
-]
+if TYPE_CHECKING:
+    from .adapter import as_logger as as_logger
+    from .adapter import as_loggers as as_loggers
+    from .background import BackgroundSink as BackgroundSink
+    from .csv import read_csv as read_csv
+    from .factory import generate_exp_name as generate_exp_name
+    from .factory import get_logger as get_logger
+    from .logger import Logger as Logger
+    from .sink import GuardedSink as GuardedSink
+    from .sink import Sink as Sink
+    from .tensorboard import read_scalars as read_scalars
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

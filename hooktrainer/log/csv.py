@@ -13,12 +13,12 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.plain import to_yaml
 from ..base.untrusted import one_line, open_file, refusing
 from ..errors import ConfigError
 from . import media
 from .append_file import AppendFile
 from .events import HParams, Image, Scalars, Text, Video
-from .hparams import to_yaml
 from .sink import Sink, log, set_aside
 
 HEADER: Final = "step,name,value\n"

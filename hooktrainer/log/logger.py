@@ -9,11 +9,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..base.plain import to_plain
 from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
-from .hparams import to_plain
 from .sink import STATUSES, GuardedSink, Sink, log
 
 _DEFAULT_BINS: Final = 64

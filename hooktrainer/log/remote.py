@@ -20,9 +20,9 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from ..base.plain import flatten
 from . import media
 from .events import HParams, Image, Scalars, Text, Video
-from .hparams import flatten
 from .sink import Sink, log
 from .spool import Spool
 

@@ -17,11 +17,11 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.plain import flatten, to_yaml
 from ..base.untrusted import open_file
 from . import media
 from .append_file import AppendFile
 from .events import Histogram, HParams, Image, Scalars, Text, Video
-from .hparams import flatten, to_yaml
 from .sink import Sink, log, set_aside
 
 _MARK: Final = ".hooktrainer."

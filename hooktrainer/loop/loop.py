@@ -7,8 +7,8 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
+from ..base.threads import compute_threads, threads_for
 from ..errors import HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
-from ..networks.threads import compute_threads, threads_for
 from . import checks
 from .lifecycle import Lifecycle
 from .signals import GracefulSignals, SignalExit

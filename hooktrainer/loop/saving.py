@@ -5,12 +5,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from ..store import CheckpointManager, save_file
+from ..store.single_file import save_file
 from .cadence import Every
 from .part import has_state
 from .progress import Progress
+
+if TYPE_CHECKING:
+    from ..store import CheckpointManager
 
 
 class Saver:

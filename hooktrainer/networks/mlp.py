@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from .threads import compute_threads
+from ..base.threads import compute_threads
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 
 from tyro.conf import UseAppendAction
 
-from ..log.hparams import to_plain
+from ..base.plain import to_plain
 from ..loop.signals import GRACE
 from .fields import Count, FreeAmongSeeds, FreeOnResume, Mark, Means, Number, Rate, Seed, marked
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
+from ..base.plain import to_yaml
 from ..base.words import did_you_mean, which
 from ..errors import CheckpointError, ConfigError
-from ..log.hparams import to_yaml
 from ..store import find
 from ..store.lookup import run_of
 from ..store.run_dir import RunDir, find_runs

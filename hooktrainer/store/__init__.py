@@ -4,62 +4,32 @@ Checkpoints are state trees, the back ends that store them, and the manager that
 resumes. Names are imported when they are used: to list runs and checkpoints needs no PyTorch.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .backends import Backend, TensorSpec, known_backends, register_backend
-    from .lookup import find, list_checkpoints
-    from .manager import CheckpointManager
-    from .manifest import Manifest
-    from .retention import All, Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
-    from .rng import rng_state, set_rng_state
-    from .single_file import load_file, save_file
-    from .stored import Checkpoint
-    from .tree import flatten, unflatten
-
-_MODULES = {
-    "backends": ("Backend", "TensorSpec", "known_backends", "register_backend"),
-    "lookup": ("find", "list_checkpoints"),
-    "manager": ("CheckpointManager",),
-    "manifest": ("Manifest",),
-    "retention": ("All", "Best", "EveryFrames", "EveryHours", "Last", "MaxBytes", "Retention"),
-    "rng": ("rng_state", "set_rng_state"),
-    "single_file": ("load_file", "save_file"),
-    "stored": ("Checkpoint",),
-    "tree": ("flatten", "unflatten"),
-}
-
-__all__ = [
-    "All",
-    "Backend",
-    "Best",
-    "Checkpoint",
-    "CheckpointManager",
-    "EveryFrames",
-    "EveryHours",
-    "Last",
-    "Manifest",
-    "MaxBytes",
-    "Retention",
-    "TensorSpec",
-    "find",
-    "flatten",
-    "known_backends",
-    "list_checkpoints",
-    "load_file",
-    "register_backend",
-    "rng_state",
-    "save_file",
-    "set_rng_state",
-    "unflatten",
-]
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .backends import Backend as Backend
+    from .backends import TensorSpec as TensorSpec
+    from .backends import known_backends as known_backends
+    from .backends import register_backend as register_backend
+    from .lookup import find as find
+    from .lookup import list_checkpoints as list_checkpoints
+    from .manager import CheckpointManager as CheckpointManager
+    from .manifest import Manifest as Manifest
+    from .retention import All as All
+    from .retention import Best as Best
+    from .retention import EveryFrames as EveryFrames
+    from .retention import EveryHours as EveryHours
+    from .retention import Last as Last
+    from .retention import MaxBytes as MaxBytes
+    from .retention import Retention as Retention
+    from .rng import rng_state as rng_state
+    from .rng import set_rng_state as set_rng_state
+    from .single_file import load_file as load_file
+    from .single_file import save_file as save_file
+    from .stored import Checkpoint as Checkpoint
+    from .tree import flatten as flatten
+    from .tree import unflatten as unflatten
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -12,6 +12,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
+from ..base.plain import to_plain, to_yaml
 from ..base.untrusted import (
     MalformedError,
     check_fields,
@@ -21,7 +22,6 @@ from ..base.untrusted import (
     refusing,
 )
 from ..errors import ConfigError, NotFoundError, TakenError
-from ..log.hparams import to_plain, to_yaml
 from ..log.spool import forget_spools
 from .alive import is_alive, is_locked
 from .identity import RUN_FILE, id_in, new_run_id, parent_in

@@ -77,7 +77,7 @@ WHOLE = Args(
 
 
 def read(tmp_path: Path, args: RunConfig, *words: str) -> Any:
-    from hooktrainer.log.hparams import to_yaml
+    from hooktrainer.base.plain import to_yaml
 
     file = tmp_path / "config.yaml"
     file.write_text(to_yaml({"name": "toy", **args.as_dict()}))

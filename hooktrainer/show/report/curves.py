@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.plain import flatten
 from ...log.csv import read_csv
-from ...log.hparams import flatten
 from ...run.config import FREE_AMONG_SEEDS
 from ...store.run_dir import RunDir
 

@@ -21,7 +21,7 @@ COMMAND = [sys.executable, "-m", "hooktrainer", "gallery", "--follow", "--episod
 
 
 def test_training_does_not_import_the_gallery():
-    code = "import sys, hooktrainer.public, hooktrainer.run.recipe; print(*sys.modules)"
+    code = "import sys, hooktrainer.trainer, hooktrainer.run.recipe; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert [
         name for name in done.stdout.split() if name.startswith("hooktrainer.show.gallery")

@@ -7,8 +7,9 @@ import torch
 from torch import nn
 
 from hooktrainer import ConfigError, algorithms
-from hooktrainer.networks import mlp, orthogonal_init, threads
-from hooktrainer.networks.threads import SMALL, compute_threads, threads_for
+from hooktrainer.base import threads
+from hooktrainer.base.threads import SMALL, compute_threads, threads_for
+from hooktrainer.networks import mlp, orthogonal_init
 from hooktrainer.testing import ScriptedLoss, make_trainer
 
 LARGE = nn.Linear(SMALL // 2, 2)

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from hooktrainer.log.hparams import flatten, to_plain, to_yaml
+from hooktrainer.base.plain import flatten, to_plain, to_yaml
 
 
 class Kind(enum.Enum):
