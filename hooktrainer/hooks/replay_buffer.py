@@ -12,7 +12,6 @@ from tensordict import TensorDictBase, pad
 from ..base.batches import mask_of, valid_steps
 from ..base.checks import share_equally
 from ..loop.hook import TrainerHookBase
-from ..torchrl.written import writes_into
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -132,7 +131,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         Not at ``batch_process`` if the collector itself writes into the buffer.
         """
         trainer.register_module(name, self)
-        if not writes_into(trainer.collector, self.replay_buffer):
+        if not trainer.bridge.stores(trainer.collector, self.replay_buffer):
             trainer.register_op("batch_process", self.extend)
         trainer.register_op("process_optim_batch", self.sample)
         if self.prioritized:

@@ -11,7 +11,6 @@ from tensordict import TensorDict
 from ..base.checks import check_count
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
-from ..torchrl.processes import send_to
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -76,7 +75,7 @@ class UpdateWeights(TrainerHookBase):
     def send(self) -> None:
         """Update the collector's weights now; processes that a signal ended are not waited for."""
         if self.is_registered:
-            send_to(self.collector, self.trainer.control, self._send)
+            self.trainer.bridge.send(self.collector, self._send)
         else:
             self._send()
 

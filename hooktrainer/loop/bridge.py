@@ -63,6 +63,14 @@ class Bridge:
         """The batches of a collector."""
         return iter(collector)
 
+    def stores(self, collector: Any, buffer: Any) -> bool:
+        """Whether a collector itself stores what it collects in a replay buffer."""
+        return False
+
+    def send(self, collector: Any, send: Callable[[], None]) -> None:
+        """Send a collector something, by calling ``send``; one that is cut off is not waited for."""
+        send()
+
     def only_cleans_up(self, handler: Any) -> bool:
         """Whether a signal's handler only ends the process, and is not missed while training."""
         return False

@@ -85,6 +85,14 @@ class TorchRLBridge(Bridge):
         """The batches of a collector, those that it writes into a replay buffer included."""
         return batches_of(collector)
 
+    def stores(self, collector: Any, buffer: Any) -> bool:
+        """Whether a collector itself stores what it collects in a replay buffer."""
+        return writes_into(collector, buffer)
+
+    def send(self, collector: Any, send: Callable[[], None]) -> None:
+        """Send a collector something; processes that a signal may have ended are not waited for."""
+        send_to(collector, self._trainer.control, send)
+
     def only_cleans_up(self, handler: Any) -> bool:
         """Whether a signal's handler is that of TorchRL's memory-mapped storages."""
         return only_cleans_up(handler)

@@ -8,7 +8,7 @@ from torch import nn
 from torchrl.data import Categorical
 from torchrl.modules import QValueActor
 
-from hooktrainer.torchrl import builders
+from hooktrainer import builders
 
 
 @dataclasses.dataclass(kw_only=True)

@@ -6,9 +6,9 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ...collect import VectorCollector
-from ...collect.arguments import device_of
-from ...errors import ConfigError
+from ..collect import VectorCollector
+from ..collect.arguments import device_of
+from ..errors import ConfigError
 from .configs import Reader
 from .sources import LookedAt, build, limited, look_at
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import gymnasium as gym
 
-from ...collect.make_group import find_spec
+from ..collect.make_group import find_spec
 
 
 @dataclass(frozen=True)

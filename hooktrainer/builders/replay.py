@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from ...errors import ConfigError
-from ...replay import PrioritizedSampler, RandomSampler, ReplayBuffer, SamplerWithoutReplacement
+from ..errors import ConfigError
+from ..replay import PrioritizedSampler, RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from .configs import Reader
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 
-from ...errors import ConfigError
+from ..errors import ConfigError
 
 _REQUIRED = object()
 
@@ -228,7 +228,7 @@ class Reader:
         if value is _REQUIRED:
             raise ConfigError(
                 f"{self._who} reads cfg.{name}, which {type(self._cfg).__name__} does not have. "
-                "The dataclasses of hooktrainer.torchrl.builders list every field with its default."
+                "The dataclasses of hooktrainer.builders list every field with its default."
             )
         return value
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
-from ...hooks import (
+from ..hooks import (
     BatchSubSampler,
     ClearCudaCache,
     CountFramesLog,
@@ -21,9 +21,9 @@ from ...hooks import (
     TargetNetUpdaterHook,
     UpdateWeights,
 )
-from ...log import generate_exp_name, get_logger
-from ...loop.priorities import AFTER
-from ...trainer import Trainer
+from ..log import generate_exp_name, get_logger
+from ..loop.priorities import AFTER
+from ..trainer import Trainer
 from .configs import Reader, TrainerConfig
 
 _OPTIMIZERS = {

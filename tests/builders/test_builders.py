@@ -15,11 +15,10 @@ from torchrl.envs import EnvBase, GymEnv, ParallelEnv
 from torchrl.envs import transforms as t
 from torchrl.trainers import helpers
 
-from hooktrainer import ConfigError, VectorCollector
+from hooktrainer import ConfigError, VectorCollector, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate, SoftUpdate
 from hooktrainer.replay import PrioritizedSampler, SamplerWithoutReplacement
-from hooktrainer.torchrl import builders
 
 # -- frame skip ------------------------------------------------------------------------------------
 

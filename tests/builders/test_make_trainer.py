@@ -11,10 +11,9 @@ from builder_configs import config, value_net
 from torchrl.modules import EGreedyModule
 from torchrl.record import VideoRecorder
 
-from hooktrainer import ConfigError
+from hooktrainer import ConfigError, builders
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.testing import FakeCollector, ScriptedLoss
-from hooktrainer.torchrl import builders
 
 
 def hooks_of(trainer) -> set[str]:

@@ -12,9 +12,8 @@ import pytest
 import torch
 from builder_configs import Config, config, value_net
 
-from hooktrainer import ConfigError, VectorCollector
+from hooktrainer import ConfigError, VectorCollector, builders
 from hooktrainer.networks import QNetwork, mlp
-from hooktrainer.torchrl import builders
 
 SOURCES = Path(builders.__file__).parent
 

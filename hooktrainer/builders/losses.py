@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...errors import ConfigError
-from ...networks import QNetwork
-from ...objectives import DQNLoss, HardUpdate, SoftUpdate
+from ..errors import ConfigError
+from ..networks import QNetwork
+from ..objectives import DQNLoss, HardUpdate, SoftUpdate
 from .configs import Reader
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from ...collect.make_group import find_spec
-from ...errors import ConfigError
+from ..collect.make_group import find_spec
+from ..errors import ConfigError
 from .configs import Reader
 
 FRAME_COUNTS = (
