@@ -68,7 +68,7 @@ class Bridge:
         return False
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
-        """Send a collector something, by calling ``send``; one that is cut off is not waited for."""
+        """Send a collector something by ``send``; one that is cut off is not waited for."""
         send()
 
     def only_cleans_up(self, handler: Any) -> bool:
