@@ -15,8 +15,13 @@ from ..run.config_file import with_config
 from .config import AlgorithmConfig
 
 
-def parse(kind: type[AlgorithmConfig], words: Sequence[str]) -> Any:
+def parse(kind: type[AlgorithmConfig], words: Sequence[str], prog: str | None = None) -> Any:
     """Return the run that a command line describes.
+
+    Args:
+        kind: The algorithm.
+        words: The command line, without the program's name.
+        prog: The program's name; by default the script's.
 
     Raises:
         ConfigError: If there is no option of a name.
@@ -26,7 +31,7 @@ def parse(kind: type[AlgorithmConfig], words: Sequence[str]) -> Any:
     return command_line.parse(
         kind,
         words,
-        prog=f"hooktrainer train {kind.name()}",
+        prog=prog,
         description=inspect.getdoc(kind),
         default=_defaults(kind, words),
     )

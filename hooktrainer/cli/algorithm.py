@@ -25,7 +25,8 @@ def main(words: Sequence[str] | None = None) -> None:
         from ..run.recipe import mistakes_in_one_line
 
         with mistakes_in_one_line():
-            parse(algorithms.get(name), options).train(keep=True)
+            kind = algorithms.get(name)
+            parse(kind, options, f"hooktrainer train {kind.name()}").train(keep=True)
 
 
 if __name__ == "__main__":

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from importlib.metadata import EntryPoint, entry_points
+from pkgutil import resolve_name
+from typing import cast
 
 from ...errors import CheckpointError
 from .base import Backend, TensorSpec
@@ -22,29 +24,12 @@ VARIABLE = "CKPT_BACKEND"
 ENTRY_POINTS = "hooktrainer.backends"
 
 
-def _torch() -> Backend:
-    from .torch_file import TorchBackend
-
-    return TorchBackend()
-
-
-def _torchsnapshot() -> Backend:
-    from .snapshot import TorchSnapshotBackend
-
-    return TorchSnapshotBackend()
-
-
-def _native() -> Backend:
-    from .native import NativeBackend
-
-    return NativeBackend()
-
-
-_FACTORIES: dict[str, Callable[[], Backend]] = {
-    "torch": _torch,
-    "torchsnapshot": _torchsnapshot,
-    "native": _native,
+_FACTORIES: dict[str, str | Callable[[], Backend]] = {
+    "torch": "torch_file:TorchBackend",
+    "torchsnapshot": "snapshot:TorchSnapshotBackend",
+    "native": "native:NativeBackend",
 }
+"""Back ends by name: the file and the class, imported when it is used, or what was registered."""
 
 
 def register_backend(name: str, factory: Callable[[], Backend]) -> None:
@@ -81,6 +66,8 @@ def get_backend(name: str) -> Backend:
         CheckpointError: If there is none, or the package it needs is not installed.
     """
     factory = _FACTORIES.get(name)
+    if isinstance(factory, str):
+        factory = cast("Callable[[], Backend]", resolve_name(f"{__name__}.{factory}"))
     if factory is None:
         for point in entry_points(group=ENTRY_POINTS, name=name):
             factory = _load(point)
