@@ -12,7 +12,7 @@ from tyro.conf import Suppress
 
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
-from ..run.fields import Count
+from ..run.fields import Count, Number
 from .checks import Actions, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -59,6 +59,14 @@ class AlgorithmConfig(RunConfig):
     """keyword arguments of the environment, if it is given by its id"""
     num_cells: tuple[Count, ...] = (64, 64)
     """units in each hidden layer"""
+    compile: bool = False
+    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
+    eval_interval: Count = 5_000
+    """frames between two evaluations"""
+    eval_episodes: Number = 10
+    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
+    stop_at: float | None = None
+    """mean evaluation return at which the run stops, the task solved"""
     tuned: bool = True
     """whether the settings known to be good for this environment are the defaults"""
     loggers: Suppress[Sequence[Any]] = ()

@@ -26,15 +26,7 @@ class RunConfig:
     """frames after which the run ends"""
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
-    compile: bool = False
-    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
 
-    eval_interval: Count = 5_000
-    """frames between two evaluations"""
-    eval_episodes: Number = 10
-    """episodes per evaluation, played by the deterministic policy; 0 for no evaluation"""
-    stop_at: float | None = None
-    """mean evaluation return at which the run stops, the task solved"""
     logger: Means[UseAppendAction[tuple[str, ...]]] = ()
     """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
     log_interval: FreeAmongSeeds[Count] = 5_000

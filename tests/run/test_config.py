@@ -15,13 +15,11 @@ from hooktrainer.run.config_file import as_words, with_config
 from hooktrainer.run.fields import Count, Fraction, check_ranges
 from hooktrainer.run.recipe import Run
 
-COMPUTED = {"compile", "eval_interval", "eval_episodes", "stop_at", "overlap"}
-
 
 def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
     names = {field.name for field in fields(RunConfig)}
-    assert names - FREE_ON_RESUME == COMPUTED | {"seed", "log_interval", "save_interval"}
-    assert names - FREE_AMONG_SEEDS == COMPUTED | {"total_frames"}
+    assert names - FREE_ON_RESUME == {"seed", "log_interval", "save_interval", "overlap"}
+    assert names - FREE_AMONG_SEEDS == {"total_frames", "overlap"}
 
 
 def test_a_name_and_a_path_as_text_are_taken():
@@ -35,6 +33,7 @@ class Args(RunConfig):
     share: Fraction | None = None
     names: tuple[str, ...] = ()
     rate: float = 1e-4
+    bias: float | None = None
 
 
 @pytest.mark.parametrize(
@@ -69,10 +68,10 @@ WHOLE = Args(
     rate=1e-7,
     logger=("csv", "mlflow"),
     progress_bar=False,
-    compile=True,
+    strict=False,
     engine="ray",
     placement="collectors: 2@cpu",
-    stop_at=-150.0,
+    bias=-150.0,
 )
 
 
@@ -90,10 +89,10 @@ def test_a_configuration_makes_the_same_run(args: Args, tmp_path: Path) -> None:
 
 
 def test_what_is_said_beside_a_configuration_goes_first(tmp_path: Path) -> None:
-    words = ["--width", "9", "--progress-bar", "--logger=tensorboard", "--no-compile"]
+    words = ["--width", "9", "--progress-bar", "--logger=tensorboard", "--strict"]
     run = read(tmp_path, WHOLE, *words)
     assert (run.width, run.progress_bar, run.logger) == (9, True, ("tensorboard",))
-    assert (run.compile, run.names) == (False, WHOLE.names)
+    assert (run.strict, run.names) == (True, WHOLE.names)
 
 
 def test_where_the_other_run_lies_is_not_taken_over(tmp_path: Path) -> None:
