@@ -1,12 +1,8 @@
-"""`hooktrainer completion`: a script that completes the command line in a shell."""
+"""The scripts that complete the command line in a shell, with files added to them."""
 
 from __future__ import annotations
 
-import io
-from contextlib import redirect_stdout, suppress
-from typing import Annotated, Final, Literal
-
-from tyro.conf import Positional
+from typing import Final
 
 _FILES: Final = {
     "    # Output one completion per line.\n": (
@@ -21,28 +17,9 @@ _FILES: Final = {
 }
 """What is put into tyro's scripts, which complete words only."""
 
-Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
 
-
-def completion(shell: Shell, /) -> int:
-    """Print a script that completes commands, options and files in a shell.
-
-    bash: hooktrainer completion bash > ~/.local/share/bash-completion/completions/hooktrainer
-
-    zsh: hooktrainer completion zsh > DIR/_hooktrainer, with DIR in $fpath
-
-    fish: hooktrainer completion fish > ~/.config/fish/completions/hooktrainer.fish
-
-    Args:
-        shell: bash, zsh or fish
-    """
-    from .main import print_completion
-
-    script = io.StringIO()
-    with redirect_stdout(script), suppress(SystemExit):
-        print_completion(shell)
-    text = script.getvalue()
+def completing_files(script: str) -> str:
+    """A script of tyro's that completes files where it has no word."""
     for there, instead in _FILES.items():
-        text = text.replace(there, instead)
-    print(text, end="")
-    return 0
+        script = script.replace(there, instead)
+    return script

@@ -5,12 +5,15 @@ The commands import what they need when they are called: `--help` must come at o
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import io
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
+from tyro.conf import Positional
 from tyro.extras import SubcommandApp
 
 from ..base.version import __version__
@@ -18,7 +21,7 @@ from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse
 from . import ckpt, ckpt_change, ckpt_export, output, policies
-from .completion import completion
+from .completion import completing_files
 from .describe import describe
 from .gallery import gallery
 from .play import play
@@ -32,6 +35,28 @@ from .verify_resume import verify_resume
 from .watch import watch
 
 Command = Callable[..., int]
+
+Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
+
+
+def completion(shell: Shell, /) -> int:
+    """Print a script that completes commands, options and files in a shell.
+
+    bash: hooktrainer completion bash > ~/.local/share/bash-completion/completions/hooktrainer
+
+    zsh: hooktrainer completion zsh > DIR/_hooktrainer, with DIR in $fpath
+
+    fish: hooktrainer completion fish > ~/.config/fish/completions/hooktrainer.fish
+
+    Args:
+        shell: bash, zsh or fish
+    """
+    script = io.StringIO()
+    with contextlib.redirect_stdout(script), contextlib.suppress(SystemExit):
+        _app().cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
+    print(completing_files(script.getvalue()), end="")
+    return 0
+
 
 CKPT: Final[Mapping[str, Command]] = {
     "list": ckpt.list_,
@@ -116,18 +141,6 @@ def main(args: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
     return int(code)
-
-
-def print_completion(shell: str) -> None:
-    """Print the script by which a shell completes the command line.
-
-    Args:
-        shell: bash, zsh or fish.
-
-    Raises:
-        SystemExit: With 0, always.
-    """
-    _app().cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
 
 
 def _read(words: Sequence[str]) -> Callable[[], Any]:

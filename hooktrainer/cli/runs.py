@@ -204,7 +204,7 @@ def _sorted(runs: Sequence[RunSummary], column: str, reverse: bool) -> list[RunS
 
 
 def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
-    from ..show.report.curves import configuration, differing, lineage
+    from ..show.report.grouping import configuration, differing, lineage
 
     configs = [configuration(run) for run in runs]
     options = differing(runs)

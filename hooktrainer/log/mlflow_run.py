@@ -14,8 +14,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from .destination import RunGoneError
 from .remote import public
-from .sending import RunGoneError
 from .sink import log
 from .spool import Record
 
@@ -44,7 +44,7 @@ class MLflowRun:
     Args:
         target: What `MLflowSink` says of it.
         uri: The store.
-        memory: What it knows from before; see `sending.Destination`.
+        memory: What it knows from before; see `Destination`.
     """
 
     def __init__(self, target: Mapping[str, Any], uri: str, memory: dict[str, Any]) -> None:

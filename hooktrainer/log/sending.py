@@ -11,11 +11,14 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final, Protocol
+from typing import IO, Any, Final
 
 from ..errors import ConfigError
+from .destination import Destination, RunGoneError
+from .mlflow import address
+from .mlflow_run import MLflowRun
 from .remote import ADDRESS, public
 from .sink import log
 from .spool import Record, Spool
@@ -23,33 +26,6 @@ from .spool import Record, Spool
 _FIRST_PAUSE: Final = 1.0  # seconds between two attempts, at first and at most
 _LONGEST_PAUSE: Final = 30.0
 _POLL: Final = 0.5
-
-
-class RunGoneError(Exception):
-    """The server no longer has the run that was written to."""
-
-
-class Destination(Protocol):
-    """A server, as a `Sender` needs it. Whatever a method raises is tried again later.
-
-    Attributes:
-        memory: What it has to know to go on later, as plain values: saved with every success.
-    """
-
-    memory: dict[str, Any]
-
-    def open(self, first: Record) -> None:
-        """Find the run, or begin it; `first` is its first record.
-
-        Raises:
-            RunGoneError: It was there and is no longer.
-        """
-
-    def take_back(self, time: int) -> None:
-        """Remove what was sent of later records, or see that it is not sent a second time."""
-
-    def send(self, records: Sequence[Record], files: Path) -> None:
-        """Send records. Some of them may have been sent before; they must not count twice."""
 
 
 class Sender:
@@ -151,9 +127,6 @@ def sender_of(spool: Spool, uri: str | None = None) -> Sender:
     Raises:
         ConfigError: It is for something that is not known here.
     """
-    from .mlflow import address
-    from .mlflow_run import MLflowRun
-
     target = spool.target()
     if target["kind"] != "mlflow":
         raise ConfigError(f"{spool.directory}: there is no kind of server {target['kind']!r}.")

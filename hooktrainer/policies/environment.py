@@ -11,6 +11,7 @@ from ..base.untrusted import one_line
 from ..base.words import printable
 from ..errors import ConfigError
 from .code import find_callable
+from .trust import code_of
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -83,9 +84,18 @@ class Environment:
 
         The rule is in `trust`. Nothing is imported to find out but Gymnasium.
         """
-        from .trust import code_of
+        import gymnasium as gym
 
-        return code_of(self)
+        if self.id is not None and (":" in self.id or self.id in gym.registry):
+            return code_of(self.id, self.kwargs, self.wrappers)
+        if self.factory is None:  # so nothing can be made of it in any case
+            return None
+        if self.module == "__main__":
+            place = f"the script {self.file}"
+        else:
+            place = f"the module {self.module}"
+            place += f" in {self.file}" if self.file else ""
+        return printable(f"{self.factory} of {place}")
 
     def make(self, *, trust: bool = False, **kwargs: Any) -> Env:
         """Make the environment.

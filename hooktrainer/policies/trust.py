@@ -17,13 +17,10 @@ from __future__ import annotations
 import math
 import re
 import reprlib
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
 
 from ..base.words import printable
-
-if TYPE_CHECKING:
-    from .environment import Environment
 
 WRAPPERS: Final = frozenset(
     {
@@ -42,43 +39,34 @@ _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.
 _MOST_DEPTH = 8
 
 
-def code_of(environment: Environment) -> str | None:
-    """Say what making an environment would import, run or read beyond what is installed.
+def code_of(
+    id: str, kwargs: Mapping[str, Any], wrappers: Iterable[tuple[str, Mapping[str, Any]]]
+) -> str | None:
+    """Say what `gymnasium.make` would import, run or read beyond what is installed.
 
     Args:
-        environment: The environment.
+        id: An id that is registered, or that names a module which registers it.
+        kwargs: The environment's keyword arguments.
+        wrappers: The name, as ``module:class``, and the keyword arguments of what is put around it.
 
     Returns:
         That, in words; ``None`` if it is nothing.
     """
     import gymnasium as gym
 
-    if environment.id is None:
-        return None if environment.factory is None else _place(environment)
-    module, colon, _ = environment.id.rpartition(":")
+    module, colon, _ = id.rpartition(":")
     if colon:
         return f"the module {printable(module)}, which its id has imported"
-    if environment.id not in gym.registry:
-        # Without a factory, nothing can be made of it in any case.
-        return None if environment.factory is None else _place(environment)
-    for name, _ in environment.wrappers:
+    wrappers = list(wrappers)
+    for name, _ in wrappers:
         place, _, wrapper = name.partition(":")
         if wrapper not in WRAPPERS or getattr(gym.wrappers, wrapper).__module__ != place:
             return f"the wrapper {printable(name)}"
-    for owner, kwargs in (("", environment.kwargs), *environment.wrappers):
-        for argument, value in _doubtful(kwargs):
+    for owner, arguments in (("", kwargs), *wrappers):
+        for argument, value in _doubtful(arguments):
             told = f"of {printable(owner)} " if owner else ""
             return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"
     return None
-
-
-def _place(environment: Environment) -> str:
-    if environment.module == "__main__":
-        place = f"the script {environment.file}"
-    else:
-        place = f"the module {environment.module}"
-        place += f" in {environment.file}" if environment.file else ""
-    return printable(f"{environment.factory} of {place}")
 
 
 def _doubtful(kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:

@@ -10,7 +10,6 @@ from ..base.lazy import attach
 
 if TYPE_CHECKING:
     from .backends import Backend as Backend
-    from .backends import TensorSpec as TensorSpec
     from .backends import known_backends as known_backends
     from .backends import register_backend as register_backend
     from .lookup import find as find
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
     from .single_file import load_file as load_file
     from .single_file import save_file as save_file
     from .stored import Checkpoint as Checkpoint
+    from .tensor_spec import TensorSpec as TensorSpec
     from .tree import flatten as flatten
     from .tree import unflatten as unflatten
 else:

@@ -7,8 +7,9 @@ from collections.abc import Mapping
 
 import torch
 
-from .backends.base import HashedTensors, TensorSpec
+from .backends.base import HashedTensors
 from .blocks import BLOCK_BYTES, copy_blocks
+from .tensor_spec import TensorSpec
 
 _ALIGNMENT = 64
 

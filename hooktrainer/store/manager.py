@@ -16,7 +16,7 @@ from ..base.words import listed, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
 from . import fs, lock
 from .arena import Arena
-from .backends import TensorSpec, backend_name, get_backend
+from .backends import backend_name, get_backend
 from .background import BackgroundJob
 from .housekeeping import (
     TRASH,
@@ -34,6 +34,7 @@ from .manifest import Manifest
 from .provenance import origin
 from .retention import Best, Last, Retention, as_retention, best_of
 from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
+from .tensor_spec import TensorSpec
 from .tree import flatten
 
 _log = logging.getLogger(__name__)

@@ -16,10 +16,11 @@ import torch
 from ..base.untrusted import MalformedError, one_line, parse_json, read_file
 from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs, lock
-from .backends import Backend, TensorSpec, get_backend
+from .backends import Backend, get_backend
 from .encode import Json
 from .manifest import FILE as MANIFEST
 from .manifest import FileRecord, Manifest, damages, read_manifest
+from .tensor_spec import TensorSpec
 from .tree import Blank, unflatten
 
 STATE = "state.json"

@@ -21,9 +21,9 @@ import torch
 
 from ..base.untrusted import refusing
 from ..errors import CheckpointError
-from .backends import TensorSpec
 from .decode import Decoder
 from .encode import Encoder, Json
+from .tensor_spec import TensorSpec
 
 
 def flatten(tree: Any) -> tuple[Json, dict[str, torch.Tensor]]:

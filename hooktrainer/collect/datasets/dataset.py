@@ -178,23 +178,13 @@ class Dataset:
         (directory / _ABOUT).write_text(json.dumps(about, indent=1) + "\n")
 
 
-def load_dataset(source: str | os.PathLike[str]) -> Dataset:
-    """Load a data set from a directory, or from Minari.
-
-    Args:
-        source: A directory that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of
-            Minari, which is downloaded if it is not on this machine.
+def read_dataset(path: Path) -> Dataset:
+    """Read a data set from the directory that `Dataset.save` wrote.
 
     Raises:
-        NotFoundError: If there is no data set.
+        NotFoundError: If there is none.
         ConfigError: If the files are not what ``dataset.json`` says.
-        MissingPackageError: If Minari is wanted and not installed.
     """
-    if isinstance(source, str) and source.startswith("minari:"):
-        from .minari import load_minari
-
-        return load_minari(source.removeprefix("minari:"))
-    path = Path(source)
     if not (path / _ABOUT).is_file():
         raise NotFoundError(
             f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import difflib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from tensordict import TensorDict
 
 from ...errors import ConfigError, MissingPackageError, NotFoundError
-
-if TYPE_CHECKING:
-    from .dataset import Dataset
+from .dataset import Dataset
 
 
 def load_minari(dataset_id: str) -> Dataset:
@@ -26,8 +24,6 @@ def load_minari(dataset_id: str) -> Dataset:
         NotFoundError: If there is no such data set.
         ConfigError: If its observations or actions are not arrays.
     """
-    from .dataset import Dataset
-
     missing = (
         f"the data set minari:{dataset_id} needs a package that is not installed: "
         "pip install 'hooktrainer[minari]'"

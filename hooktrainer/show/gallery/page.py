@@ -17,7 +17,7 @@ from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
 from ..report import Band, Curve, RunSummary
 from ..report.chart import Mark, chart, chart_for_any_screen
-from ..report.curves import configuration
+from ..report.grouping import configuration
 from ..report.html import document, table
 from .captions import frames_text, number_text, return_text
 from .exhibits import Exhibit

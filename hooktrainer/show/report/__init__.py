@@ -6,7 +6,8 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 from __future__ import annotations
 
 from ...store.alive import is_alive
-from .curves import Band, Curve, Group, band, group_runs, lineage, read_curves
+from .curves import Band, Curve, band, read_curves
+from .grouping import Group, group_runs, lineage
 from .page import comparison_page
 from .summary import RunSummary, summarize
 from .tail import MetricsTail

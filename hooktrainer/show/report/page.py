@@ -14,7 +14,8 @@ import numpy as np
 
 from ...store.run_dir import RunDir
 from .chart import COLORS, chart_for_any_screen
-from .curves import Band, Curve, Group, band, configuration, differing, read_curves
+from .curves import Band, Curve, band, read_curves
+from .grouping import Group, configuration, differing
 from .html import document, table
 from .summary import RunSummary
 

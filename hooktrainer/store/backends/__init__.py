@@ -9,16 +9,9 @@ from pkgutil import resolve_name
 from typing import cast
 
 from ...errors import CheckpointError
-from .base import Backend, TensorSpec
+from .base import Backend
 
-__all__ = [
-    "Backend",
-    "TensorSpec",
-    "backend_name",
-    "get_backend",
-    "known_backends",
-    "register_backend",
-]
+__all__ = ["Backend", "backend_name", "get_backend", "known_backends", "register_backend"]
 
 VARIABLE = "CKPT_BACKEND"
 ENTRY_POINTS = "hooktrainer.backends"

@@ -26,7 +26,8 @@ import xxhash
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
 from .. import fs
 from ..blocks import BLOCK_BYTES, hash_blocks
-from .base import HashedTensors, TensorSpec, byte_view, memory
+from ..tensor_spec import TensorSpec
+from .base import HashedTensors, byte_view, memory
 
 CHUNK_BYTES = BLOCK_BYTES
 MAX_PACKS = 32

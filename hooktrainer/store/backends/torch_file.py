@@ -12,7 +12,7 @@ from ...base.untrusted import MalformedError
 from ...base.untrusted.torch_file import StoredTensor, TorchFile
 from .. import fs
 from ..single_file import compact, torch_save
-from .base import TensorSpec
+from ..tensor_spec import TensorSpec
 
 FILE = "tensors.pt"
 
