@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
-from hooktrainer.cli.main import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
 
 MARK = "<!-- cli: commands -->"
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import pytest
 
 import hooktrainer
-from hooktrainer.cli.main import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
 

@@ -1,11 +1,57 @@
-"""The signals that end a run."""
+"""The signals that end a program, and what SIGINT does while modules are imported."""
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 from typing import Final
 
 ENDING: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """SIGINT, SIGTERM and, where there is one, SIGHUP."""
+
+
+@contextmanager
+def interruptible(*, is_all: bool = False) -> Iterator[None]:
+    """In the block, SIGINT raises `KeyboardInterrupt`; while something is imported, it is the end.
+
+    An exception that a handler raises within an import gets lost or comes out as another one: an
+    extension took it for its own. So the process dies there as one without a handler would, without
+    a word. Outside the main thread, or where SIGINT is ignored or handled, this changes nothing.
+
+    Args:
+        is_all: Whether the block is all that the process does: what Python tidies up after it is
+            then cut off without a word, too.
+    """
+    is_ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    if is_ours:
+        signal.signal(signal.SIGINT, _interrupt)
+    try:
+        yield
+    finally:
+        if is_ours:
+            signal.signal(signal.SIGINT, signal.SIG_DFL if is_all else signal.default_int_handler)
+
+
+def is_importing(frame: FrameType | None) -> bool:
+    """Whether a frame is at work for an import statement."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    if is_importing(frame):
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    raise KeyboardInterrupt

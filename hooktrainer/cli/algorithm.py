@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..loop.signals import ending_cleanly
+from ..base.signals import interruptible
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -19,6 +19,8 @@ def main(words: Sequence[str] | None = None) -> None:
         SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
     """
     name, *options = sys.argv[1:] if words is None else words
+    with interruptible():
+        from ..loop.signals import ending_cleanly
     with ending_cleanly():  # while it imports, too
         from .. import algorithms
         from ..algorithms.command_line import parse

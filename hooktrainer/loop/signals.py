@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from ..base.signals import ENDING
+from ..base.signals import ENDING, is_importing
 from .control import Control
 
 GRACE: Final = 30.0
@@ -196,6 +196,8 @@ class _EndBeforeTraining:
     def __call__(self, number: int, frame: FrameType | None) -> None:
         self.number = number
         _say(f"\n{signal.Signals(number).name}: ended; no batch was under way.")
+        if is_importing(frame):  # where an exception gets lost
+            exit_now(128 + number)
         raise SignalExit(number)
 
 

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from hooktrainer.cli.main import COMMANDS
+from hooktrainer.cli.commands import COMMANDS
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

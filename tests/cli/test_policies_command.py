@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hooktrainer import list_policies
-from hooktrainer.cli.main import main
+from hooktrainer.cli import main
 from hooktrainer.loop.progress import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from fake_mlflow import FakeMLflow, SilentServer, closed_port
 
-from hooktrainer.cli.main import main
+from hooktrainer.cli import main
 from hooktrainer.log import Logger, get_logger, read_csv
 from hooktrainer.log.spool import Spool
 

@@ -11,7 +11,7 @@ from saved_there import Parts, prioritized, same_priorities, their_trainer
 
 import hooktrainer
 from hooktrainer import Trainer
-from hooktrainer.cli.main import main
+from hooktrainer.cli import main
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.store import CheckpointManager, load_file, save_file
 from hooktrainer.testing import make_trainer

@@ -9,7 +9,7 @@ import pytest
 
 from hooktrainer import __version__
 from hooktrainer.cli import ckpt
-from hooktrainer.cli.main import CKPT, COMMANDS
+from hooktrainer.cli.commands import CKPT, COMMANDS
 
 ALL = [*(["ckpt", name] for name in CKPT), *([name] for name in COMMANDS)]
 

@@ -1,4 +1,4 @@
-"""The entry point: which commands there are, and what becomes of their errors.
+"""Which commands there are, and what becomes of their errors.
 
 The commands import what they need when they are called: `--help` must come at once.
 """
@@ -112,18 +112,8 @@ _CKPT_DESCRIPTION: Final = (
 _POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
 
 
-def main(args: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        args: Its words; by default those of the process.
-
-    Returns:
-        The exit code.
-
-    Raises:
-        SystemExit: With 0 after ``--help``, 2 after words that no command understands.
-    """
+def run(args: Sequence[str] | None = None) -> int:
+    """Run the command line, as `hooktrainer.cli.main` says."""
     words = separate_arguments(sys.argv[1:] if args is None else list(args))
     if words == ["--version"]:
         print(f"hooktrainer {__version__}")
