@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import difflib
 import logging
-import math
+import os
+import shlex
 from collections.abc import Iterable
 from decimal import Decimal, InvalidOperation
 
 log = logging.getLogger(__name__)
 
+_LONGEST = 3e10
+"""A thousand years, in seconds."""
+
 
 def duration(seconds: float) -> str:
     """A time span for people, such as ``42 s``, ``3 min 20 s`` or ``5 h 12 min``."""
-    if not math.isfinite(seconds):
-        return f"{seconds} s"
+    if not seconds < _LONGEST:
+        return f"{seconds:.3g} s"
     if seconds < 10:
         return f"{max(seconds, 0.0):.1f} s"
     if seconds < 99.5:
@@ -132,6 +136,31 @@ def printable(text: object, keep: str = "") -> str:
         c if c.isprintable() or c in keep else c.encode("unicode_escape").decode()
         for c in str(text)
     )
+
+
+def shell_word(text: object) -> str:
+    r"""Return a text as a word that a shell takes and a terminal shows, on one line.
+
+    Examples:
+        >>> shell_word("runs/a"), shell_word("my runs")
+        ('runs/a', "'my runs'")
+        >>> print(shell_word("a\x1b[2Jb"))
+        $'a\x1b[2Jb'
+    """
+    word = str(text)
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_escaped, word)) + "'"
+
+
+def _escaped(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if character.isprintable():
+        return character
+    if "\udc80" <= character <= "\udcff":  # a byte of a file name that is no text
+        return f"\\x{os.fsencode(character)[0]:02x}"
+    return character.encode("unicode_escape").decode()
 
 
 def encodable(text: str) -> str:

@@ -50,12 +50,12 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         output.print_json(entries)
     elif entries:
         _print_list(entries, None if best is None else best.metric)
-        print(
+        output.tell(
             f"{plural(len(listing.checkpoints), 'checkpoint')} in {directory}, "
             f"{output.size(_disk_usage(listing.checkpoints))} on the disk"
         )
     else:
-        print(f"{run} has no checkpoint yet.")
+        output.tell(f"{run} has no checkpoint yet.")
     return 0
 
 
@@ -153,7 +153,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
         rows.append((path.name, verdict))
     output.print_table(("checkpoint", "verdict"), rows)
     others = f", {len(foreign)} of another run" if foreign else ""
-    print(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
+    output.tell(f"{damaged or 'none'} of {plural(len(found), 'checkpoint')} damaged{others}")
     return code
 
 
@@ -196,9 +196,9 @@ def diff(
         rows = [(difference.path, difference.left, difference.right) for difference in shown]
         output.print_table(("path", left, right), rows)
         more = len(found) - len(shown)
-        print(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
+        output.tell(plural(len(found), "difference") + (f", {more:,} not shown" if more else ""))
     else:
-        print("identical")
+        output.tell("identical")
     return 1 if found else 0
 
 

@@ -71,7 +71,7 @@ def prune(
     gone = surplus(checkpoints, keep, best)
     fates = _fates(checkpoints, gone, "deleted")
     if not gone and not json:
-        print(f"nothing to delete: all of {plural(len(checkpoints), 'checkpoint')} stay.")
+        output.tell(f"nothing to delete: all of {plural(len(checkpoints), 'checkpoint')} stay.")
         return 0
     if dry_run or not gone:
         _show(fates, json)
@@ -87,7 +87,7 @@ def prune(
     if json:
         _show([row | {"fate": "left"} if row["path"] in left else row for row in fates], json)
     else:
-        print(f"{plural(len(gone) - len(left), 'checkpoint')} deleted")
+        output.tell(f"{plural(len(gone) - len(left), 'checkpoint')} deleted")
     return 1 if left else 0
 
 
@@ -125,7 +125,7 @@ def rollback(
     fates = _fates(checkpoints, later, what)
     if not later and not json:
         frames = listed(c.manifest.frames for c in checkpoints[:-1]) or "none"
-        print(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
+        output.tell(f"{target.path} is the latest already; name one with RUN@FRAMES: {frames}.")
         return 0
     if dry_run or not later:
         _show(fates, json)
@@ -139,7 +139,7 @@ def rollback(
     if json:
         _show(fates, json)
     else:
-        print(f"{target.path} is the latest; {plural(len(later), 'later one')} {what}")
+        output.tell(f"{target.path} is the latest; {plural(len(later), 'later one')} {what}")
     return 0
 
 

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
+from . import output
 from .arguments import CheckpointSpec, shown_as
 
 NewFile = Annotated[Path, Positional, shown_as("OUT")]
@@ -36,7 +37,7 @@ def export(
     else:
         state = open_checkpoint(checkpoint).load()
     left = write(state, out)
-    print(f"{checkpoint} is in {out}, but for")
+    output.tell(f"{checkpoint} is in {out}, but for")
     for line in left:
-        print(f"  {line}")
+        output.tell(f"  {line}")
     return 0

@@ -30,6 +30,11 @@ def console(file: TextIO | None = None) -> Console:
     return Console(file=file, highlight=False, markup=False, emoji=False, width=width)
 
 
+def tell(text: str) -> None:
+    """Print a line of the result to stdout; as in `say`, what a terminal would obey is shown."""
+    print(printable(text, keep="\n"), flush=True)
+
+
 def say(text: str) -> None:
     """Print a line about what goes on to stderr, so that stdout holds the result alone.
 

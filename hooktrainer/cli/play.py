@@ -81,7 +81,7 @@ def play(
     else:
         print_episodes(result)
         name = f"{loaded.saved.environment.name}, policy at {loaded.frames:,} frames, seed {seed}"
-        print(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
+        output.tell(f"{name}: return {result.mean:.1f} ± {result.std:.1f}; {_VERDICTS[same]}")
     return 1 if same is False else 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional
 
-from ..base.words import plural
+from ..base.words import plural, shell_word
 from . import output
 from .arguments import Flag, RunPath, shown_as
 from .priority import step_aside
@@ -46,7 +46,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         )
         return 0
     if not entries and not damaged:
-        print(f"{run} has no saved policy: train with --snapshots N.")
+        output.tell(f"{run} has no saved policy: train with --snapshots N.")
         return 0
     rows: list[tuple[Any, ...]] = [
         (
@@ -66,9 +66,10 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
     output.print_table(columns, rows, right=columns[:-1], optional=optional)
     names = ", ".join(sorted({saved.environment.name for saved in policies}))
     count = plural(len(policies), "policy", "policies")
-    print(f"{count} of {names} in {run}; hooktrainer play {run}@FRAMES plays one")
+    output.tell(f"{count} of {names} in {run}; hooktrainer play {shell_word(run)}@FRAMES plays one")
     if unplayed := sum(saved.evaluation is None for saved in policies):
-        print(f"{unplayed:,} not played yet; hooktrainer policies evaluate {run} plays the rest")
+        command = f"hooktrainer policies evaluate {shell_word(run)}"
+        output.tell(f"{unplayed:,} not played yet; {command} plays the rest")
     return 0
 
 
@@ -108,10 +109,11 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
     }
     output.print_table(("policy", saved.path.name), rows.items())
     if (evaluation := saved.evaluation) is None:
-        print(f"not played yet: hooktrainer policies evaluate {saved.path.parent.parent}")
+        run = shell_word(saved.path.parent.parent)
+        output.tell(f"not played yet: hooktrainer policies evaluate {run}")
         return 0
     print_episodes(evaluation)
-    print(f"return {_return(saved)}, seed {evaluation.seed}")
+    output.tell(f"return {_return(saved)}, seed {evaluation.seed}")
     return 0
 
 
@@ -221,7 +223,7 @@ def prune(
         if keep_best is None or METRIC in checkpoint.manifest.metrics
     }
     if not gone:
-        print(f"nothing to delete: all {len(policies)} stay.")
+        output.tell(f"nothing to delete: all {len(policies)} stay.")
         return 0
     output.print_table(
         ("frames", "return", "fate"),
@@ -240,10 +242,10 @@ def prune(
     if not yes and not sys.stdin.isatty():
         raise ConfigError("nobody can be asked here: add --yes, or --dry-run to only look.")
     if not yes and not output.confirm(f"Delete {len(gone)} of {len(policies)} policies?"):
-        print("nothing was changed")
+        output.tell("nothing was changed")
         return 1
     left = [path for path in sorted(gone) if not delete(path)]
-    print(f"{len(gone) - len(left)} of {len(policies)} policies deleted")
+    output.tell(f"{len(gone) - len(left)} of {len(policies)} policies deleted")
     return 1 if left else 0
 
 

@@ -82,7 +82,7 @@ def runs(
         _print_table(chosen, metrics[0])
     else:
         hidden = f" ({plural(len(found), 'run')} not shown)" if found else ""
-        print(f"no such run below {', '.join(map(str, places))}{hidden}.")
+        output.tell(f"no such run below {', '.join(map(str, places))}{hidden}.")
     if not json:
         _tell_copies(chosen)
     if not chosen:

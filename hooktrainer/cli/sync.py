@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
+from ..base.words import plural
 from . import output
 from .arguments import shown_as
 
@@ -41,13 +42,13 @@ def sync(run: Place, /, *, to: Address = None) -> int:
         raise FileNotFoundError(
             f"{run} has nothing to send: no logger that goes to a server was used."
         )
-    bound_requests()
-    codes = [_send(Spool(path.parent.absolute()), to) for path in found]
+    seconds = bound_requests()
+    codes = [_send(Spool(path.parent.absolute()), to, seconds) for path in found]
     return max(codes)
 
 
-def _send(spool: Spool, to: str | None) -> int:
-    """Send one spool, and say what came of it."""
+def _send(spool: Spool, to: str | None, seconds: str) -> int:
+    """Send one spool, and say what came of it; a request waits for so many seconds."""
     from ..log.sending import reason, sender_of
 
     run = spool.directory.parents[1]
@@ -56,6 +57,8 @@ def _send(spool: Spool, to: str | None) -> int:
             output.say(f"{run}: it is being trained, and sends by itself.")
             return 1
         sender, sent, pauses = sender_of(spool, to), 0, [*_PAUSES]
+        patience = f", which has {seconds} s for each answer" if "http" in sender.uri else ""
+        output.say(f"{run}: sending to {sender.uri}{patience}")
         while True:
             try:
                 number = sender.send_some()
@@ -69,8 +72,13 @@ def _send(spool: Spool, to: str | None) -> int:
                         f"{sent} records were sent. The same command sends the rest."
                     )
                     return 1
-                time.sleep(pauses.pop(0))
+                pause = pauses.pop(0)
+                output.say(
+                    f"{sender.uri} cannot be written to ({reason(error)}); "
+                    f"{plural(len(pauses) + 1, 'more attempt')}, the next in {pause:g} s"
+                )
+                time.sleep(pause)
             else:
                 sent, pauses = sent + number, [*_PAUSES]
-    print(f"{run}: {sent} records sent to {sender.uri}, which has all of it now.")
+    output.tell(f"{run}: {sent} records sent to {sender.uri}, which has all of it now.")
     return 0

@@ -74,7 +74,7 @@ def verify_resume(
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
-            print(f"error: {error}", file=sys.stderr)
+            output.say(f"error: {error}")
             compared = None
         identical = compared is not None and not any(part.found for part in compared)
         if identical and keep is None:
@@ -133,7 +133,7 @@ def _report(compared: list[Compared], identical: bool, json: bool) -> None:
         return
     rows = [(part.part, f"{part.leaves:,}", _verdict(part)) for part in compared]
     output.print_table(("compared", "leaves", "straight | killed"), rows, right=["leaves"])
-    print("identical" if first is None else f"different: {first}")
+    output.tell("identical" if first is None else f"different: {first}")
 
 
 def _verdict(part: Compared) -> object:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional
 
-from ..base.words import printable
+from ..base.words import printable, shell_word
 from . import output
 from .arguments import Flag, shown_as
 
@@ -75,7 +75,9 @@ def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds
                 summary, picture = look()
                 live.update(picture)
     except KeyboardInterrupt:
-        output.say(f"left; the run goes on. hooktrainer watch {place.path} comes back to it.")
+        output.say(
+            f"left; the run goes on. hooktrainer watch {shell_word(place.path)} comes back to it."
+        )
         return 0
     return _code(summary)
 
@@ -149,8 +151,7 @@ def _note(summary: RunSummary) -> RenderableType | None:
     if summary.status == "died":
         return Text(
             f"Its process is gone; last heard of {age} ago. hooktrainer resume "
-            f"{printable(summary.path)} goes "
-            "on from its latest checkpoint.",
+            f"{shell_word(summary.path)} goes on from its latest checkpoint.",
             style="bold red",
         )
     if summary.reason:

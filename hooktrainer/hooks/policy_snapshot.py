@@ -9,6 +9,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
+from ..base.words import printable
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -196,7 +197,8 @@ class PolicySnapshot(TrainerHookBase):
             self._evaluator = Evaluator(self.run_dir.path, self.seed, self.episodes, environment)
         elif self.episodes and self.report:
             print(
-                f"the policies are saved, but cannot be played by themselves: {environment.reason}"
+                "the policies are saved, but cannot be played by themselves: "
+                f"{printable(environment.reason)}"
             )
 
     def on_train_end(self, trainer: Loop) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..store.run_dir import RunDir, write_atomically
@@ -85,8 +86,9 @@ class RunRecorder(TrainerHookBase):
         else:
             what = trainer.control.status
         look = {k: v for logger in trainer.loggers for k, v in logger.how_to_view().items() if v}
-        where = look.get("tensorboard") or next(iter(look.values()), f"in {self.run_dir.path}")
-        return f"{what} · {reached} · look: {where}"
+        where = look.get("tensorboard") or next(iter(look.values()), None)
+        where = where or f"in {shell_word(self.run_dir.path)}"
+        return f"{printable(what)} · {reached} · look: {where}"
 
     def register(self, trainer: Loop, name: str = "run_recorder") -> None:
         """Register at ``post_steps``."""

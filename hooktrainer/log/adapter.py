@@ -7,6 +7,7 @@ import threading
 from collections.abc import Mapping
 from typing import Any
 
+from ..base.words import shell_word
 from .background import BackgroundSink
 from .events import Histogram, HParams, Image, Scalars, Text, Video
 from .logger import Logger
@@ -145,7 +146,8 @@ class LoggerSink(Sink):
 
     def how_to_view(self) -> str:
         """Return its `log_dir`."""
-        return str(getattr(self.logger, "log_dir", "") or "")
+        place = getattr(self.logger, "log_dir", "") or ""
+        return shell_word(place) if place else ""
 
     def _method(self, name: str) -> Any:
         if threading.get_ident() != self._thread:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from ..base.plain import to_yaml
 from ..base.untrusted import one_line, open_file, refusing
+from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
 from .append_file import AppendFile
@@ -140,7 +141,7 @@ class CSVSink(Sink):
 
     def how_to_view(self) -> str:
         """Return the path of the file."""
-        return str(self.path)
+        return shell_word(self.path)
 
     def _beside(self, folder: str, name: str, step: int, suffix: str) -> Path:
         return self.path.parent / folder / media.file_name(name, step, suffix)

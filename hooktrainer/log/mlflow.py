@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.words import shell_word
 from .remote import RemoteSink, public
 
 _SQLITE: Final = "sqlite:///"
@@ -71,7 +72,8 @@ class MLflowSink(RemoteSink):
     def how_to_view(self) -> str:
         """Return the command that shows the runs of this store, or the server's address."""
         uri = str(self._target["uri"])
-        return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri}"
+        word = shell_word(uri)
+        return word if uri.startswith("http") else f"mlflow ui --backend-store-uri {word}"
 
 
 def address(target: Mapping[str, Any]) -> str:

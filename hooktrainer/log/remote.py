@@ -21,6 +21,7 @@ from time import monotonic
 from typing import Any, Final
 
 from ..base.plain import flatten
+from ..base.words import shell_word
 from . import media
 from .events import HParams, Image, Scalars, Text, Video
 from .sink import Sink, log
@@ -120,7 +121,7 @@ class RemoteSink(Sink):
                 unsent,
                 self.spool.count(),
                 self._target["uri"],
-                _shown(self.directory),
+                shell_word(_from_here(self.directory)),
             )
 
     def state_dict(self) -> dict[str, Any]:
@@ -235,7 +236,7 @@ class _Process:
                 log.warning("Logger %r: %s", self._name, word["text"])
 
 
-def _shown(path: Path) -> str:
+def _from_here(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))
     except ValueError:

@@ -183,10 +183,14 @@ def send_until_told(sender: Sender, finish: threading.Event, say: Callable[..., 
                 finish.wait(_POLL)
 
 
-def bound_requests() -> None:
-    """Have this process try a request once and wait ten seconds, unless the user says otherwise."""
+def bound_requests() -> str:
+    """Have this process try a request once and wait ten seconds, unless the user says otherwise.
+
+    Returns:
+        How many seconds it waits.
+    """
     os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
-    os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
+    return os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")
 
 
 def main() -> None:

@@ -19,6 +19,7 @@ from typing import Any, Final
 
 from ..base.plain import flatten, to_yaml
 from ..base.untrusted import open_file
+from ..base.words import shell_word
 from . import media
 from .append_file import AppendFile
 from .events import Histogram, HParams, Image, Scalars, Text, Video
@@ -186,7 +187,7 @@ class TensorBoardSink(Sink):
 
     def how_to_view(self) -> str:
         """Return the command that starts TensorBoard."""
-        return f"tensorboard --logdir {self.directory}"
+        return f"tensorboard --logdir {shell_word(self.directory)}"
 
     def _add(self, values: Any, step: int) -> None:
         from tensorboard.compat.proto.event_pb2 import Event

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
 from .events import Histogram, HParams, Image, Scalars, Text, Video
@@ -156,7 +157,8 @@ class WandbSink(Sink):
 
     def how_to_view(self) -> str:
         """Return the run's address, or the command that uploads an offline run."""
-        return getattr(self._run, "url", None) or f"wandb sync {self.directory / 'wandb'}/*run-*"
+        url = getattr(self._run, "url", None)
+        return url or f"wandb sync {shell_word(self.directory / 'wandb')}/*run-*"
 
     def _open(self) -> Any:
         if self._run is None:

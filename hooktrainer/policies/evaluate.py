@@ -17,6 +17,7 @@ from pathlib import Path
 
 import torch
 
+from ..base.untrusted import one_line
 from .environment import Environment
 from .evaluation import EPISODES, SEED
 from .play import evaluate_policy
@@ -105,7 +106,8 @@ def main() -> int:
             for saved, error in evaluate_run(args.run, **options, trust=trust):
                 if error is not None:
                     code = 1
-                    print(f"{saved.path.name}: {type(error).__name__}: {error}", file=sys.stderr)
+                    what = one_line(f"{type(error).__name__}: {error}")
+                    print(f"{saved.path.name}: {what}", file=sys.stderr)
     return code
 
 

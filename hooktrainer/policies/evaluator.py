@@ -9,7 +9,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from ..base.words import plural
+from ..base.words import plural, printable, shell_word
 from .environment import Environment
 from .saved import best_policy, list_policies
 
@@ -73,7 +73,8 @@ class Evaluator:
             if wait:
                 self._play_the_rest(report)
         except KeyboardInterrupt:
-            print(f"left; hooktrainer policies evaluate {self._run}{self._hint} plays the rest.")
+            command = f"hooktrainer policies evaluate {shell_word(self._run)}{self._hint}"
+            print(f"left; {command} plays the rest.")
         finally:
             self._close()
 
@@ -81,7 +82,7 @@ class Evaluator:
         left = self._unplayed()
         if left and report:
             what = plural(left, "policy", "policies")
-            print(f"playing {what} of {self._run}; Ctrl-C leaves the rest", flush=True)
+            print(f"playing {what} of {printable(self._run)}; Ctrl-C leaves the rest", flush=True)
         while left:
             self.look()
             assert self._process is not None
@@ -95,14 +96,15 @@ class Evaluator:
     def _report(self, left: int) -> None:
         policies = list_policies(self._run)
         best = best_policy(policies)
-        said = f"{plural(len(policies), 'policy', 'policies')} in {self._run / 'policies'}"
+        count = plural(len(policies), "policy", "policies")
+        said = f"{count} in {printable(self._run / 'policies')}"
         if best is not None:
             said += f" · best: return {best.mean:.1f} at {best.frames:,} frames"
-        print(f"{said} · look: hooktrainer gallery {self._run}{self._hint}")
+        print(f"{said} · look: hooktrainer gallery {shell_word(self._run)}{self._hint}")
         if left:
             lines = self._log().read_text(errors="replace").strip().splitlines()
             what = plural(left, "policy", "policies")
-            print(f"{what} could not be played: {lines[-1] if lines else 'unknown'}")
+            print(f"{what} could not be played: {printable(lines[-1] if lines else 'unknown')}")
 
     def _unplayed(self) -> int:
         return sum(saved.evaluation is None for saved in list_policies(self._run))

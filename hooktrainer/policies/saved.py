@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.words import listed, printable, which
+from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
 from .evaluation import Evaluation
@@ -229,7 +229,7 @@ def _find_in(directory: Path, word: str) -> SavedPolicy:
         if found is None and policies:
             raise CheckpointError(
                 f"no policy in {directory} has been evaluated, so none is the best: run "
-                f"hooktrainer policies evaluate {directory.parent}."
+                f"hooktrainer policies evaluate {shell_word(directory.parent)}."
             )
     elif word == "latest":
         found = policies[-1] if policies else None

@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from ..base.words import printable
 from ..errors import USER_ERRORS, WriteFailedError
 from ..loop.signals import ending_cleanly
 from .command_line import parse
@@ -61,9 +62,9 @@ def mistakes_in_one_line() -> Iterator[None]:
     try:
         yield
     except USER_ERRORS as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(printable(f"error: {error}", keep="\n"), file=sys.stderr)
         for note in getattr(error, "__notes__", []):
-            print(f"  {note}", file=sys.stderr)
+            print(printable(f"  {note}", keep="\n"), file=sys.stderr)
         raise SystemExit(1 if isinstance(error, WriteFailedError) else 2) from None
     except KeyboardInterrupt as error:
         print(f"aborted by {str(error) or 'SIGINT'}; --resume latest goes on.", file=sys.stderr)

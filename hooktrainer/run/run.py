@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
+from ..base.words import printable
 from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler
@@ -162,7 +163,7 @@ class Run:
             return None if parent is None else str(parent["path"])
         checkpoint, self._state = self._checkpoints.load(spec)
         check_unchanged(self.args, self._config, checkpoint.manifest.config, run.path)
-        print(f"resumed from {checkpoint.path}")
+        print(f"resumed from {printable(checkpoint.path)}")
         return None
 
     def _fork(self, run: RunDir, experiment: str, parent: Checkpoint) -> None:
@@ -175,7 +176,10 @@ class Run:
             )
         run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
         self._parent, self._state = self._checkpoints.fork(parent.path)
-        print(f"forked from {parent.path}: this is run {run.run_id} in {run.path}")
+        print(
+            f"forked from {printable(parent.path)}: this is run {run.run_id} in "
+            f"{printable(run.path)}"
+        )
 
     def fully_shard(self, network: Network) -> Network:
         """Share a network's parameters out among the processes that ``torchrun`` started (FSDP2).

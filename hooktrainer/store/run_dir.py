@@ -146,6 +146,8 @@ class RunDir:
             TakenError: `path` holds a run already and `resume` is false. One that died before
                 its first batch is no reason.
             NotFoundError: `resume` is true and `path` holds no run.
+            ConfigError: `resume` is true, and an older version began that run, or its
+                `metrics.csv` is a link.
             ValueError: `resume` is true and there is no `path`.
         """
         if path is None:
@@ -397,6 +399,11 @@ class RunDir:
             raise ConfigError(
                 f"cannot resume: {self.path} was begun by an older version of hooktrainer, whose "
                 "runs have no id. Go on with it in that version."
+            )
+        if self.metrics.is_symlink():
+            raise ConfigError(
+                f"cannot resume: {self.metrics} is a link, and a run cuts back and goes on writing "
+                "only a file of its own. Put the file itself in its place."
             )
 
     def __fspath__(self) -> str:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from hooktrainer.base.words import did_you_mean, listed, plural, printable, ranges, which
+from hooktrainer.base.words import (
+    did_you_mean,
+    duration,
+    listed,
+    plural,
+    printable,
+    ranges,
+    shell_word,
+    which,
+)
 
 
 def test_one_and_several():
@@ -61,3 +73,40 @@ def test_which_one_of_a_run():
 def test_what_a_terminal_would_obey_is_shown(text, shown):
     assert printable(text) == shown
     assert printable("a\n\x1b", keep="\n") == "a\n\\x1b"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"),
+    [(0.25, "0.2 s"), (42, "42 s"), (200, "3 min 20 s"), (18_720, "5 h 12 min"), (3e5, "3 d 11 h")],
+)
+def test_a_time_span(seconds, said):
+    assert duration(seconds) == said
+
+
+@pytest.mark.parametrize("seconds", [1e308, float("inf"), float("nan"), 1e12, -1e300])
+def test_a_time_span_that_nothing_takes_is_as_short(seconds):
+    assert len(duration(seconds)) < 12
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("runs/a", "runs/a"),
+        ("my runs", "'my runs'"),
+        ("a\x1b[2J 'b'\\\n\u202e", r"$'a\x1b[2J \'b\'\\\n\u202e'"),
+        ("\udcff", r"$'\xff'"),
+        (Path("ünï"), "'ünï'"),
+    ],
+)
+def test_a_word_of_a_shell(text, shown):
+    assert shell_word(text) == shown
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
+@pytest.mark.parametrize("name", ["my runs", "a\x1b[2J'\\\n", "\u202eevil", "\udcff\x01f"])
+def test_a_shell_reads_back_the_word(name):
+    command = f"printf %s {shell_word(name)}"
+    done = subprocess.run(
+        ["bash", "-c", command], capture_output=True, check=True, env={"LC_ALL": "C.UTF-8"}
+    )
+    assert os.fsdecode(done.stdout) == name

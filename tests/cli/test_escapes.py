@@ -23,6 +23,29 @@ def run(tmp_path):
     return run.path
 
 
+@pytest.fixture
+def evil_place(tmp_path):
+    return RunDir.create(tmp_path / f"a{EVIL}\nb", experiment="a").path
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("runs", "{run}"),
+        ("watch", "{run}", "--once"),
+        ("ckpt", "list", "{run}"),
+        ("policies", "list", "{run}"),
+        ("ckpt", "prune", "{run}", "--keep-last", "1"),
+        ("sync", "{run}"),
+    ],
+    ids=lambda words: " ".join(words[:2]),
+)
+def test_so_is_the_place_of_a_run(words, evil_place, call):
+    done = call(*(word.format(run=evil_place) for word in words))
+    for text in (done.out, done.err):
+        assert [c for c in text if not c.isprintable() and c != "\n"] == []
+
+
 @pytest.mark.parametrize(
     "words",
     [

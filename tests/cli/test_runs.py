@@ -284,3 +284,23 @@ def test_a_repeated_seed_is_counted_once_and_that_is_told(call, six):
         )
         assert note in done.err
         assert note in page.read_text()
+
+
+def test_numbers_that_no_run_has_make_no_wide_table(call, tmp_path):
+    run = write_run(tmp_path / "a")
+    state = json.loads(run.run_file.read_text())
+    run.run_file.write_text(json.dumps(state | {"seconds": 1e308}))
+    done = call("runs", tmp_path)
+    assert "1e+308 s" in done.out
+    assert max(map(len, done.out.splitlines())) < 200 + len(str(tmp_path))
+    run.run_file.write_text(json.dumps(state | {"frames": 10**300}))
+    done = call("runs", tmp_path)
+    assert "its 'frames' is 1000" in done.err
+    assert "more than 64 bits" in done.err
+
+
+def test_a_status_that_there_is_not_is_said_with_those_there_are(call, tmp_path):
+    run = write_run(tmp_path / "a")
+    run.run_file.write_text(json.dumps({"status": "runing"}))
+    (line,) = call("runs", tmp_path).err.splitlines()
+    assert "its 'status' is 'runing': it must be one of running, finished, stopped" in line

@@ -87,6 +87,17 @@ def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, caps
     assert "look:" in last
 
 
+def test_where_to_look_is_one_word_that_no_terminal_obeys(tmp_path, capsys):
+    trainer = make_trainer()
+    run = RunDir.create(tmp_path / "it's\x1b[2J\nmine")
+    RunRecorder(run).register(trainer)
+    trainer.register_op("post_steps", lambda: trainer.request_stop("done\x1b]0;"))
+    trainer.train()
+    last = capsys.readouterr().out.strip().splitlines()[-1]
+    assert last.isprintable()
+    assert last.endswith(rf"look: in $'{tmp_path}/it\'s\x1b[2J\nmine'")
+
+
 def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
     state = tmp_path / "state.pt"
     trainer = make_trainer(save_trainer_file=state)

@@ -70,7 +70,13 @@ def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
 
     monkeypatch.setattr("hooktrainer.cli.sync._PAUSES", (0.01, 0.01, 0.01, 0.01))
     assert sync(tmp_path / "run", uri, monkeypatch) == 1
-    assert "cannot be written to (Connection refused)" in capsys.readouterr().err
+    first, *again, last = capsys.readouterr().err.strip().splitlines()
+    assert first.endswith(f"run: sending to {uri}, which has 10 s for each answer")
+    assert [line.partition("); ")[2] for line in again] == [
+        f"{left}, the next in 0.01 s"
+        for left in ("4 more attempts", "3 more attempts", "2 more attempts", "1 more attempt")
+    ]
+    assert "cannot be written to (Connection refused)" in last
     with FakeMLflow() as server:
         server.fail, server.lose = 7, 11
         assert sync(tmp_path / "run", server.uri, monkeypatch) == 0

@@ -185,6 +185,16 @@ def test_resuming_nothing_is_refused_and_makes_nothing(tmp_path, there):
         RunDir.create(resume=True, root=tmp_path)
 
 
+@pytest.mark.parametrize("target", ["elsewhere.csv", "nowhere"])
+def test_metrics_that_are_a_link_are_refused_when_a_run_is_resumed(tmp_path, target):
+    run = RunDir.create(tmp_path / "r")
+    (tmp_path / "elsewhere.csv").write_text("step,name,value\n")
+    run.metrics.symlink_to(tmp_path / target)
+    with pytest.raises(ConfigError, match="metrics.csv is a link") as caught:
+        RunDir.create(run.path, resume=True)
+    assert "\n" not in str(caught.value)
+
+
 def test_runs_are_found_in_the_order_they_were_started(tmp_path):
     runs = [RunDir.create(tmp_path / name, experiment=name[0]) for name in ("b1", "a1", "b2")]
     for number, run in enumerate(runs):

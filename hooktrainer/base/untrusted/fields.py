@@ -14,7 +14,8 @@ from .text import MalformedError, shown
 def check_fields(fields: object, model: type) -> None:
     """Compare a mapping with the annotations of a dataclass or `TypedDict`.
 
-    An ``int`` will do for a ``float``; a field that is annotated `Any` may be anything.
+    An ``int`` has 64 bits at most, and will do for a ``float``; a field that is annotated `Any` may
+    be anything.
 
     Args:
         fields: The mapping, by name of the field.
@@ -37,7 +38,7 @@ def check_fields(fields: object, model: type) -> None:
                 raise MalformedError(f"it has a field {shown(name)}, which is unknown")
     for name, value in fields.items():
         if name in hints and not _fits(value, hints[name]):
-            raise MalformedError(f"its {name!r} is {_kind(value)}: {shown(value)}")
+            raise MalformedError(f"its {name!r} is {_wrong(value, hints[name])}")
 
 
 @functools.cache
@@ -64,9 +65,18 @@ def _fits(value: object, hint: Any) -> bool:
         return isinstance(value, (list, tuple)) and all(_fits(v, args[0]) for v in value)
     if dataclasses.is_dataclass(hint):
         return isinstance(value, hint)  # type: ignore[arg-type]
-    if hint is float:
-        return type(value) in (int, float)
+    if type(value) is int and hint in (int, float):
+        return -(2**63) <= value < 2**64
     return type(value) is hint
+
+
+def _wrong(value: object, hint: Any) -> str:
+    """What is wrong with a value, in words."""
+    if get_origin(hint) is Literal:
+        return f"{shown(value)}: it must be one of {', '.join(map(str, get_args(hint)))}"
+    if type(value) is int and _fits(0, hint):
+        return f"{shown(value)}, which has more than 64 bits"
+    return f"{_kind(value)}: {shown(value)}"
 
 
 def _kind(value: object) -> str:

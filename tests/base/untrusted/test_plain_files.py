@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -174,6 +175,21 @@ def test_fields_of_other_types(wrong):
         check_fields({}, Record)
     with pytest.raises(MalformedError, match="named fields"):
         check_fields([], Record)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"kind": "c"}, "its 'kind' is 'c': it must be one of a, b"),
+        ({"kind": 3}, "its 'kind' is 3: it must be one of a, b"),
+        ({"number": "1"}, "its 'number' is a str: '1'"),
+        ({"number": 2**64}, "its 'number' is 18446744073709551616, which has more than 64 bits"),
+        ({"ratio": -(10**19)}, "its 'ratio' is -10000000000000000000, which has more than 64 bits"),
+    ],
+)
+def test_what_is_wrong_with_a_field_is_said(wrong, said):
+    with pytest.raises(MalformedError, match=rf"^{re.escape(said)}$"):
+        check_fields({"number": 2**64 - 1, "ratio": -(2**63), "kind": "a", **wrong}, Record)
 
 
 def test_what_is_said_is_one_line_that_steers_no_terminal():
