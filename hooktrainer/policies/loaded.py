@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     import gymnasium as gym
 
 
-def load_policy(path: str | os.PathLike[str], *, trust: bool = False) -> LoadedPolicy:
+def load_policy(
+    saved: SavedPolicy | str | os.PathLike[str], *, trust: bool = False
+) -> LoadedPolicy:
     """Load a saved policy. Needs none of the code that trained it.
 
     Args:
-        path: The directory of a saved policy, such as ``<run>/policies/latest``, or anything else
-            that `find_policy` understands.
+        saved: The policy: what `list_policies` lists; or its directory, such as
+            ``<run>/policies/latest``, or anything else that `find_policy` understands.
         trust: Whether its environment may be made by code that it names: a script, a module.
 
     Raises:
@@ -38,7 +40,9 @@ def load_policy(path: str | os.PathLike[str], *, trust: bool = False) -> LoadedP
         >>> policy(np.zeros(4, dtype="float32"))  # doctest: +SKIP
         np.int64(1)
     """
-    return LoadedPolicy(find_policy(path), trust=trust)
+    if not isinstance(saved, SavedPolicy):
+        saved = find_policy(saved)
+    return LoadedPolicy(saved, trust=trust)
 
 
 class LoadedPolicy:

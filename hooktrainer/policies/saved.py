@@ -8,16 +8,13 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
 from .evaluation import Evaluation
 from .files import DIRECTORY, FACTS, LATEST, file_record, read_facts
-
-if TYPE_CHECKING:
-    from .loaded import LoadedPolicy
 
 NAME = re.compile(r"step_(\d{12,})")
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
@@ -71,12 +68,6 @@ class SavedPolicy:
     def mean(self) -> float:
         """Mean return of the evaluation; NaN if there is none."""
         return math.nan if self.evaluation is None else self.evaluation.mean
-
-    def load(self, *, trust: bool = False) -> LoadedPolicy:
-        """Return the policy as a function; see `load_policy`."""
-        from .loaded import LoadedPolicy
-
-        return LoadedPolicy(self, trust=trust)
 
     @classmethod
     def open(cls, path: Path) -> SavedPolicy:

@@ -10,22 +10,19 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.untrusted import MalformedError, open_file, parse_json, read_file
-
-if TYPE_CHECKING:
-    from .run_dir import RunDir
 
 _FRESH_SECONDS = 10.0
 """A run writes `run.json` about once a second; one that did so lately is alive."""
 
 
-def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
+def is_alive(checkpoints: Path, state: Mapping[str, Any]) -> bool | None:
     """Whether the process that trains a run is still there.
 
     Args:
-        run: The run.
+        checkpoints: Where the run keeps its checkpoints, and its lock.
         state: The content of its `run.json`, whose status is ``running``.
 
     Returns:
@@ -40,7 +37,7 @@ def is_alive(run: RunDir, state: Mapping[str, Any]) -> bool | None:
     if updated is not None and abs(time.time() - updated) < _FRESH_SECONDS:
         return True
     # The number may be another process's by now; a lock is let go of when its holder ends.
-    locked = is_locked(run.checkpoints)
+    locked = is_locked(checkpoints)
     return locked if locked is not None or pid is None else True
 
 

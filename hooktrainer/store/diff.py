@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .backends.base import byte_view
 from .encode import Json, join
+from .tensor_bytes import byte_view
 from .tree import flatten, unflatten
 
 

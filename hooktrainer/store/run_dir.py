@@ -389,7 +389,8 @@ class RunDir:
             # It was made beforehand, perhaps as a link to another disk, or the disk was full.
             return not saved or is_locked(self.checkpoints) is False
         begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
-        return not begun and state.get("status") == "running" and is_alive(self, state) is False
+        died = state.get("status") == "running" and is_alive(self.checkpoints, state) is False
+        return not begun and died
 
     def _check_resumable(self) -> None:
         if not self.holds_run:

@@ -59,7 +59,7 @@ def test_what_is_known_of_a_policy(save):
     assert np.isnan(saved.mean)
     assert saved.versions["torch"] == torch.__version__
     assert sum(file.stat().st_size for file in path.iterdir()) < 10_000
-    env = saved.load().make_env()
+    env = load_policy(saved).make_env()
     assert env.unwrapped._sutton_barto_reward
     env.close()
 

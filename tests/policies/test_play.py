@@ -295,11 +295,11 @@ def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
     subprocess.run([sys.executable, script, tmp_path / "policies"], check=True, timeout=120)
     saved = find_policy(tmp_path / "policies")
     assert saved.environment.file == str(script)
-    assert play_episodes(saved.load(trust=True), episodes=1) == [Episode(4.0, 4)]
+    assert play_episodes(load_policy(saved, trust=True), episodes=1) == [Episode(4.0, 4)]
     script.unlink()
     del sys.modules["hooktrainer_env_train"]
     with pytest.raises(ConfigError, match=r"is made by .*train.py, which is not there"):
-        saved.load(trust=True).make_env()
+        load_policy(saved, trust=True).make_env()
 
 
 ENVIRONMENT = """
@@ -369,7 +369,7 @@ def test_an_id_that_somebody_registered_is_made_again_by_others(
     subprocess.run(script, check=True, timeout=120)
     monkeypatch.setattr(gym.envs.registration, "registry", dict(gym.registry))
     monkeypatch.setattr(gym, "registry", gym.envs.registration.registry)
-    loaded = find_policy(tmp_path / "policies").load(trust=True)
+    loaded = load_policy(find_policy(tmp_path / "policies"), trust=True)
     env = loaded.make_env()
     assert env.unwrapped.force_mag == 5.0
     assert play_episodes(loaded, episodes=1, env=env) == [Episode(4.0, 4)]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer import ConfigError, list_policies, play_episodes
+from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.run.recipe import Run, RunConfig
 
 ROOT = Path(__file__).parents[2]
@@ -37,7 +37,7 @@ def test_snapshots_of_a_recipe_are_saved_played_and_taken_up_by_a_resume(tmp_pat
     saved = list_policies(tmp_path / "g")
     assert [policy.frames for policy in saved] == [0, 256, 512]
     assert all(policy.evaluation.episodes == 10 for policy in saved)
-    played = play_episodes(saved[-1].load())
+    played = play_episodes(load_policy(saved[-1]))
     assert [episode.return_ for episode in played] == list(saved[-1].evaluation.returns)
     # The number of snapshots is free, and so is the end of the run.
     more = ("--total-frames", 1024, "--snapshots", 5, "--resume", "latest")

@@ -23,8 +23,8 @@ from hooktrainer.store import (
     register_backend,
 )
 from hooktrainer.store.backends import get_backend, native
-from hooktrainer.store.backends.base import byte_view
 from hooktrainer.store.backends.native import NativeBackend
+from hooktrainer.store.tensor_bytes import byte_view
 
 NAMES = ["torch", "torchsnapshot", "native"]
 DTYPES = [

@@ -16,6 +16,7 @@ import pytest
 import torch
 import yaml
 
+from hooktrainer.errors import ConfigError
 from hooktrainer.store import CheckpointManager, provenance, run_dir
 from hooktrainer.store.run_dir import RunDir, find_runs
 
@@ -190,7 +191,7 @@ def test_metrics_that_are_a_link_are_refused_when_a_run_is_resumed(tmp_path, tar
     run = RunDir.create(tmp_path / "r")
     (tmp_path / "elsewhere.csv").write_text("step,name,value\n")
     run.metrics.symlink_to(tmp_path / target)
-    with pytest.raises(ConfigError, match="metrics.csv is a link") as caught:
+    with pytest.raises(ConfigError, match=r"metrics\.csv is a link") as caught:
         RunDir.create(run.path, resume=True)
     assert "\n" not in str(caught.value)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from ...errors import CheckpointError, ConfigError
-from ...policies import Evaluation, SavedPolicy, evaluate_policy
+from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
 from ...policies.evaluation import EPISODES, SEED
 from ...policies.files import POLICY, read_facts
 from ...policies.saved import policy_directory, scan_policies
@@ -111,7 +111,7 @@ def _exhibit(
     picture = Picture.load(place)
     if picture is None:
         say(f"drawing {saved.path.name}")
-        (recording,) = record(saved.load(trust=trust), seed=seed, view=view)
+        (recording,) = record(load_policy(saved, trust=trust), seed=seed, view=view)
         picture = Picture.of(recording)
         try:
             picture.save(place)

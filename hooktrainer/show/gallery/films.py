@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...base.words import duration
 from ...errors import ConfigError
-from ...policies import SavedPolicy
+from ...policies import SavedPolicy, load_policy
 from ...policies.evaluation import SEED
 from .captions import frames_text, number_text
 from .film import Film, one_after_another, side_by_side
@@ -35,7 +35,8 @@ def film_policies(
     """
     films = []
     for saved in policies:
-        recordings = record(saved.load(trust=trust), seed=seed, episodes=episodes, view=view)
+        policy = load_policy(saved, trust=trust)
+        recordings = record(policy, seed=seed, episodes=episodes, view=view)
         films.append(one_after_another([_captioned(saved, shown) for shown in recordings]))
     return films[0] if len(films) == 1 else side_by_side(films)
 

@@ -5,7 +5,6 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 
 from __future__ import annotations
 
-from ...store.alive import is_alive
 from .curves import Band, Curve, band, read_curves
 from .grouping import Group, group_runs, lineage
 from .page import comparison_page
@@ -21,7 +20,6 @@ __all__ = [
     "band",
     "comparison_page",
     "group_runs",
-    "is_alive",
     "lineage",
     "read_curves",
     "summarize",

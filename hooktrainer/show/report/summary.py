@@ -85,7 +85,7 @@ def _summary(
 ) -> RunSummary:
     options = run.read_config()
     status = str(state.get("status", "unknown"))
-    if status == "running" and is_alive(run, state) is False:
+    if status == "running" and is_alive(run.checkpoints, state) is False:
         status = "died"
     metrics = {name: float(value) for name, value in state.get("metrics", {}).items()}
     curve = Curve.of([])

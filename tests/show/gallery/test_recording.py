@@ -8,14 +8,14 @@ from saved_runs import Drawing, Failing, Silent, Still
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.progress import Progress
-from hooktrainer.policies import find_policy, play_episodes
+from hooktrainer.policies import load_policy, play_episodes
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record
 from hooktrainer.show.gallery.recording import scaled
 
 
 def policy_of(run):
-    return find_policy(run.path).load(trust=True)
+    return load_policy(run.path, trust=True)
 
 
 def test_what_is_recorded_is_the_episode_that_is_played(make_run):
@@ -88,7 +88,7 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     recorder = PolicyRecorder(tmp_path / "policies", Still(env), env)
     recorder.save(Progress())
     recorder.wait()
-    (recorded,) = record(find_policy(tmp_path).load(), view=View(size=60, seconds=0.3))
+    (recorded,) = record(load_policy(tmp_path), view=View(size=60, seconds=0.3))
     if needs == "mujoco" and recorded.reason is not None:
         assert "MUJOCO_GL" in recorded.reason or "libEGL" in recorded.reason
         pytest.skip(recorded.reason)

@@ -1,0 +1,61 @@
+"""Whether the process that trains a run is still there."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+
+import pytest
+
+from hooktrainer import RunDir
+from hooktrainer.store.alive import is_alive
+from hooktrainer.store.lock import RunLock
+
+LONG_AGO = "2020-01-01T00:00:00+00:00"
+ME = {"host": socket.gethostname(), "pid": os.getpid()}
+
+
+@pytest.fixture
+def run(tmp_path):
+    return RunDir.create(tmp_path / "run")
+
+
+@pytest.fixture(scope="module")
+def ended_pid():
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_a_process_that_is_gone_is_dead_at_once(run, ended_pid):
+    state = {**run.read(), "host": socket.gethostname(), "pid": ended_pid}
+    assert is_alive(run.checkpoints, state) is False
+
+
+def test_this_process_is_alive(run):
+    assert is_alive(run.checkpoints, run.read())
+    assert is_alive(run.checkpoints, {**run.read(), "updated": LONG_AGO})
+
+
+def test_a_number_that_another_process_has_now_is_told_by_the_lock(run):
+    state = {**ME, "updated": LONG_AGO}
+    run.checkpoints.mkdir()
+    lock = RunLock(run.checkpoints)
+    assert is_alive(run.checkpoints, state) is True
+    lock.release()
+    assert is_alive(run.checkpoints, state) is False
+
+
+def test_of_a_run_on_another_machine_nothing_is_known(run):
+    assert is_alive(run.checkpoints, {"host": "elsewhere", "pid": 1, "updated": LONG_AGO}) is None
+    assert is_alive(run.checkpoints, {"updated": LONG_AGO}) is None  # an old run.json
+
+
+def test_looking_does_not_disturb_the_lock(run):
+    run.checkpoints.mkdir()
+    lock = RunLock(run.checkpoints)
+    lock.release()
+    is_alive(run.checkpoints, {**ME, "updated": LONG_AGO})
+    RunLock(run.checkpoints).release()  # can be taken
