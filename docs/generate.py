@@ -1,13 +1,14 @@
 """Writes into the pages what must never disagree with the code, each time they are built.
 
 A page says where: ``<!-- hook-points: loop -->``, ``<!-- hook-points: table -->`` and
-``<!-- hook-points: priorities -->``, ``<!-- benchmarks -->``, ``<!-- benchmarks: short -->`` and
-``<!-- benchmarks: pipeline -->``.
+``<!-- hook-points: priorities -->``, ``<!-- hooks -->``, ``<!-- benchmarks -->``,
+``<!-- benchmarks: short -->`` and ``<!-- benchmarks: pipeline -->``.
 MkDocs calls `on_page_markdown` for every page.
 """
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import textwrap
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import hooktrainer
 from hooktrainer.loop import hook_points
 from hooktrainer.loop.priorities import PRIORITIES
 
@@ -55,6 +57,17 @@ def priorities() -> str:
     for name, (number, use) in PRIORITIES.items():
         rows.append(f"| `{name}` | {number:g} | {use} |")
     return "\n".join(rows)
+
+
+def hooks() -> str:
+    """Every hook: what it does in a line, and its reference."""
+    names = sorted(hooktrainer.hooks.__all__, key=str.lower)
+    rows = ["| hook | what it does |", "|---|---|"]
+    for name in names:
+        line = (inspect.getdoc(getattr(hooktrainer, name)) or "").partition("\n")[0]
+        rows.append(f"| [`{name}`][hooktrainer.{name}] | {line} |")
+    reference = [f"::: hooktrainer.{name}\n    options:\n      heading_level: 3" for name in names]
+    return "\n\n".join(["\n".join(rows), "## Reference", *reference])
 
 
 def results() -> Iterator[dict[str, Any]]:
@@ -126,6 +139,7 @@ def on_page_markdown(markdown: str, **_: Any) -> str:
         "<!-- hook-points: loop -->": lambda: f"```python\n{loop()}\n```",
         "<!-- hook-points: table -->": table,
         "<!-- hook-points: priorities -->": priorities,
+        "<!-- hooks -->": hooks,
         "<!-- benchmarks -->": lambda: "\n\n".join(map(benchmark, results())),
         "<!-- benchmarks: short -->": short,
         "<!-- benchmarks: pipeline -->": pipeline,

@@ -156,6 +156,7 @@ def test_the_page_of_the_architecture_has_every_file() -> None:
 
 def test_the_reference_has_every_public_package() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    pages = runpy.run_path(str(ROOT / "docs/generate.py"))["on_page_markdown"](pages)
     for module in pkgutil.iter_modules(hooktrainer.__path__, "hooktrainer."):
         names = getattr(importlib.import_module(module.name), "__all__", None)
         if module.name == "hooktrainer.cli" or names is None:
@@ -169,6 +170,13 @@ def test_the_reference_has_every_public_package() -> None:
 @pytest.fixture(scope="module")
 def generate() -> dict[str, Any]:
     return runpy.run_path(str(ROOT / "docs/generate.py"))
+
+
+def test_the_page_of_the_hooks_has_every_hook(generate: dict[str, Any]) -> None:
+    page = generate["on_page_markdown"]((ROOT / "docs/api/hooks.md").read_text())
+    for name in hooktrainer.hooks.__all__:
+        assert re.search(rf"^\| \[`{name}`\]\[hooktrainer\.{name}\] \| \w.*\w.*\. \|$", page, re.M)
+        assert f"\n::: hooktrainer.{name}\n" in page
 
 
 def test_the_readme_draws_the_loop_as_it_is(generate: dict[str, Any]) -> None:
@@ -196,6 +204,7 @@ def test_every_name_of_torchrl_trainers_has_its_place() -> None:
 
 def test_the_reference_lists_every_public_name() -> None:
     pages = "\n".join(page.read_text() for page in (ROOT / "docs/api").glob("*.md"))
+    pages = runpy.run_path(str(ROOT / "docs/generate.py"))["on_page_markdown"](pages)
     listed = {"HOOK_POINTS"}  # has a page of its own
     for path in re.findall(r"^::: ([\w.]+)$", pages, re.MULTILINE):
         thing = pkgutil.resolve_name(path)

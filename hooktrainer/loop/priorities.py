@@ -18,23 +18,11 @@ LATE: Final = -1000.0
 LAST: Final = -math.inf
 
 PRIORITIES: Final = {
-    "FIRST": (FIRST, "around all others: `Tracer`, the meeting of several learners"),
-    "EARLY": (
-        EARLY,
-        "before what it protects or prepares: `NanGuard`, `RewardScaler`, "
-        "`ObservationNormalizer`, `Schedule`, estimates renewed by `ValueEstimatorHook`",
-    ),
+    "FIRST": (FIRST, "around all others, such as what records or meets at the beginning"),
+    "EARLY": (EARLY, "before what it protects or prepares: guards, scalers, schedules"),
     "DEFAULT": (DEFAULT, "everything else: samplers, advantages, optimizers, evaluation"),
-    "AFTER": (
-        AFTER,
-        "completes what those did: steps of several `OptimizerHook`s when all "
-        "gradients are there, `ModelRollouts` on a sample",
-    ),
-    "LATE": (
-        LATE,
-        "needs the result: `RewardNormalizer` on a sample, `EarlyStopping` and "
-        "`SaveOnBest` on metrics",
-    ),
-    "LAST": (LAST, "around all others: `Profiler`, the meeting of several learners"),
+    "AFTER": (AFTER, "completes what those did, such as steps when all gradients are there"),
+    "LATE": (LATE, "needs the result: what reads a sample or the metrics"),
+    "LAST": (LAST, "around all others, such as what records or meets at the end"),
 }
 """Name to number and use, in run order."""

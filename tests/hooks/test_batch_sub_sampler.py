@@ -97,3 +97,10 @@ def test_in_a_run():
     trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
     trainer.train()
     assert shapes == [(2, 2), (2, 2)]
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return BatchSubSampler(4, sub_traj_len=2)

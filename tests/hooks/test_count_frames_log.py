@@ -34,3 +34,10 @@ def test_the_count_is_saved():
     one(TensorDict({}, [5]))
     other.load_state_dict(one.state_dict())
     assert other(TensorDict({}, [5])) == {"n_frames": 10, "log_pbar": True}
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return CountFramesLog(1)

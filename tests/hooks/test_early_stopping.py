@@ -115,3 +115,10 @@ def test_without_a_trainer_it_says_so():
 def test_bad_arguments(arguments, message):
     with pytest.raises(ConfigError, match=message):
         EarlyStopping(**arguments)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return EarlyStopping(monitor="loss/loss", wait_for=0)

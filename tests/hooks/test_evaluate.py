@@ -222,3 +222,10 @@ def test_a_solved_run_is_saved_only_when_its_last_window_is_written(tmp_path, lo
     assert (20, False) in written  # flushed before there is a checkpoint
     assert (20, True) not in written[: written.index((20, False))]
     assert file.exists()
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return Evaluate("CartPole-v1", None, every=Every(frames=20), episodes=2)

@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import HookError, LogEpisodes
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import FakeCollector, make_trainer
 
 
 def batch(done, returns, lengths=None) -> TensorDict:
@@ -66,3 +66,20 @@ def test_the_count_is_saved():
     one(batch([1, 1], [1, 2]))
     other.load_state_dict(one.state_dict())
     assert other(batch([1], [1]))["train/episodes"] == 3
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+class Episodes(FakeCollector):
+    """Writes the return and the length of every episode so far."""
+
+    def _batch(self):
+        batch = super()._batch()
+        batch["next", "episode_reward"] = batch["next", "reward"].cumsum(-2)
+        batch["next", "step_count"] = torch.ones_like(batch["next", "reward"]).long()
+        return batch
+
+
+def example_trainer():
+    return make_trainer(collector=Episodes())

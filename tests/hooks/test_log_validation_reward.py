@@ -174,3 +174,16 @@ def test_the_environments_state_is_restored_after_an_evaluation():
 def test_bad_arguments(environment, arguments, message):
     with pytest.raises(ConfigError, match=message):
         hook(**{"environment": environment} | arguments)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    from torchrl.envs.libs.gym import GymEnv
+
+    env = GymEnv("CartPole-v1", device="cpu", categorical_action_encoding=True)
+    policy = TensorDictModule(Left(), ["observation"], ["action"])
+    return LogValidationReward(
+        record_interval=2, record_frames=5, policy_exploration=policy, environment=env
+    )

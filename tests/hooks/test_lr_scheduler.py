@@ -180,3 +180,10 @@ def test_unregistered_it_steps_at_every_call():
     hook()
     hook()
     assert optimizer.param_groups[0]["lr"] == 0.25
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return LRSchedulerHook(torch.optim.lr_scheduler.StepLR(trainer.optimizer, 2))

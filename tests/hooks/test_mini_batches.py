@@ -139,3 +139,10 @@ def test_sequences_stay_together():
     assert [tuple(piece.shape) for piece in seen] == [(1, 5), (1, 5)]
     rows = {tuple(piece["observation"].flatten().tolist()) for piece in seen}
     assert rows == {tuple(row.flatten().tolist()) for row in batches[0]["observation"]}
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return MiniBatches(4)

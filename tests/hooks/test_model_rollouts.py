@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from hooktrainer import ConfigError, Every, ModelRollouts, ReplayBufferTrainer
 from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import FakeCollector, make_trainer
 
 KEYS = ["observation", "action", *(("next", k) for k in ("observation", "reward", "terminated"))]
 
@@ -120,3 +120,27 @@ def test_state_is_restored_exactly():
 def test_a_count_that_is_not_positive_is_refused():
     with pytest.raises(ConfigError, match="horizon=0"):
         make_hook(horizon=0)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+class Continuous(FakeCollector):
+    """Its actions are two numbers each."""
+
+    def _batch(self):
+        batch = super()._batch()
+        return batch.set("action", batch["observation"][..., :2].tanh())
+
+
+def example_trainer():
+    return make_trainer(collector=Continuous())
+
+
+def example(trainer):
+    real, imagined = (ReplayBuffer(50, batch_size=4, keys=KEYS) for _ in range(2))
+    ReplayBufferTrainer(real).register(trainer)
+    policy = TanhGaussianPolicy(mlp(4, 4, (8,)), action_features=2)
+    model = DynamicsEnsemble(4, 2, num_models=2, num_cells=(8,))
+    every = Every(batches=2)
+    return ModelRollouts(model, policy, real, imagined, every=every, fit_steps=2, num_rollouts=5)

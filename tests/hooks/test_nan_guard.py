@@ -48,3 +48,10 @@ def test_it_can_be_left_out():
     )
     trainer.train()  # the gradient is 1 all the same
     assert "nan_guard" not in trainer.describe()
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example_trainer():
+    return make_trainer(nan_guard=False)

@@ -21,3 +21,10 @@ def test_every_batch_is_counted_once_and_after_it_was_trained_on():
 
 def test_it_keeps_the_contract():
     check_hook(ObservationNormalizer(RunningNorm(4)))
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return ObservationNormalizer(RunningNorm(4))

@@ -376,3 +376,14 @@ def test_moments_of_another_shape_are_refused(name):
     saved["state"][0] = {**saved["state"][0], name: torch.ones(2)}
     with pytest.raises(StateMismatchError, match=rf"'{name}' is \[2\] .* parameter \[3\]"):
         make()[0].load_state_dict(saved)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example_trainer():
+    return make_trainer(optimizer=None)
+
+
+def example(trainer):
+    return OptimizerHook(torch.optim.Adam(trainer.loss_module.parameters(), lr=0.1))

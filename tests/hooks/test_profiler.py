@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -80,3 +82,10 @@ def test_the_profiler_keeps_the_contract_of_hooks(tmp_path):
 def test_counts_that_cannot_work_are_refused(tmp_path, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         Profiler(tmp_path, **options)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return Profiler(Path(tempfile.mkdtemp()) / "profile", active=1)

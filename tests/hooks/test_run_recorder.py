@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -119,3 +121,10 @@ def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
     out = capsys.readouterr().out
     assert "finished: eval/return" in out
     assert "Where the time went" not in out
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return RunRecorder(RunDir.create(Path(tempfile.mkdtemp()) / "run"), {"lr": 0.1}, report=False)

@@ -46,3 +46,10 @@ def test_bad_use():
         SaveOnBest(mode="highest")
     with pytest.raises(HookError, match="register"):
         SaveOnBest()(None)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return SaveOnBest("loss/loss")

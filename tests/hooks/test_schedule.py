@@ -279,3 +279,10 @@ def test_what_is_not_there_to_be_set_is_refused(owner, attribute, options):
 def test_a_part_of_the_run_that_is_none_is_refused(until):
     with pytest.raises(ConfigError, match=f"until={until}"):
         Schedule.linear(SimpleNamespace(x=1.0), "x", 1.0, 0.0, until=until)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return Schedule.linear(trainer.optimizer, "lr", 0.1, 0.0)

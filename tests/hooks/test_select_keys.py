@@ -25,3 +25,10 @@ def test_a_missing_key_names_the_hook():
 def test_a_string_is_refused():
     with pytest.raises(ConfigError, match=r"\['action'\]"):
         SelectKeys("action")
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return SelectKeys(["observation", ("next", "reward")])

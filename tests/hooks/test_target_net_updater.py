@@ -80,3 +80,20 @@ def test_now_and_then():
 def test_without_step_it_is_refused():
     with pytest.raises(ConfigError, match=r"no step\(\)"):
         TargetNetUpdaterHook(torch.nn.Linear(1, 1))
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+class CountingUpdater:
+    """A target updater as far as its hook is concerned."""
+
+    def __init__(self) -> None:
+        self.counter = 0
+
+    def step(self) -> None:
+        self.counter += 1
+
+
+def example(trainer):
+    return TargetNetUpdaterHook(CountingUpdater())

@@ -149,3 +149,10 @@ def test_a_torchrl_collector_acts_with_the_trained_weights():
     trainer.train()
     assert acted[0] == 0.0
     assert acted[1] != 0.0
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return UpdateWeights(trainer.collector, 2)

@@ -29,3 +29,10 @@ def test_with_a_buffer_it_counts_the_samples(logger):
 def test_before_any_data_there_is_no_ratio():
     trainer = make_trainer()
     assert UTDRHook(trainer)(None) == {}
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def example(trainer):
+    return UTDRHook(trainer)

@@ -81,3 +81,14 @@ def test_an_estimator_without_state():
 def test_none_is_no_estimator():
     with pytest.raises(ConfigError, match=r"ValueEstimatorHook\(None\): pass what writes"):
         ValueEstimatorHook(None)
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def unchanged(batch):
+    return batch
+
+
+def example(trainer):
+    return ValueEstimatorHook(unchanged, every_epoch=True)

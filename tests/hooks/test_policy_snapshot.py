@@ -287,3 +287,14 @@ def test_mistakes_are_named():
     with pytest.raises(ConfigError, match="snapshots need an Evaluate hook"):
         PolicySnapshot.of(trainer, RunDir("runs/a"), snapshots=3)
     trainer.shutdown()
+
+
+# -- what the conformance tests try ---------------------------------------------------------------
+
+
+def look(frames, policy):
+    assert isinstance(policy, torch.nn.Linear)
+
+
+def example(trainer):
+    return PolicySnapshot(torch.nn.Linear(4, 2), every=Every(frames=20), policy_fn=look)
