@@ -10,7 +10,8 @@ import functools
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pkgutil import resolve_name
 from typing import Annotated, Any, Final, Literal
 
 from tyro.conf import Positional
@@ -20,21 +21,94 @@ from ..base.version import __version__
 from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse
-from . import ckpt, ckpt_change, ckpt_export, output, policies
+from . import output
 from .completion import completing_files
-from .describe import describe
-from .gallery import gallery
-from .play import play
-from .render import render
-from .resume import resume
-from .runs import runs
-from .sync import sync
-from .tensorboard import tensorboard
-from .train import separate_arguments, train
-from .verify_resume import verify_resume
-from .watch import watch
+from .train import separate_arguments
 
 Command = Callable[..., int]
+
+
+class Commands(Mapping[str, Command]):
+    """Commands by name; a command is imported when it is looked up.
+
+    Args:
+        places: By name its file and its function there, ``file:function``.
+    """
+
+    def __init__(self, places: Mapping[str, str]) -> None:
+        self._places = places
+
+    def __getitem__(self, name: str) -> Command:
+        place = self._places[name]
+        found: Command = resolve_name(f"{__package__}.{place}")
+        return found
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+CKPT: Final = Commands(
+    {
+        "list": "ckpt:list_",
+        "show": "ckpt:show",
+        "verify": "ckpt:verify",
+        "diff": "ckpt:diff",
+        "prune": "ckpt_change:prune",
+        "rollback": "ckpt_change:rollback",
+        "export": "ckpt_export:export",
+    }
+)
+"""The commands of `hooktrainer ckpt`."""
+
+POLICIES: Final = Commands(
+    {
+        "list": "policies:list_",
+        "show": "policies:show",
+        "evaluate": "policies:evaluate",
+        "prune": "policies:prune",
+    }
+)
+"""The commands of `hooktrainer policies`."""
+
+COMMANDS: Final = Commands(
+    {
+        "train": "train:train",
+        "watch": "watch:watch",
+        "runs": "runs:runs",
+        "describe": "describe:describe",
+        "tensorboard": "tensorboard:tensorboard",
+        "sync": "sync:sync",
+        "play": "play:play",
+        "gallery": "gallery:gallery",
+        "render": "render:render",
+        "resume": "resume:resume",
+        "verify-resume": "verify_resume:verify_resume",
+        "completion": "commands:completion",
+    }
+)
+"""The commands that stand by themselves."""
+
+_GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
+
+_DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
+
+Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
+
+RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or policies. Every
+command explains itself: hooktrainer ckpt prune --help. hooktrainer --version says which this is.
+
+Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
+or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
+
+_CKPT_DESCRIPTION: Final = (
+    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, exports one."
+)
+
+_POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
+
 
 Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
 
@@ -56,60 +130,6 @@ def completion(shell: Shell, /) -> int:
         _app().cli(args=["--tyro-print-completion", shell], prog="hooktrainer")
     print(completing_files(script.getvalue()), end="")
     return 0
-
-
-CKPT: Final[Mapping[str, Command]] = {
-    "list": ckpt.list_,
-    "show": ckpt.show,
-    "verify": ckpt.verify,
-    "diff": ckpt.diff,
-    "prune": ckpt_change.prune,
-    "rollback": ckpt_change.rollback,
-    "export": ckpt_export.export,
-}
-"""The commands of `hooktrainer ckpt`."""
-
-POLICIES: Final[Mapping[str, Command]] = {
-    "list": policies.list_,
-    "show": policies.show,
-    "evaluate": policies.evaluate,
-    "prune": policies.prune,
-}
-"""The commands of `hooktrainer policies`."""
-
-COMMANDS: Final[Mapping[str, Command]] = {
-    "train": train,
-    "watch": watch,
-    "runs": runs,
-    "describe": describe,
-    "tensorboard": tensorboard,
-    "sync": sync,
-    "play": play,
-    "gallery": gallery,
-    "render": render,
-    "resume": resume,
-    "verify-resume": verify_resume,
-    "completion": completion,
-}
-"""The commands that stand by themselves."""
-
-_GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
-
-_DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
-
-Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
-
-RUN is the directory of a run; RUN@best and RUN@FRAMES are checkpoints of it, or policies. Every
-command explains itself: hooktrainer ckpt prune --help. hooktrainer --version says which this is.
-
-Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
-or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
-
-_CKPT_DESCRIPTION: Final = (
-    "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, exports one."
-)
-
-_POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
 
 
 def run(args: Sequence[str] | None = None) -> int:
