@@ -26,7 +26,7 @@ from hooktrainer.store.backends import get_backend, native
 from hooktrainer.store.backends.native import NativeBackend
 from hooktrainer.store.tensor_bytes import byte_view
 
-NAMES = ["torch", "torchsnapshot", "native"]
+NAMES = known_backends()
 DTYPES = [
     torch.float64,
     torch.float32,

@@ -1,0 +1,174 @@
+"""A new hook, algorithm, command and back end is one file and one line each.
+
+In a copy of the tree one of each is added, and the tests that find every one by themselves are run.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+HOOK = '''
+"""Counts batches."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ..loop.hook import TrainerHookBase
+
+if TYPE_CHECKING:
+    from ..trainer import Trainer
+
+
+class CountBatches(TrainerHookBase):
+    """Counts batches."""
+
+    def __init__(self) -> None:
+        self.batches = 0
+
+    def __call__(self, batch: Any) -> dict[str, Any]:
+        self.batches += 1
+        return {"train/batches": self.batches}
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"batches": self.batches}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self.batches = state_dict["batches"]
+
+    def register(self, trainer: Trainer, name: str = "count_batches") -> None:
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)
+'''
+
+ALGORITHM = '''
+"""PPO that clips less."""
+
+from __future__ import annotations
+
+from .algorithm import algorithm
+from .ppo import PPO
+
+
+@algorithm
+class LOOSE(PPO):
+    """PPO that clips less."""
+
+    clip_epsilon: float = 0.5
+    """clipping range of the probability ratio around 1"""
+'''
+
+COMMAND = '''
+"""`hooktrainer greet`: says hello."""
+
+from __future__ import annotations
+
+
+def greet(name: str, /) -> int:
+    """Say hello.
+
+    Args:
+        name: to whom
+    """
+    print(f"hello {name}")
+    return 0
+'''
+
+BACKEND = '''
+"""The back end `torch` under another name."""
+
+from __future__ import annotations
+
+from .torch_file import TorchBackend
+
+
+class EchoBackend(TorchBackend):
+    """The back end `torch` under another name."""
+
+    name = "echo"
+'''
+
+ADDED = {
+    "hooks/count_batches.py": HOOK,
+    "algorithms/loose.py": ALGORITHM,
+    "cli/greet.py": COMMAND,
+    "store/backends/echo.py": BACKEND,
+}
+LINES = {
+    "hooks/__init__.py": (
+        "    from .early_stopping",
+        "    from .count_batches import CountBatches as CountBatches\n",
+    ),
+    "algorithms/__init__.py": ("from .mbpo import", "from .loose import LOOSE as LOOSE\n"),
+    "cli/commands.py": ('        "watch": "watch:watch",', '        "greet": "greet:greet",\n'),
+    "store/backends/__init__.py": ('    "native": "nat', '    "echo": "echo:EchoBackend",\n'),
+}
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tree, with one more of each."""
+    tree = tmp_path_factory.mktemp("house")
+    leave = shutil.ignore_patterns("__pycache__", "_recipes")
+    for name in ("hooktrainer", "tests", "docs", "recipes"):
+        shutil.copytree(ROOT / name, tree / name, ignore=leave)
+    for name in ("pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
+        shutil.copy(ROOT / name, tree)
+    for name, text in ADDED.items():
+        (tree / "hooktrainer" / name).write_text(text.lstrip())
+    for name, (before, line) in LINES.items():
+        file = tree / "hooktrainer" / name
+        text = file.read_text()
+        assert text.count(before) == 1
+        file.write_text(text.replace(before, line + before))
+    return tree
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tests", "some"),
+    [
+        ("hooks/test_conformance.py", "CountBatches or listed or every_hook"),
+        ("algorithms/test_algorithms.py", "loose or public_names"),
+        ("algorithms/test_description.py", "LOOSE"),
+        ("cli/test_cli.py", "greet or every"),
+        ("store/test_backends.py", "echo"),
+        ("test_docs.py", "every_command or every_public or every_file"),
+    ],
+)
+def test_the_tests_find_it_by_themselves(tests: str, some: str, copy: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/{tests}", "-k", some],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_it_can_be_used(copy: Path) -> None:
+    program = (
+        "from hooktrainer import CountBatches, algorithms; from hooktrainer.cli import main; "
+        "from hooktrainer.store import known_backends; "
+        "assert algorithms.LOOSE(env='X', total_frames=1).clip_epsilon == 0.5; "
+        "assert 'echo' in known_backends(); main(['greet', 'you']); print(CountBatches().batches)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=copy,
+        env={**os.environ, "PYTHONPATH": str(copy)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout == "hello you\n0\n", done.stderr
