@@ -35,16 +35,20 @@ class CountBatches(TrainerHookBase):
         self.batches = 0
 
     def __call__(self, batch: Any) -> dict[str, Any]:
+        """Count the batch."""
         self.batches += 1
         return {"train/batches": self.batches}
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the count."""
         return {"batches": self.batches}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
         self.batches = state_dict["batches"]
 
     def register(self, trainer: Trainer, name: str = "count_batches") -> None:
+        """Register at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)
 '''
@@ -122,6 +126,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         shutil.copytree(ROOT / name, tree / name, ignore=leave)
     for name in ("pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tree)
+    (tree / "tests/hooks/test_count_batches.py").write_text('"""Its own tests."""\n')
     for name, text in ADDED.items():
         (tree / "hooktrainer" / name).write_text(text.lstrip())
     for name, (before, line) in LINES.items():
