@@ -11,6 +11,8 @@ from tensordict import TensorDictBase
 from typing_extensions import Self
 
 from .base.checks import check_count
+from .collect.adapt import adapt
+from .collect.collector import Collector
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers
@@ -39,8 +41,9 @@ class Trainer(TorchRLNames, Loop):
     state in files and checkpoints, and serves what people bring from TorchRL.
 
     Args:
-        collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
-            ``register``, as hooks have, that is called with the trainer.
+        collector: A `hooktrainer.collect.Collector`, or any iterable of TensorDicts, usually
+            ``[num_envs, time]``. If it has a method ``register``, as hooks have, that is called
+            with the trainer.
         total_frames: Environment frames at which training ends, those before a resume included.
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.
@@ -152,6 +155,9 @@ class Trainer(TorchRLNames, Loop):
         else:
             self.load_state_dict(decode(content, file), strict=strict, copy=False)
         return self
+
+    def _adapted(self, collector: Any) -> Collector:
+        return adapt(collector)
 
     def _is_logger(self, hook: Any) -> bool:
         given = self.logger if isinstance(self.logger, (list, tuple)) else [self.logger]

@@ -133,8 +133,7 @@ def make_trainer(
         trainer.register_op("post_steps", policy_exploration.step, frames=frames)
     if recorder is not None:
         _register_recorders(trainer, recorder, policy_exploration, read)
-    if callable(getattr(collector, "update_policy_weights_", None)):
-        UpdateWeights(collector, 1).register(trainer)
+    UpdateWeights(trainer.source, 1).register(trainer)
     LogScalar().register(trainer)
     CountFramesLog(frame_skip=frame_skip).register(trainer)
     return trainer

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 
 from ..base.checks import check_count
 from ..base.words import listed, ranges
@@ -59,27 +58,6 @@ def device_of(policy: Any) -> torch.device:
         for parameter in policy.parameters():
             return parameter.device
     return torch.device("cpu")
-
-
-def update_policy(policy: Any, source: Any) -> None:
-    """Copy what a policy is to become; nothing is done for ``None`` and for the policy itself.
-
-    Args:
-        policy: The policy.
-        source: A module, a TensorDict of parameters or a state dict.
-    """
-    if source is None or source is policy:
-        return
-    if not isinstance(policy, torch.nn.Module):
-        raise TypeError(
-            f"The policy is a {type(policy).__name__}, which has no parameters to update."
-        )
-    if isinstance(source, TensorDictBase):
-        TensorDict.from_module(policy).data.update_(source.data)
-    elif isinstance(source, torch.nn.Module):
-        policy.load_state_dict(source.state_dict())
-    else:
-        policy.load_state_dict(source)
 
 
 def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -20,10 +20,10 @@ from .arguments import (
     check_workers,
     device_of,
     steps_per_batch,
-    update_policy,
     warn_of_loss,
 )
 from .buffers import StepBuffers
+from .collector import CollectorBase, Resumes
 from .group import GroupOptions
 from .make_group import Envs, VectorizationMode
 from .overlap.state import OVERLAP
@@ -38,7 +38,7 @@ from .worker_group import WorkerGroup
 _HERE = {"workers": 0, "stages": 1}
 
 
-class VectorCollector:
+class VectorCollector(CollectorBase):
     """Collects batches ``[num_envs, time]`` from Gymnasium environments, fast and resumable.
 
     Each batch is a TensorDict in TorchRL's layout. Per transition it holds:
@@ -120,6 +120,12 @@ class VectorCollector:
         >>> collector.shutdown()
     """
 
+    num_envs: int
+    frames_per_batch: int
+    frame_skip: int
+    device: torch.device
+    seed: int
+
     def __init__(
         self,
         env: Envs,
@@ -175,14 +181,17 @@ class VectorCollector:
         self.exploration_type = exploration_type
         self.timing = Timing()
         computes = device_of(policy) if policy_device is None else torch.device(policy_device)
+        self.device = computes if device is None else torch.device(device)
+        self.seed = seed
         options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
         self._group = open_group(self._arguments, options)
+        self.num_envs = self._group.num_envs
         self._options: dict[str, Any] = {
             "traj_ids": traj_ids,
             "policy_device": computes,
-            "device": computes if device is None else torch.device(device),
+            "device": self.device,
         }
-        self._frames = 0
+        self.frames = 0
         self._warm_up_frames = init_random_frames
         self._rollout: Rollout | None = None
         self._fresh = True
@@ -199,24 +208,19 @@ class VectorCollector:
             raise
 
     @property
-    def num_envs(self) -> int:
-        """Number of environments."""
-        return self._group.num_envs
+    def resumes(self) -> Resumes:  # type: ignore[override]
+        """``"exactly"``, unless there are environments whose episodes cannot be restored."""
+        lost = any(restore.method == "none" for restore in self._group.restores)
+        return "partly" if lost else "exactly"
 
     @property
-    def frames(self) -> int:
-        """Transitions collected so far, those of earlier runs included."""
-        return self._frames
+    def unsaved(self) -> None:
+        """Nothing: what cannot be restored was said when the collector was made."""
 
     @property
     def episodes(self) -> list[int]:
         """For each environment the index of its running episode; -1 before the first."""
         return list(self._group.episodes)
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self._group.seeds.seed
 
     @property
     def buffer_bytes(self) -> int:
@@ -225,11 +229,6 @@ class VectorCollector:
         A batch takes up to twice as much. The policy's outputs add to both.
         """
         return StepBuffers.size(self._leaves, self.num_envs, self._horizon)
-
-    def __iter__(self) -> Iterator[TensorDict]:
-        """Yield batches until ``total_frames`` are collected."""
-        while self.total_frames < 0 or self._frames < self.total_frames:
-            yield self.collect()
 
     def collect(self) -> TensorDict:
         """Collect one batch, whatever ``total_frames`` says.
@@ -249,11 +248,11 @@ class VectorCollector:
             with torch.no_grad(), set_interaction_type(self.exploration_type):
                 if begins_anew:
                     rollout.begin_episodes()
-                batch = rollout.collect(self.timing, warm_up=self._frames < self._warm_up_frames)
+                batch = rollout.collect(self.timing, warm_up=self.frames < self._warm_up_frames)
         except StopIteration as error:  # else whoever iterates would take it for the end
-            raise no_quiet_end(error, self._frames) from error
+            raise no_quiet_end(error, self.frames) from error
         self._fresh = False
-        self._frames += self.frames_per_batch
+        self.frames += self.frames_per_batch
         return batch
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
@@ -267,6 +266,7 @@ class VectorCollector:
             A seed for whatever is seeded next.
         """
         self._group.seeds = EpisodeSeeds(seed, self._group.seeds.first_env)
+        self.seed = seed
         self._group.episodes = [-1] * self.num_envs
         self._rollout = None  # with it go the generator of random actions and hidden states
         self._fresh = True
@@ -275,6 +275,10 @@ class VectorCollector:
     def reset(self) -> None:
         """Abandon the running episodes: the next batch begins with new ones."""
         self._fresh = True
+
+    def check_shares(self, number: int) -> None:
+        """Refuse environments that cannot be shared equally, or were made already."""
+        share_of(self._arguments, self.num_envs, 0, number)
 
     def shard(self, rank: int, world_size: int) -> None:
         """Keep only the environments of one of several processes that collect together.
@@ -301,7 +305,7 @@ class VectorCollector:
         Args:
             workers: As in the constructor.
             stages: As in the constructor.
-            at_once: Whether the processes start now; else with `start_workers` or the first batch.
+            at_once: Whether the processes start now; else with `start` or the first batch.
                 If only a copy of the collector, or a share of it, ever collects, none start in
                 vain.
 
@@ -316,7 +320,7 @@ class VectorCollector:
         else:
             self._arguments = arguments
 
-    def start_workers(self) -> None:
+    def start(self) -> None:
         """Start the processes that `use_workers` asked for, if they are still to be started."""
         if not self._starts_later:
             return
@@ -351,15 +355,10 @@ class VectorCollector:
         """
         return resharded(states, self.num_envs, self._group.seeds.first_env)
 
-    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
-        """Bring the policy up to date.
-
-        Args:
-            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
-                Nothing is done for ``None`` and for the collector's own policy: the collector acts
-                with the policy it was given, which is up to date at any time.
-        """
-        update_policy(self.policy, policy_or_weights)
+    def position(self) -> dict[str, Any]:
+        """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
+        episodes = list(self._group.episodes)
+        return {"frames": self.frames, "seed": self.seed, "episodes": episodes}
 
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
@@ -373,9 +372,7 @@ class VectorCollector:
         not the collector's to save.
         """
         return {
-            "frames": self._frames,
-            "seed": self.seed,
-            "episodes": list(self._group.episodes),
+            **self.position(),
             "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
@@ -401,7 +398,7 @@ class VectorCollector:
         if saved is not None:
             self._open().check(saved)
         self.set_seed(state_dict["seed"])
-        self._frames = state_dict["frames"]
+        self.frames = state_dict["frames"]
         self._group.episodes = list(episodes)
         if saved is None:
             return
@@ -431,7 +428,7 @@ class VectorCollector:
         return (
             f"{type(self).__name__}({self._group.names[0]}, num_envs={self.num_envs}, "
             f"stepped as {self._group.kind}, frames_per_batch={self.frames_per_batch}, "
-            f"total_frames={self.total_frames}, seed={self.seed}, frames={self._frames}"
+            f"total_frames={self.total_frames}, seed={self.seed}, frames={self.frames}"
             f"{self._workers()})"
         )
 
@@ -443,7 +440,7 @@ class VectorCollector:
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
         if self._rollout is None:
-            self.start_workers()
+            self.start()
             kind = StagedRollout if self._arguments["workers"] else Rollout
             self._rollout = kind(self._group, self.policy, self._horizon, **self._options)
         return self._rollout

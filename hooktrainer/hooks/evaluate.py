@@ -176,7 +176,7 @@ class Evaluate(TrainerHookBase):
                     "give each a group= of its own."
                 )
         if self.frame_skip is None:
-            self.frame_skip = getattr(trainer.collector, "frame_skip", None)
+            self.frame_skip = trainer.source.frame_skip
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, every=self.every)
 

@@ -131,7 +131,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         Not at ``batch_process`` if the collector itself writes into the buffer.
         """
         trainer.register_module(name, self)
-        if not trainer.bridge.stores(trainer.collector, self.replay_buffer):
+        if trainer.source.replay_buffer is not self.replay_buffer:
             trainer.register_op("batch_process", self.extend)
         trainer.register_op("process_optim_batch", self.sample)
         if self.prioritized:

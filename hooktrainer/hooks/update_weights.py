@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from tensordict import TensorDict
 
 from ..base.checks import check_count
+from ..collect.adapt import weight_schemes
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
@@ -92,7 +93,7 @@ class UpdateWeights(TrainerHookBase):
     def _mapped_weights(self) -> dict[str, Any]:
         from torchrl.weight_update.weight_sync_schemes import WeightStrategy
 
-        schemes = getattr(self.collector, "_weight_sync_schemes", None) or {}
+        schemes = weight_schemes(self.collector)
         weights = {}
         for destination, path in (self.weight_update_map or {}).items():
             source = attrgetter(path)(self.trainer)

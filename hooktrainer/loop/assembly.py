@@ -62,11 +62,10 @@ class Assembly:
         check_count("threads", threads, none="by the size of the networks")
         check_positive("clip_norm", clip_norm, none="no clipping")
         check_positive("grace", grace, "number of seconds")
-        checks.check_collector(collector)
-        frame_skip = checks.agreed_frame_skip(frame_skip, collector)
+        self.collector = collector
+        frame_skip = checks.agreed_frame_skip(frame_skip, self.source.frame_skip)
         checks.check_loss_module(loss_module)
 
-        self.collector: Any = collector
         self.total_frames = total_frames
         self.frame_skip = frame_skip
         self.optim_steps_per_batch = optim_steps_per_batch
@@ -95,10 +94,21 @@ class Assembly:
             self.set_seed(seed)
         for hook in hooks:
             hook.register(self)
-        register = getattr(collector, "register", None)
-        if callable(register):
-            checks.check_register(collector)
-            register(self)
+        self.source.register(self)
+
+    @property
+    def collector(self) -> Any:
+        """The collector as it was given; `source` is what the loop uses."""
+        return self._collector
+
+    @collector.setter
+    def collector(self, collector: Any) -> None:
+        self._collector = collector
+        self.source = self._adapted(collector)
+
+    def _adapted(self, collector: Any) -> Any:
+        """The `hooktrainer.collect.Collector` that a collector is, or is made into."""
+        return collector
 
     @property
     def collected_frames(self) -> int:
@@ -125,11 +135,7 @@ class Assembly:
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)
-        if callable(getattr(self.collector, "set_seed", None)):
-            self.collector.set_seed(seed)
-            # torchrl's collectors were reset before they could be seeded.
-            if callable(getattr(self.collector, "reset", None)):
-                self.collector.reset()
+        self.source.set_seed(seed)
 
     # -- hooks -----------------------------------------------------------------------------------
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .cadence import Every
@@ -58,14 +58,6 @@ class Bridge:
     def part(self, thing: Any) -> Any:
         """What holds the state of a hook, the loss module or the collector; often it itself."""
         return thing
-
-    def batches(self, collector: Any) -> Iterator[Any]:
-        """The batches of a collector."""
-        return iter(collector)
-
-    def stores(self, collector: Any, buffer: Any) -> bool:
-        """Whether a collector itself stores what it collects in a replay buffer."""
-        return False
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
         """Send a collector something by ``send``; one that is cut off is not waited for."""

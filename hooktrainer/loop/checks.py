@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -12,28 +10,16 @@ from ..base.checks import check_count
 from ..errors import ConfigError, StateMismatchError
 
 
-def check_collector(collector: Any) -> None:
-    """Refuse what cannot be iterated, and a sequence that holds something but TensorDicts."""
-    if not isinstance(collector, Iterable):
-        raise ConfigError(
-            f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such "
-            "as a VectorCollector, a torchrl collector or a list."
-        )
-    if isinstance(collector, Sequence):
-        from tensordict import is_tensor_collection  # slow, and who only plays has no collector
-
-        for index, batch in enumerate(collector):
-            if not is_tensor_collection(batch):
-                raise ConfigError(not_a_tensordict(f"collector[{index}] is", batch))
-
-
-def agreed_frame_skip(frame_skip: int | None, collector: Any) -> int:
+def agreed_frame_skip(frame_skip: int | None, own: int | None) -> int:
     """Frames per collected step: what was given, else what the collector says, else 1.
+
+    Args:
+        frame_skip: What was given.
+        own: What the collector says.
 
     Raises:
         ConfigError: If what was given is no count, or contradicts the collector.
     """
-    own = getattr(collector, "frame_skip", None)
     if frame_skip is None:
         return 1 if own is None else int(own)
     check_count("frame_skip", frame_skip)
@@ -43,22 +29,6 @@ def agreed_frame_skip(frame_skip: int | None, collector: Any) -> int:
             "frame_skip out, and the trainer counts as the collector does."
         )
     return frame_skip
-
-
-def check_register(collector: Any) -> None:
-    """Refuse a collector whose ``register`` cannot be called with a trainer, as that of hooks."""
-    try:
-        signature = inspect.signature(collector.register)
-    except (TypeError, ValueError):  # not written in Python
-        return
-    try:
-        signature.bind(collector)
-    except TypeError:
-        raise ConfigError(
-            f"the collector, a {type(collector).__name__}, has a method register{signature}, which "
-            "the trainer would call with itself, as it calls that of hooks: let it take a trainer, "
-            "or give it another name."
-        ) from None
 
 
 def not_a_tensordict(what: str, value: Any) -> str:

@@ -111,11 +111,16 @@ class Lifecycle(Assembly):
     def _close(self, beside: BaseException | None = None) -> None:
         if not self._closed:
             self._closed = True
-            hooks = [h for h in self.registry.hooks() if not self._is_logger(h)]
+            collectors = (self.collector, self.source)
+            hooks = [
+                hook
+                for hook in self.registry.hooks()
+                if not self._is_logger(hook) and not any(hook is one for one in collectors)
+            ]
             if self.control.status == "running":
                 self.control.status = "interrupted"  # before train() came to its end
             # The bar first, so that hooks can print below it.
-            closers = close_methods(self._bar, *hooks, self.collector, self._saver)
+            closers = close_methods(self._bar, *hooks, self.source, self._saver)
             closers += [functools.partial(lg.close, self.control.status) for lg in self.loggers]
             call_all("closing", closers, beside=beside)
 
@@ -146,19 +151,19 @@ class Lifecycle(Assembly):
         self._check_ready()
         self.timing.start_lap()
         time_device(self.timing, self.loss_module)
-        if isinstance(getattr(self.collector, "timing", None), Timing):
-            self.collector.timing = self.timing  # it tells what collecting consists of
+        self.source.timing = self.timing  # it tells what collecting consists of
         if self.progress_bar:
             self._bar = ProgressBar(self.total_frames, self.progress, self.metrics)
-        self._saver.start(self.collector)
+        self._saver.start(self.source.unsaved)
         self._resume.rewind_loggers()
         self.registry.call_all("on_train_start", self)
+        self.source.start()  # with the weights as the hooks leave them
         self._resume.set_rng_state()  # last, since building and starting may draw numbers
         self.timing.lap("start")
         self.timing.start_window(self.progress.frames, self.progress.batches)
 
     def _batches(self) -> Iterator[TensorDictBase]:
-        iterator = self.bridge.batches(self.collector)
+        iterator = iter(self.source)
         while self.collected_frames < self.total_frames:
             batch: Any = _END
             with self.timing.phase("collect"), self.control.without_collector():

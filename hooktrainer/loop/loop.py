@@ -68,7 +68,7 @@ class Loop(Lifecycle):
             return
         point = self.registry.points
         # A collector counts transitions, of frame_skip frames each.
-        warm_up = (getattr(self.collector, "init_random_frames", None) or 0) * self.frame_skip
+        warm_up = self.source.init_random_frames * self.frame_skip
         threads = self.threads or threads_for(self.loss_module)
         signals = GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
         with signals, compute_threads(threads):

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..store.single_file import save_file
 from .cadence import Every
-from .part import has_state
 from .progress import Progress
 
 if TYPE_CHECKING:
@@ -43,10 +42,10 @@ class Saver:
         """Whether there is anywhere to save to."""
         return self.file is not None or self.checkpoints is not None
 
-    def start(self, collector: Any) -> None:
+    def start(self, unsaved: str | None) -> None:
         """Say what a save will not hold, and make what was loaded the run's latest checkpoint."""
-        if self.active and (lost := _lost_with(collector)):
-            warnings.warn(lost, stacklevel=4)
+        if self.active and unsaved:
+            warnings.warn(unsaved, stacklevel=4)
         if self.checkpoints is not None:
             self.checkpoints.go_on()
 
@@ -96,19 +95,3 @@ class Saver:
     def __getstate__(self) -> dict[str, Any]:
         # The lock on the directory stays with this process.
         return self.__dict__ | {"checkpoints": None}
-
-
-def _lost_with(collector: Any) -> str | None:
-    """What a resumed run lacks because of its collector; ours say so themselves."""
-    collector = getattr(collector, "wrapped", collector)  # of an OverlappedCollector
-    kind = type(collector)
-    if not has_state(collector):
-        problem = "has no state_dict and load_state_dict. A resumed run iterates over it anew"
-    elif any(base.__module__.startswith("torchrl.") for base in kind.__mro__):
-        problem = "does not save its running episodes. A resumed run begins new ones"
-    else:
-        return None
-    return (
-        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problem}, and is not bit for "
-        "bit the run that was never interrupted. VectorCollector restores all of it."
-    )

@@ -35,12 +35,12 @@ def components(trainer: Assembly) -> dict[str, Part]:
     Hooks are named ``hook/<name>``, cadences ``cadence/<name>``, loggers ``logger/<index>``.
     """
     registry = trainer.registry
-    own = (trainer, trainer.loss_module, trainer.collector, *trainer.loggers)
+    own = (trainer, trainer.loss_module, trainer.collector, trainer.source, *trainer.loggers)
     found = {
         "progress": trainer.progress,
         "metrics": trainer.metrics,
         "loss_module": registry.part(trainer.loss_module),
-        "collector": registry.part(trainer.collector),
+        "collector": registry.part(trainer.source),
     }
     found |= {f"hook/{name}": part for name, part in registry.stateful(own).items()}
     found |= {f"cadence/{n}": e for n, e in (trainer.cadences | registry.cadences()).items()}

@@ -164,7 +164,9 @@ class Layout:
                     f"{', '.join(sorted(devices))}: let it move them with .to(run.device)."
                 )
         if self._workers:
-            self._use_workers(trainer.collector)
+            # Not started here if only a copy or a share of the collector collects.
+            here = self.engine == "local" and not self._overlap and self._ranks.world_size == 1
+            trainer.source.use_workers(self._workers, self._stages, at_once=here)
         if self.engine == "ray":
             from .ray import use_ray
 
@@ -182,17 +184,6 @@ class Layout:
                 trainer.collector, self._overlap, timeout=self._timeout
             )
             trainer.collector.register(trainer)
-
-    def _use_workers(self, collector: Any) -> None:
-        options = f"--workers {self._workers} --stages {self._stages}"
-        if not callable(getattr(collector, "use_workers", None)):
-            raise ConfigError(
-                f"{options}: {type(collector).__name__} has no environments to step in processes; "
-                "leave these out."
-            )
-        # Not started here if only a copy or a share of the collector collects.
-        here = self.engine == "local" and not self._overlap and self._ranks.world_size == 1
-        collector.use_workers(self._workers, self._stages, at_once=here)
 
     def __str__(self) -> str:
         learner = self.placement.get("learner")

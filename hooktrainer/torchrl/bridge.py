@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..collect.adapt import waits_for_processes
 from ..loop.bridge import Bridge, HookHandle
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from . import stages
 from .losses import LossPart, has_value_estimator
-from .processes import CollectorProcesses, has_processes, only_cleans_up, send_to
-from .written import batches_of, writes_into
+from .processes import CollectorProcesses, only_cleans_up, send_to
 
 if TYPE_CHECKING:
     from ..loop.cadence import Every
@@ -52,7 +52,7 @@ class TorchRLBridge(Bridge):
             return _InOrder(op, sum(_is(entry.owner, "OptimizerHook") for entry in entries))
         hook = getattr(op, "__self__", None)
         stores = point == "batch_process" and _is(hook, "ReplayBufferTrainer")
-        if stores and writes_into(self._trainer.collector, hook.replay_buffer):  # type: ignore[union-attr]
+        if stores and self._trainer.source.replay_buffer is hook.replay_buffer:  # type: ignore[union-attr]
             return _AlreadyStored(op)
         if _is(op, "UpdateWeights"):
             return _UpdateWeights(op, self._trainer)
@@ -75,19 +75,11 @@ class TorchRLBridge(Bridge):
         """What holds the state of a hook, the loss module or the collector."""
         if _is(thing, "TargetNetUpdaterHook"):
             return _UpdaterCount(thing)
-        if thing is self._trainer.collector and has_processes(thing):
+        if thing is self._trainer.source and waits_for_processes(thing):
             return CollectorProcesses(thing, self._trainer.control)
         if has_value_estimator(thing):
             return LossPart(thing)
         return thing
-
-    def batches(self, collector: Any) -> Iterator[Any]:
-        """The batches of a collector, those that it writes into a replay buffer included."""
-        return batches_of(collector)
-
-    def stores(self, collector: Any, buffer: Any) -> bool:
-        """Whether a collector itself stores what it collects in a replay buffer."""
-        return writes_into(collector, buffer)
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
         """Send a collector something; processes that a signal may have ended are not waited for."""

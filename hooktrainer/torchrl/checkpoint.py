@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from ..base.untrusted import one_line, shown
+from ..collect.adapt import is_of_torchrl
 from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..replay import ReplayBuffer
@@ -59,10 +60,10 @@ def load(trainer: Loop, content: Mapping[str, Any]) -> None:
             left.append(f"{name!r}: no hook has this name here; there are {sorted(modules)}")
         elif problem := _load_hook(trainer, modules[name], state):
             left.append(f"{name!r}: {problem}")
-    if not type(trainer.collector).__module__.startswith("torchrl."):
+    if not is_of_torchrl(trainer.collector):
         left.append("running episodes: the collector begins new ones")
     elif "collector" in content:
-        part = trainer.registry.part(trainer.collector)
+        part = trainer.registry.part(trainer.source)
         if problem := _load_hook(trainer, part, content["collector"]):
             left.append(f"the collector's state: {problem}")
     warnings.warn(

@@ -11,13 +11,10 @@ import warnings
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..collect.adapt import waits_for_processes
+
 if TYPE_CHECKING:
     from ..loop.control import Control
-
-
-def has_processes(collector: Any) -> bool:
-    """Whether a collector is one of these."""
-    return bool(getattr(collector, "procs", None)) and hasattr(collector, "pipes")
 
 
 def only_cleans_up(handler: Any) -> bool:
@@ -37,7 +34,7 @@ def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
         control: That of the run.
         send: Sends it.
     """
-    if has_processes(collector):
+    if waits_for_processes(collector):
         control.unless_signalled(send)
     else:
         send()

@@ -88,7 +88,7 @@ def test_depth_zero_is_the_plain_collector():
         assert same(batch, other.collect().exclude("collector"))
     assert torch.equal(torch.rand(1), drawn)
     assert threading.active_count() == threads
-    assert other.resumes_exactly
+    assert other.resumes == "exactly"
     state = other.state_dict()
     assert same_state(state["collector"], one.state_dict())
     one.shutdown()
@@ -158,7 +158,7 @@ def test_the_newest_weights_if_asked_for():
         collector.policy.train_once()
         collector.update_policy_weights_()
     assert max(seen) == 1  # with fixed weights 2 from the third on
-    assert not collector.resumes_exactly
+    assert collector.resumes == "partly"
     collector.shutdown()
 
 

@@ -9,14 +9,14 @@ from typing import Any, Literal
 
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 
-from ...errors import ConfigError
 from ...loop.timing import Timing
+from ..collector import Collector
+from ..remote import stamped
+from ..weights import Weights, weights_of
 from .process import ProcessWorker
-from .state import stamped
 from .thread import ThreadWorker
-from .work import Collected, Request, Weights
+from .work import Collected, Request
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # tells the worker's random numbers from others that are drawn with the run's seed
@@ -40,7 +40,7 @@ class Ahead:
         rng: State of the random generators that a process begins with.
     """
 
-    def __init__(self, collector: Any, mode: Mode, *, newest: bool, timeout: float) -> None:
+    def __init__(self, collector: Collector, mode: Mode, *, newest: bool, timeout: float) -> None:
         self.timing = Timing()
         self.share = 0
         self.rng: dict[str, Any] | None = None
@@ -118,17 +118,8 @@ class Ahead:
             self._sent = version
 
     def _weights(self) -> Weights | None:
-        policy = getattr(self._collector, "policy", None)
-        if policy is None:
-            return None
         # A thread gets copies; for a process they are copied when they are sent.
-        copies = self._mode == "thread"
-        return {
-            key: (value.detach().clone() if copies else value.detach().cpu())
-            if isinstance(value, torch.Tensor)
-            else value
-            for key, value in policy.state_dict().items()
-        }
+        return weights_of(self._collector.policy, copies=self._mode == "thread")
 
     # -- the worker ------------------------------------------------------------------------------
 
@@ -138,7 +129,7 @@ class Ahead:
         self._worker = worker = kind(self._collector, self._newest, self._timeout)
         self._sent = version
         if self._mode == "process":
-            self._seed_generators(getattr(self._collector, "seed", None))
+            self._seed_generators(self._collector.seed)
             if self.rng is not None:
                 self._call("set_rng_state", self.rng)
         return worker
@@ -158,7 +149,7 @@ class Ahead:
         self.discard()
         if self._worker is not None:
             self._call("reset")
-        elif callable(getattr(self._collector, "reset", None)):
+        else:
             self._collector.reset()
 
     def state(self) -> dict[str, Any]:
@@ -169,7 +160,7 @@ class Ahead:
         state: dict[str, Any] = self._call("state")
         return state if self._mode == "process" else {**state, "rng": None}
 
-    def load(self, state: Mapping[str, Any], rng: dict[str, Any] | None) -> None:
+    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
         """Take up what `state` returned."""
         self.discard()
         self.rng = rng
@@ -195,22 +186,3 @@ class Ahead:
         assert self._worker is not None
         self._worker.send(Request(method, args))
         return self._worker.receive()
-
-
-def check_policy(policy: Any) -> None:
-    """Refuse a policy whose weights cannot be handed over: its copy would go stale unnoticed."""
-    if policy is None:
-        return
-    methods = (getattr(policy, name, None) for name in ("state_dict", "load_state_dict"))
-    if not all(map(callable, methods)):
-        raise ConfigError(
-            f"the policy is a {type(policy).__name__} without state_dict and load_state_dict, so a "
-            "copy of it could not follow the learner: give a module, or add these methods."
-        )
-    from ...run.ranks.sharded import is_sharded
-
-    if isinstance(policy, nn.Module) and is_sharded(policy):
-        raise ConfigError(
-            "the policy's parameters are shared out among the ranks, which collect together: "
-            "there is nothing to overlap, leave out --overlap."
-        )

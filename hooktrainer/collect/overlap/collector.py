@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
 from tensordict import TensorDictBase
@@ -11,12 +10,13 @@ from tensordict import TensorDictBase
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.timing import Timing
-from .ahead import Ahead, Mode, check_policy
-from .iterated import with_methods
-from .state import OVERLAP, collector_state, stamped, version_of
+from ..remote import RemoteCollector, stamped, version_of
+from ..weights import check_can_follow
+from .ahead import Ahead, Mode
+from .state import OVERLAP, collector_state
 
 
-class OverlappedCollector:
+class OverlappedCollector(RemoteCollector):
     """Collects up to ``depth`` batches ahead, in a process or a thread of its own.
 
     With ``depth=0`` nothing is ahead: the batches are the collector's own, bit for bit, collected
@@ -42,7 +42,7 @@ class OverlappedCollector:
     the policy draws no random numbers.
 
     Args:
-        collector: A `VectorCollector`, or any iterable of batches, such as one of TorchRL's
+        collector: A `Collector`, or whatever `adapt` makes one of, such as one of TorchRL's
             collectors, which goes into a thread. With the first batch it is closed, and a copy
             takes its place. What has no ``state_dict`` begins anew after a resume.
         depth: How many batches are collected ahead.
@@ -60,6 +60,7 @@ class OverlappedCollector:
 
     Attributes:
         wrapped: The collector.
+        resumes: ``"exactly"`` if the collector does, and collects in a process with fixed weights.
         policy_age: How many updates the policy of the last batch was behind.
         dropped: How many batches were thrown away because they were too old.
         is_saved: Always false: checkpoints hold it as the collector, not as a hook.
@@ -78,8 +79,6 @@ class OverlappedCollector:
         >>> collector.shutdown()
     """
 
-    is_saved = False
-
     def __init__(
         self,
         collector: Any,
@@ -97,60 +96,22 @@ class OverlappedCollector:
         for name, value in (("depth", depth), ("max_age", max_age)):
             if value is not None and (not isinstance(value, int) or value < 0):
                 raise ConfigError(f"OverlappedCollector({name}={value!r}): pass 0 or more.")
+        super().__init__(collector)
         if depth:
-            check_policy(getattr(collector, "policy", None))
+            check_can_follow(self.policy)
         self.depth = depth
         self.mode: Mode = mode
         self.weights = weights
         self.max_age = max_age
         self.when_old = when_old
-        self.policy_age = 0
         self.dropped = 0
-        self.wrapped = collector
-        self._collector = collector = with_methods(collector)
-        self._ahead = Ahead(collector, mode, newest=weights == "newest", timeout=timeout)
-        self._updates = 0  # batches handed out, which is how often the learner trained
-        self._frames: int = getattr(collector, "frames", 0)
-        self._batch_frames = 0  # not known before the first
-        self._closed = False
-
-    # -- what it says of itself ------------------------------------------------------------------
-
-    @property
-    def policy(self) -> Any:
-        """The learner's policy, of which the worker has a copy."""
-        return getattr(self._collector, "policy", None)
-
-    @property
-    def num_envs(self) -> int:
-        """Number of environments."""
-        return int(self._collector.num_envs)
-
-    @property
-    def frames_per_batch(self) -> int:
-        """Transitions of a batch."""
-        return int(self._collector.frames_per_batch)
-
-    @property
-    def total_frames(self) -> int:
-        """Transitions after which iteration ends; -1 for no end."""
-        total = getattr(self._collector, "total_frames", -1)
-        return -1 if total == math.inf else int(total)  # TorchRL's way to say that there is none
-
-    @property
-    def init_random_frames(self) -> int:
-        """So many transitions are collected with random actions first."""
-        return int(getattr(self._collector, "init_random_frames", 0) or 0)
-
-    @property
-    def frame_skip(self) -> int | None:
-        """How many times each action is repeated, if the collector says so."""
-        return getattr(self._collector, "frame_skip", None)
-
-    @property
-    def frames(self) -> int:
-        """Transitions handed out so far, those of earlier runs included."""
-        return self._frames
+        self.frames = self._collector.frames
+        repeatable = depth == 0 or (mode == "process" and weights == "fixed")
+        if self.resumes == "exactly" and not repeatable:
+            self.resumes = "partly"
+        newest = weights == "newest"
+        self._ahead = Ahead(self._collector, mode, newest=newest, timeout=timeout)
+        self._ahead.timing = self.timing
 
     @property
     def ahead(self) -> int:
@@ -160,67 +121,47 @@ class OverlappedCollector:
     @property
     def timing(self) -> Timing:
         """Where the times of the process or thread are added, as ``worker/<name>``."""
-        return self._ahead.timing
+        return self._timing
 
     @timing.setter
     def timing(self, timing: Timing) -> None:
-        self._ahead.timing = timing
-        if not self.depth and isinstance(getattr(self._collector, "timing", None), Timing):
+        self._timing = self._ahead.timing = timing
+        if not self.depth:
             self._collector.timing = timing
-
-    @property
-    def resumes_exactly(self) -> bool:
-        """Whether a run that is resumed is the run that was never interrupted."""
-        return self.depth == 0 or (self.mode == "process" and self.weights == "fixed")
 
     def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
         """What to log of a batch: ``data/age``, and ``data/dropped`` if batches may be."""
-        metrics: dict[str, Any] = {"data/age": self.policy_age}
+        metrics = super().metrics(batch)
         if self.max_age is not None and self.when_old == "drop":
             metrics["data/dropped"] = Total(self.dropped)
         return metrics
 
     def register(self, trainer: Any) -> None:
         """Have a trainer log `metrics` with every batch, and hand over weights as they are made."""
-        trainer.register_op("pre_steps_log", self.metrics)
+        super().register(trainer)
         if self.weights == "newest":
             trainer.register_op("post_steps", self.update_policy_weights_)
 
-    def on_train_start(self, trainer: Any) -> None:
-        """Start the process or thread, so that the first batch need not wait for it."""
-        if self.depth and not self._ahead.has_begun:
-            with trainer.timing.phase("start"):
-                self._ahead.begin(self._updates)
-
     # -- collecting ------------------------------------------------------------------------------
 
-    def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield batches until ``total_frames`` are collected, or the collector ends."""
-        while self.total_frames < 0 or self._frames < self.total_frames:
-            try:
-                batch = self.collect()
-            except StopIteration:
-                return
-            yield batch
+    def _start(self) -> None:
+        if not self.depth:
+            self._collector.start()
+        elif not self._ahead.has_begun:
+            self._ahead.begin(self._updates)
 
-    def collect(self) -> TensorDictBase:
-        """Return the next batch, and ask for those that follow.
+    def _take(self) -> TensorDictBase:
+        """Wait for the next batch.
 
         Raises:
-            StopIteration: If the collector has ended.
-            Exception: What an environment or the policy raises where they are, with its traceback.
             ChildError: If the process died or does not answer.
             TimeoutError: If the thread does not answer.
         """
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
-        batch = self._young_enough()
-        self._frames += batch.numel()
-        self._batch_frames = batch.numel()
-        while self.ahead < self._limit and self._wants_more():
+        return self._young_enough()
+
+    def _ask(self) -> None:
+        while self.ahead < self._limit and self._wants_more(self.ahead):
             self._ahead.ask(self._updates)
-        self._updates += 1
-        return batch
 
     def _young_enough(self) -> TensorDictBase:
         while True:
@@ -244,15 +185,12 @@ class OverlappedCollector:
             return min(self.depth, self.max_age)
         return self.depth
 
-    def _wants_more(self) -> bool:
-        ahead = self.ahead * self._batch_frames
-        return self.total_frames < 0 or self._frames + ahead < self.total_frames
-
     # -- what a trainer asks of it ---------------------------------------------------------------
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Start over: the first episode of every environment begins anew, seeded from ``seed``."""
         self._ahead.set_seed(seed)
+        self.seed = seed
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
@@ -265,8 +203,7 @@ class OverlappedCollector:
         With ``weights="newest"`` it does so with the next batch that is begun, else with the next
         that is asked for, in which case nothing needs to be called.
         """
-        if policy_or_weights is not None:
-            self._collector.update_policy_weights_(policy_or_weights)
+        super().update_policy_weights_(policy_or_weights)
         self._ahead.publish(self._updates)
 
     def shard(self, rank: int, world_size: int) -> None:
@@ -277,12 +214,20 @@ class OverlappedCollector:
         if self._ahead.has_begun:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
+        self._describe()
         self._ahead.share = rank
+
+    def check_shares(self, number: int) -> None:
+        """Refuse what the collector refuses."""
+        self._collector.check_shares(number)
+
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+        """Have the collector step its environments in processes; they start with it."""
+        self._collector.use_workers(workers, stages, at_once=False)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before."""
-        state: dict[str, Any] = self._collector.reshard([collector_state(s) for s in states])
-        return state
+        return self._collector.reshard([collector_state(state) for state in states])
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs; waits for the batches under way and holds them."""
@@ -291,7 +236,7 @@ class OverlappedCollector:
             "collector": state["collector"],
             OVERLAP: {
                 "updates": self._updates,
-                "frames": self._frames,
+                "frames": self.frames,
                 "dropped": self.dropped,
                 "batches": [batch.copy() for batch in self._ahead.batches],
                 "rng": state["rng"],
@@ -309,16 +254,11 @@ class OverlappedCollector:
         self._ahead.load(own, ours.get("rng"))
         self._ahead.put(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
-        self._frames = ours.get("frames", own.get("frames", 0))
+        self.frames = ours.get("frames", own.get("frames", 0))
         self.dropped = ours.get("dropped", 0)
 
-    def shutdown(self) -> None:
-        """Close the environments, in the middle of a batch if need be. Safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._ahead.close()
-
-    close = shutdown
+    def _close(self) -> None:
+        self._ahead.close()
 
     def __getstate__(self) -> dict[str, Any]:
         if self._ahead.has_begun:
@@ -329,7 +269,7 @@ class OverlappedCollector:
         return self.__dict__
 
     def __repr__(self) -> str:
-        resumed = "exactly" if self.resumes_exactly else "with other random numbers"
+        resumed = "exactly" if self.resumes == "exactly" else "with other random numbers"
         return (
             f"OverlappedCollector({self._collector!r}, depth={self.depth}, mode={self.mode}, "
             f"weights={self.weights}, resumed {resumed})"

@@ -16,8 +16,8 @@ import torch
 from ...loop.timing import Timing
 from ...loop.tracing import Span, Trace
 from ...store.rng import rng_state, set_rng_state
-
-Weights = Mapping[str, Any]
+from ..collector import Collector
+from ..weights import Weights
 
 
 class Request(NamedTuple):
@@ -92,7 +92,7 @@ class Work:
         is_busy: Whether a request is being served.
     """
 
-    def __init__(self, collector: Any, inbox: Inbox, newest: bool) -> None:
+    def __init__(self, collector: Collector, inbox: Inbox, newest: bool) -> None:
         self._collector = collector
         self._inbox = inbox
         self._newest = newest
@@ -100,10 +100,8 @@ class Work:
         self._version = -1
         self._weights: Weights | None = None
         self._timing = Timing()
-        if isinstance(getattr(collector, "timing", None), Timing):
-            collector.timing = self._timing
-        if callable(getattr(collector, "start_workers", None)):
-            collector.start_workers()
+        collector.timing = self._timing
+        collector.start()
 
     def serve(self, answer: Callable[[Any], None], fail: Callable[[Exception], None]) -> None:
         """Serve requests until there are no more, then close the collector."""
@@ -161,7 +159,7 @@ class Work:
         """The collector's state and that of the random generators."""
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
-    def load(self, state: Mapping[str, Any], rng: dict[str, Any] | None) -> None:
+    def load(self, state: dict[str, Any], rng: dict[str, Any] | None) -> None:
         """Take up a collector's state and, if given, that of the random generators."""
         self._version, self._weights = -1, None
         self._collector.load_state_dict(state)
@@ -185,5 +183,4 @@ class Work:
 
     def reset(self) -> None:
         """Abandon the running episodes."""
-        if callable(getattr(self._collector, "reset", None)):
-            self._collector.reset()
+        self._collector.reset()

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
-from ...errors import ConfigError
 from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import TrainerHookBase
 from ...loop.metrics import WindowValue
 from ...loop.priorities import FIRST, LAST
+from ...networks.distributed import is_sharded
 from .control import RankControl
 from .digest import tensors_digest
 from .errors import RanksError
 from .gradients import AverageGradients, statistics_of, tensors_of
 from .ranks import Ranks
 from .restore import seed_rank
-from .sharded import is_sharded, share_optimizer_state, whole
+from .sharded import share_optimizer_state, whole
 
 if TYPE_CHECKING:
     from ...trainer import Trainer
@@ -86,13 +86,7 @@ class DataParallel(TrainerHookBase):
 
     def _shard(self, trainer: Trainer) -> None:
         rank, world_size = self._ranks.rank, self._ranks.world_size
-        if not callable(getattr(trainer.collector, "shard", None)):
-            raise ConfigError(
-                f"{type(trainer.collector).__name__} has no shard(rank, world_size), so "
-                f"{world_size} ranks would all collect the same data. Use a VectorCollector, or "
-                "give yours that method: it keeps the rank's share of the environments."
-            )
-        trainer.collector.shard(rank, world_size)
+        trainer.source.shard(rank, world_size)
         for hook in trainer.registry.hooks():
             if hook is not trainer.collector and callable(getattr(hook, "shard", None)):
                 hook.shard(rank, world_size)

@@ -94,16 +94,13 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
     collectors = share.get("collectors", [saved])
     # Of a collector that has processes of its own, how many.
     divided = [len(c["workers"]) for c in collectors if isinstance(c, dict) and "workers" in c]
-    own = getattr(trainer.collector, "processes", 0)
+    own = trainer.source.processes
     if share["saved_by"] == ranks.world_size and divided == [own] * bool(own):
         return RankState(state)
     parts = {name: part for name, part in state["components"].items() if name in live}
     parts |= {n: {} for n, part in live.items() if n not in parts and not part.state_dict()}
-    reshard = getattr(trainer.collector, "reshard", None)
-    if "collector" in parts:  # what cannot be shared out anew begins anew
-        parts["collector"] = (
-            reshard(collectors) if callable(reshard) else trainer.collector.state_dict()
-        )
+    if "collector" in parts:
+        parts["collector"] = trainer.source.reshard(collectors)
     state = {**state, "components": parts}
     if share["is_new"]:
         before = rng_state()

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ...loop.checks import parameters_of
+from ...networks.distributed import is_part
 from .gradients import tensors_of
 from .ranks import Ranks
 
@@ -34,16 +35,6 @@ def shard_parameters(network: nn.Module, ranks: Ranks) -> None:
     mesh = init_device_mesh(device.type, (ranks.world_size,))
     fully_shard(network, mesh=mesh)
     network.register_load_state_dict_pre_hook(_share_state)  # type: ignore[no-untyped-call]
-
-
-def is_part(value: Any) -> bool:
-    """Whether a value is one rank's part of a tensor: a ``DTensor``, which is slow to import."""
-    return callable(getattr(value, "full_tensor", None))
-
-
-def is_sharded(module: Any) -> bool:
-    """Whether a module has parameters that are shared out."""
-    return isinstance(module, nn.Module) and any(map(is_part, module.parameters()))
 
 
 def whole(tensor: Any) -> Any:

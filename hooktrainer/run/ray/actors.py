@@ -4,33 +4,46 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey
 
 from ...base.cores import pin
+from ...collect.collector import Collector
+from ...collect.weights import Weights, weights_of
 from ...loop.timing import Timing
 from ...store.rng import rng_state, set_rng_state
 from ..ranks.restore import seed_rank
 
 Arrays = dict[NestedKey, np.ndarray[Any, Any]]
-Weights = Mapping[str, Any]
 
 
-def weights_of(policy: Any) -> Weights | None:
-    """A policy's state as arrays, which processes of a machine share; ``None`` if it has none."""
+class Share(NamedTuple):
+    """A process's share of a batch, as what Ray hands over without a copy.
+
+    Attributes:
+        arrays: Its entries.
+        batch_size: Its shape.
+        times: Seconds that the parts of collecting took.
+    """
+
+    arrays: Arrays
+    batch_size: tuple[int, ...]
+    times: dict[str, float]
+
+
+def arrays_of(policy: Any) -> Weights | None:
+    """A policy's state as arrays, which processes of a machine share; ``None`` for no policy."""
     if not callable(getattr(policy, "state_dict", None)):
         return None
-    return {
-        key: value.detach().cpu().numpy() if isinstance(value, torch.Tensor) else value
-        for key, value in policy.state_dict().items()
-    }
+    weights = weights_of(policy) or {}
+    return {k: v.numpy() if isinstance(v, torch.Tensor) else v for k, v in weights.items()}
 
 
 def load_weights(policy: Any, weights: Weights | None) -> None:
-    """Bring a policy up to date with what `weights_of` returned."""
+    """Bring a policy up to date with what `arrays_of` returned."""
     if weights is not None:
         # Copies, since what comes from the object store cannot be written to.
         own = {
@@ -44,7 +57,7 @@ class Collecting:
     """Collects with a share of the environments.
 
     Args:
-        collector: A collector of all environments.
+        collector: The whole collector.
         share: Index of this share, and the number of shares.
         incarnation: How many processes had this share before.
         core: Number of the CPU core to run on; ``None`` for any.
@@ -54,7 +67,7 @@ class Collecting:
 
     def __init__(
         self,
-        collector: Any,
+        collector: Collector,
         share: tuple[int, int],
         incarnation: int,
         core: int | None,
@@ -69,48 +82,39 @@ class Collecting:
         collector.shard(index, number)
         if episodes is not None:
             collector.load_state_dict(collector.reshard(episodes))
-        if callable(getattr(collector, "start_workers", None)):
-            collector.start_workers()
+        collector.start()
         self._collector = collector
         seed_rank(collector.seed, 1 + index + incarnation * number)
 
-    def collect(self, weights: Weights | None) -> tuple[Arrays, dict[str, Any], dict[str, float]]:
+    def collect(self, weights: Weights | None) -> tuple[Share, dict[str, Any]]:
         """Collect a batch with the given weights.
 
         Returns:
-            The batch's entries, as much of the collector's state as it takes to begin new episodes
-            where these end, and the seconds that the parts of collecting took.
+            The share of the batch, and as much of the collector's state as it takes to go on after
+            it if this process dies.
         """
         load_weights(self._collector.policy, weights)
-        timing = Timing()
-        if isinstance(getattr(self._collector, "timing", None), Timing):
-            self._collector.timing = timing
-        batch: TensorDictBase = self._collector.collect()
+        self._collector.timing = timing = Timing()
+        batch = self._collector.collect()
         times = {name.removeprefix("collect/"): s for name, s in timing.totals.items()}
-        return _arrays(batch), self._position(), times
-
-    def _position(self) -> dict[str, Any]:
-        collector = self._collector
-        return {
-            "frames": collector.frames,
-            "seed": collector.seed,
-            "episodes": collector.episodes,
-        }
+        items = batch.items(include_nested=True, leaves_only=True)
+        arrays = {key: value.cpu().numpy() for key, value in items}
+        return Share(arrays, tuple(batch.batch_size), times), self._collector.position()
 
     def state(self) -> dict[str, Any]:
         """The collector's state and that of the random generators."""
         return {"collector": self._collector.state_dict(), "rng": rng_state()}
 
-    def restore(self, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Take up what `state` returned."""
+    def restore(self, state: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
+        """Take up what `state` returned; return the collector's position and its frames."""
         self._collector.load_state_dict(state["collector"])
         set_rng_state(state["rng"])
-        return self._position()
+        return self._collector.position(), self._collector.frames
 
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """Go on with new episodes after those of other shares."""
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> tuple[dict[str, Any], int]:
+        """Go on with new episodes after those of other shares; return as `restore` does."""
         self._collector.load_state_dict(self._collector.reshard(states))
-        return self._position()
+        return self._collector.position(), self._collector.frames
 
     def pid(self) -> int:
         """Number of this process."""
@@ -141,8 +145,3 @@ class Evaluating:
         load_weights(self._evaluate.policy, weights)
         metrics = self._evaluate.evaluate()
         return {k: v if k == "log_pbar" else float(v) for k, v in metrics.items()}
-
-
-def _arrays(batch: TensorDictBase) -> Arrays:
-    items = batch.items(include_nested=True, leaves_only=True)
-    return {key: value.cpu().numpy() for key, value in items}

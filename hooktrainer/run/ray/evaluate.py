@@ -10,7 +10,7 @@ from ...hooks.evaluate import Evaluate
 from ...loop.metrics import Latest
 from ...loop.priorities import AFTER
 from ..placement import Place
-from .actors import Evaluating, weights_of
+from .actors import Evaluating, arrays_of
 from .cluster import Cluster, import_ray
 from .pool import Worker
 
@@ -77,7 +77,7 @@ class RayEvaluate(Evaluate):
 
     def _send(self) -> None:
         self._sent_at = self._evaluated_at = self.trainer.collected_frames
-        self._worker.submit("evaluate", self._ray.put(weights_of(self.policy)))
+        self._worker.submit("evaluate", self._ray.put(arrays_of(self.policy)))
 
     def _receive(self) -> dict[str, Any]:
         return {**self._worker.result(), f"{self.group}/frames": float(self._sent_at)}

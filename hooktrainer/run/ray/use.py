@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from ...hooks.evaluate import Evaluate
 from ..placement import Place
 from .cluster import Cluster
-from .collector import RayCollector, check_divisible
+from .collector import RayCollector
 from .evaluate import RayEvaluate
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def use_ray(
     Raises:
         ConfigError: If the environments cannot be shared equally, or something is not there.
     """
-    check_divisible(trainer.collector, collectors.processes)  # before a cluster is begun
+    trainer.source.check_shares(collectors.processes)  # before a cluster is begun
     evaluations = {
         name: hook for name, hook in trainer.registry.modules.items() if type(hook) is Evaluate
     }

@@ -23,7 +23,7 @@ from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
 from hooktrainer.run.ranks.digest import tensors_digest, tree_digest
-from hooktrainer.run.ranks.sharded import is_part
+from hooktrainer.networks.distributed import is_part
 from hooktrainer.store import list_checkpoints
 from hooktrainer.store.rng import rng_state
 

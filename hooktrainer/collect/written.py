@@ -1,11 +1,10 @@
 """Collectors of TorchRL that write into a replay buffer, and yield nothing.
 
-Hooks are passed what was written, read back from the buffer, so that none has to know.
+Their batches are what was written, read back from the buffer, so that no hook has to know.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -14,34 +13,12 @@ from tensordict import TensorDictBase
 from ..errors import ConfigError
 
 
-def batches_of(collector: Any) -> Iterator[Any]:
-    """The batches of any collector.
-
-    Of one that yields ``None``, they are the entries that it has written into its replay buffer
-    meanwhile, the oldest first: ``[entries, ...]``, a copy.
+def last(buffer: Any, number: int) -> TensorDictBase:
+    """The last ``number`` entries that were written, the oldest first: ``[number, ...]``, a copy.
 
     Raises:
-        ConfigError: If the entries cannot be told from others in the buffer.
+        ConfigError: If they cannot be told from others in the buffer.
     """
-    buffer = getattr(collector, "replay_buffer", None)
-    return iter(collector) if buffer is None else _written(collector, buffer)
-
-
-def writes_into(collector: Any, buffer: Any) -> bool:
-    """Whether ``collector`` itself stores what it collects in ``buffer``."""
-    return buffer is not None and getattr(collector, "replay_buffer", None) is buffer
-
-
-def _written(collector: Any, buffer: Any) -> Iterator[Any]:
-    seen = int(buffer.write_count)
-    for batch in collector:
-        count = int(buffer.write_count)
-        yield _last(buffer, count - seen) if batch is None else batch
-        seen = count
-
-
-def _last(buffer: Any, number: int) -> TensorDictBase:
-    """The last ``number`` entries that were written."""
     from torchrl.data import RoundRobinWriter
 
     writer, length = buffer.writer, _length(buffer)

@@ -1,0 +1,306 @@
+"""`adapt`: anything that yields batches as a `Collector`.
+
+This is the only place that asks an object whether it has some method or attribute of a collector;
+everything else uses the protocol.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..errors import ConfigError
+from ..loop.checks import share_equally
+from ..loop.closing import close_methods
+from ..loop.part import has_state
+from ..loop.timing import Timing
+from . import written
+from .collector import Collector, CollectorBase, Resumes, lost_at_resume, no_shard
+from .sequence import SequenceCollector
+
+_MEMBERS = [name for name in vars(Collector) if not name.startswith("_")] + ["timing", "__iter__"]
+
+
+def adapt(collector: Any) -> Collector:
+    """Make a `Collector` of anything that yields batches.
+
+    What fulfils the protocol is returned as it is. A list or another sequence is gone through once,
+    and a resumed run goes on where it stood. Of anything else, such as a collector of TorchRL, a
+    generator or a simulator, the methods and attributes of the protocol that it has are used; what
+    it lacks is as in `CollectorBase`. It has to have one of the methods ``__iter__`` and
+    ``collect``.
+
+    Args:
+        collector: A collector, an iterable of TensorDicts, or an object with ``collect()``.
+
+    Raises:
+        ConfigError: If it is nothing of the kind, a sequence holds something else, or it has a
+            method ``register`` that does not take a trainer.
+    """
+    if isinstance(collector, CollectorBase) or all(hasattr(collector, n) for n in _MEMBERS):
+        found: Collector = collector
+    elif isinstance(collector, Sequence) and not has_state(collector):
+        found = SequenceCollector(collector)
+    elif isinstance(collector, Iterable) or callable(getattr(collector, "collect", None)):
+        found = (_WithState if has_state(collector) else AdaptedCollector)(collector)
+    else:
+        raise ConfigError(
+            f"collector={collector!r:.80} is not iterable; pass an iterable of TensorDicts, such "
+            "as a VectorCollector, a torchrl collector or a list."
+        )
+    _check_register(collector)
+    return found
+
+
+def waits_for_processes(collector: Any) -> bool:
+    """Whether a collector may wait for ever for processes that a signal to all has ended.
+
+    Those of TorchRL do that collect in processes of their own.
+    """
+    own = collector.wrapped if isinstance(collector, AdaptedCollector) else collector
+    return bool(getattr(own, "procs", None)) and hasattr(own, "pipes")
+
+
+def is_of_torchrl(collector: Any) -> bool:
+    """Whether a collector is one of TorchRL's, or derives from one."""
+    return any(base.__module__.startswith("torchrl.") for base in type(collector).__mro__)
+
+
+def weight_schemes(collector: Any) -> Mapping[str, Any]:
+    """How the networks of a collector of TorchRL take weights, by the network's name."""
+    return getattr(collector, "_weight_sync_schemes", None) or {}
+
+
+def _said(name: str) -> Any:
+    """An attribute as the adapted collector has it; if it says nothing, as in `CollectorBase`."""
+
+    def read(self: AdaptedCollector) -> Any:
+        value = getattr(self.wrapped, name, None)
+        return getattr(CollectorBase, name) if value is None else value
+
+    return property(read, doc=f"See `Collector.{name}`.")
+
+
+class AdaptedCollector(CollectorBase):
+    """Something that yields batches, as a `Collector`; made by `adapt`.
+
+    Args:
+        wrapped: It.
+    """
+
+    policy = _said("policy")
+    num_envs = _said("num_envs")
+    frames_per_batch = _said("frames_per_batch")
+    init_random_frames = _said("init_random_frames")
+    frame_skip = _said("frame_skip")
+    seed = _said("seed")
+    processes = _said("processes")
+    replay_buffer = _said("replay_buffer")
+
+    def __init__(self, wrapped: Any) -> None:
+        self.wrapped = wrapped
+        self.resumes = self._resumes()
+        self._iterator: Iterator[Any] | None = None
+        self._written = 0
+        self._closed = False
+
+    def _resumes(self) -> Resumes:
+        return "anew"
+
+    @property
+    def unsaved(self) -> str | None:
+        """What is lost at a resume, unless the collector speaks for itself."""
+        default = lost_at_resume(type(self.wrapped), self.resumes)
+        return getattr(self.wrapped, "unsaved", default)
+
+    @property
+    def device(self) -> Any:  # type: ignore[override]
+        """Where batches are, if it says so."""
+        device = getattr(self.wrapped, "device", None)
+        return None if device is None else torch.device(device)
+
+    @property
+    def total_frames(self) -> int:  # type: ignore[override]
+        """Transitions after which it ends; in TorchRL infinity says that there is no end."""
+        total = getattr(self.wrapped, "total_frames", None)
+        return -1 if total is None or total == math.inf else int(total)
+
+    @property
+    def timing(self) -> Timing:
+        """That of the collector, if it measures what it does."""
+        own = getattr(self.wrapped, "timing", None)
+        return own if isinstance(own, Timing) else super().timing
+
+    @timing.setter
+    def timing(self, timing: Timing) -> None:
+        if isinstance(getattr(self.wrapped, "timing", None), Timing):
+            self.wrapped.timing = timing
+        self.__dict__["_timing"] = timing
+
+    # -- collecting ------------------------------------------------------------------------------
+
+    def register(self, trainer: Any) -> None:
+        """Register what it registers."""
+        self._call("register", trainer)
+
+    def start(self) -> None:
+        """Start it, unless it is TorchRL's, whose ``start`` makes it collect without end."""
+        if not is_of_torchrl(self.wrapped):
+            self._call("start")
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """Yield its batches until it ends."""
+        if not isinstance(self.wrapped, Iterable):
+            yield from super().__iter__()
+            return
+        while True:
+            try:
+                batch = self.collect()
+            except StopIteration:
+                return
+            yield batch
+
+    def collect(self) -> TensorDictBase:
+        """Return the next batch: by iterating over it, or by its ``collect`` if that is all it has.
+
+        Of one that yields ``None`` and writes into a replay buffer it is what was written there.
+        """
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        buffer = self.replay_buffer
+        if self._iterator is None and buffer is not None:
+            self._written = int(buffer.write_count)
+        batch = self._next()
+        if buffer is not None:
+            before, self._written = self._written, int(buffer.write_count)
+            if batch is None:
+                batch = written.last(buffer, self._written - before)
+        if isinstance(batch, TensorDictBase):
+            self.frames += batch.numel()
+        return batch
+
+    def _next(self) -> Any:
+        if not isinstance(self.wrapped, Iterable):
+            return self.wrapped.collect()
+        if self._iterator is None:
+            self._iterator = iter(self.wrapped)
+        try:
+            return next(self._iterator)
+        except StopIteration:
+            raise
+        except BaseException:
+            self._iterator = None  # one that failed would say next time that it has ended
+            raise
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> Any:
+        """Seed it, if that can be done; TorchRL's were reset before they could be seeded."""
+        if callable(getattr(self.wrapped, "set_seed", None)):
+            self.wrapped.set_seed(seed)
+            self._call("reset")
+
+    def reset(self) -> None:
+        """Abandon the running episodes, if that can be done."""
+        self._call("reset")
+
+    def shutdown(self) -> None:
+        """Close it once, if that can be done."""
+        if not self._closed:
+            self._closed = True
+            for close in close_methods(self.wrapped):
+                close()
+
+    def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
+        """Hand over weights as it takes them; copy them if it has no way of its own."""
+        if callable(getattr(self.wrapped, "update_policy_weights_", None)):
+            self.wrapped.update_policy_weights_(*args, **kwargs)
+        else:
+            super().update_policy_weights_(*args, **kwargs)
+
+    # -- shared among processes ------------------------------------------------------------------
+
+    def check_shares(self, number: int) -> None:
+        """Refuse what has no ``shard``, and environments that are no multiple."""
+        if not callable(getattr(self.wrapped, "shard", None)):
+            raise no_shard(type(self.wrapped).__name__, number)
+        if callable(getattr(self.wrapped, "check_shares", None)):
+            self.wrapped.check_shares(number)
+        elif self.num_envs is not None:
+            share_equally(self.num_envs, number, "num_envs")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Have it keep a share."""
+        self.check_shares(world_size)
+        self.wrapped.shard(rank, world_size)
+
+    def position(self) -> dict[str, Any]:
+        """Its position, else its state."""
+        position = self._call("position")
+        return self.state_dict() if position is None else position
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """What it makes of the states of shares; else it begins anew."""
+        state = self._call("reshard", states)
+        return self.state_dict() if state is None else state
+
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+        """Have it step its environments in processes.
+
+        Raises:
+            ConfigError: If it has no such method.
+        """
+        if not callable(getattr(self.wrapped, "use_workers", None)):
+            raise ConfigError(
+                f"workers={workers}, stages={stages}: {type(self.wrapped).__name__} has no "
+                "environments to step in processes; leave these out."
+            )
+        self.wrapped.use_workers(workers, stages, at_once=at_once)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        method = getattr(self.wrapped, name, None)
+        return method(*args) if callable(method) else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_iterator": None}
+
+    def __repr__(self) -> str:
+        return f"adapt({self.wrapped!r:.200})"
+
+
+class _WithState(AdaptedCollector):
+    """One that has a state."""
+
+    def _resumes(self) -> Resumes:
+        claim: Resumes = "partly" if is_of_torchrl(self.wrapped) else "exactly"
+        return getattr(self.wrapped, "resumes", claim)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return its state."""
+        return dict(self.wrapped.state_dict())
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore its state."""
+        self.wrapped.load_state_dict(state_dict)
+
+
+def _check_register(collector: Any) -> None:
+    """Refuse a ``register`` that cannot be called with a trainer, as that of hooks."""
+    register = getattr(collector, "register", None)
+    if not callable(register):
+        return
+    try:
+        signature = inspect.signature(register)
+    except (TypeError, ValueError):  # not written in Python
+        return
+    try:
+        signature.bind(collector)
+    except TypeError:
+        raise ConfigError(
+            f"the collector, a {type(collector).__name__}, has a method register{signature}, which "
+            "the trainer would call with itself, as it calls that of hooks: let it take a trainer, "
+            "or give it another name."
+        ) from None

@@ -1,0 +1,363 @@
+"""What collects: the `Collector` protocol, and `CollectorBase`, which fulfils most of it.
+
+A collector is a source of batches. Whatever fulfils the protocol can be given to a trainer, collect
+ahead of the learner (`OverlappedCollector`), be divided among the processes of a Ray cluster
+(`RayCollector`) or among ranks, and is timed and resumed. Derive from `CollectorBase` and write
+`collect`; each ability that you add is one method more. `hooktrainer.testing.check_collector` says
+whether you keep what is promised here. What does not derive from it, such as a list, a data set or
+another library's collector, is made into one by `hooktrainer.collect.adapt`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Protocol, TypeVar
+
+import torch
+from tensordict import TensorDictBase
+
+from ..errors import ConfigError
+from ..loop.checks import share_equally
+from ..loop.timing import Timing
+from .weights import update_policy
+
+Resumes = Literal["exactly", "partly", "anew"]
+"""What becomes of a collector in a run that is resumed; see `Collector.resumes`."""
+
+_Method = TypeVar("_Method", bound=Callable[..., Any])
+
+
+class Collector(Protocol):
+    """A source of batches.
+
+    **Batches.** A batch is a TensorDict of any batch size, usually ``[num_envs, time]``. What
+    environments give is in TorchRL's layout: per transition the observation and the action at the
+    root, and under ``"next"`` the observation that the action led to, ``"reward"`` (float32
+    ``[..., 1]``), ``"done"``, ``"terminated"`` and ``"truncated"`` (bool ``[..., 1]``). Where an
+    episode ends, the observation in ``"next"`` is the **true final one**, not the first of the next
+    episode. Rows that were padded in time say so in ``("collector", "mask")``. A batch stays as it
+    is for as long as it is held: the collector does not write into it again.
+
+    **Counts** are of transitions; each is ``frame_skip`` frames of the environment.
+
+    **Order of calls.** `set_seed`, `load_state_dict`, `shard` and `use_workers` may come before
+    `start`, `start` before the first `collect`; `shutdown` is last. A collector that was not begun
+    can be pickled or copied, if it is to work in another process or thread.
+    """
+
+    # -- what it says of itself ------------------------------------------------------------------
+
+    @property
+    def policy(self) -> Any:
+        """What acts: the object whose weights the learner trains; ``None`` if there is none.
+
+        Its ``state_dict`` and ``load_state_dict`` are how a copy of it follows the learner.
+        """
+
+    @property
+    def num_envs(self) -> int | None:
+        """Number of environments: the first dimension of a batch; ``None`` if it is not known."""
+
+    @property
+    def frames_per_batch(self) -> int | None:
+        """Transitions of a batch; ``None`` if it is not known before."""
+
+    @property
+    def total_frames(self) -> int:
+        """Transitions after which iteration ends, those of earlier runs included; -1: no end."""
+
+    @property
+    def init_random_frames(self) -> int:
+        """So many transitions are collected with random actions first; nothing is trained then."""
+
+    @property
+    def frame_skip(self) -> int | None:
+        """How often the environment repeats each action; ``None`` if it does not say: once."""
+
+    @property
+    def device(self) -> torch.device | None:
+        """Where batches are; ``None`` if it does not say."""
+
+    @property
+    def seed(self) -> int | None:
+        """The seed it collects with; ``None`` if it has none."""
+
+    @property
+    def frames(self) -> int:
+        """Transitions collected so far, those of earlier runs included."""
+
+    @property
+    def processes(self) -> int:
+        """How many processes have a share of the environments each; 0 if none but this one."""
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The replay buffer into which it has written every batch already; usually ``None``."""
+
+    @property
+    def resumes(self) -> Resumes:
+        """What a resumed run is, as far as the collector is concerned.
+
+        ``"exactly"``: bit for bit the run that was never interrupted; it is held to it.
+        ``"partly"``: its state is saved and restored, but is not all. ``"anew"``: it has no state.
+        """
+
+    @property
+    def unsaved(self) -> str | None:
+        """What a user is to be warned of when checkpoints are made; ``None`` for nothing."""
+
+    # -- collecting ------------------------------------------------------------------------------
+
+    timing: Timing
+    """Where it adds the seconds of its parts, ``collect/<part>`` or ``worker/<part>``.
+
+    The trainer puts its own here before `start`.
+    """
+
+    def register(self, trainer: Any) -> None:
+        """Register ops of its own, if it has any, as hooks do."""
+
+    def start(self) -> None:
+        """Start what the first batch would have to wait for, such as processes."""
+
+    def collect(self) -> TensorDictBase:
+        """Collect the next batch, whatever `total_frames` says.
+
+        Raises:
+            StopIteration: If there is none, now and ever.
+            RuntimeError: If the collector is shut down.
+        """
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """Yield batches until `total_frames` are collected, or there are no more."""
+
+    def set_seed(self, seed: int) -> Any:
+        """Start over with this seed: the same seed gives the same batches."""
+
+    def reset(self) -> None:
+        """Abandon the running episodes: the next batch begins with new ones."""
+
+    def shutdown(self) -> None:
+        """Close everything; safe to call again, and in the middle of a batch."""
+
+    # -- weights in ------------------------------------------------------------------------------
+
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
+        """Bring the policy up to date.
+
+        Args:
+            policy_or_weights: A module, a TensorDict of parameters or a state dict to copy from.
+                ``None``: `policy` itself was trained, and copies of it are to follow.
+        """
+
+    # -- state out and in ------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything that a resumed run needs, as plain values, arrays and tensors.
+
+        The policy's parameters and the global random generators are not the collector's to save.
+        """
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, here or in another process.
+
+        Raises:
+            StateMismatchError: If it is that of another collector.
+        """
+
+    # -- shared among processes ------------------------------------------------------------------
+
+    def check_shares(self, number: int) -> None:
+        """Refuse to be shared among so many processes, if that cannot be done; changes nothing.
+
+        Raises:
+            ConfigError: Saying why.
+        """
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep one of ``world_size`` equal shares; before the first batch.
+
+        The shares together are the whole: each environment is in one of them, and plays the
+        episodes it would play in the whole. Batches, `num_envs`, `frames_per_batch` and
+        `total_frames` become that much smaller.
+
+        Raises:
+            ConfigError: As `check_shares` does.
+        """
+
+    def position(self) -> dict[str, Any]:
+        """As much of the state as `reshard` needs; small, since it is asked for with every batch.
+
+        When a process dies, another goes on with the share after the last position.
+        """
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A state to go on with when the environments are shared out otherwise than before.
+
+        Args:
+            states: What `state_dict` or `position` of every former share returned, in order.
+
+        Returns:
+            A state for `load_state_dict`: nothing is collected again that was collected before.
+        """
+
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+        """Step the environments in processes of its own; before the first batch.
+
+        Args:
+            workers: How many processes.
+            stages: In how many parts the environments take turns with the policy.
+            at_once: Whether they start now; else with `start` or the first batch.
+
+        Raises:
+            ConfigError: If that cannot be done.
+        """
+
+
+def _left_out(method: _Method) -> _Method:
+    """Mark a method that says nothing by itself: who does not write it does not have it."""
+    method.__isabstractmethod__ = True  # type: ignore[attr-defined]
+    return method
+
+
+class CollectorBase:
+    """A `Collector` but for `collect`: derive from it, and replace what you can do better.
+
+    Without more, a collector can be trained on, timed, and made to collect ahead. Add
+    ``state_dict`` and ``load_state_dict``, and it is resumed: exactly, unless you set
+    ``resumes = "partly"``. Add ``shard``, and it is divided among ranks and the processes of a Ray
+    cluster; what is to be refused, other than a ``num_envs`` that is no multiple, is said in
+    ``check_shares``. Set as attributes what you know of ``num_envs``, ``frames_per_batch``,
+    ``frame_skip``, ``policy`` and so on. With ``total_frames``, count ``frames`` in ``collect``.
+
+    Examples:
+        >>> from tensordict import TensorDict
+        >>> class Noise(CollectorBase):
+        ...     def collect(self):
+        ...         return TensorDict({"observation": torch.randn(4, 8, 2)}, [4, 8])
+        >>> [tuple(batch.shape) for batch, _ in zip(Noise(), range(2))]
+        [(4, 8), (4, 8)]
+    """
+
+    policy: Any = None
+    num_envs: int | None = None
+    frames_per_batch: int | None = None
+    total_frames: int = -1
+    init_random_frames: int = 0
+    frame_skip: int | None = None
+    device: torch.device | None = None
+    seed: int | None = None
+    frames: int = 0
+    processes: int = 0
+    replay_buffer: Any = None
+    resumes: Resumes = "anew"
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "state_dict" in vars(cls) and "resumes" not in vars(cls):
+            cls.resumes = "exactly"  # who saves its state says so if it is not all
+
+    @property
+    def unsaved(self) -> str | None:
+        """What is lost at a resume, in a sentence."""
+        return lost_at_resume(type(self), self.resumes)
+
+    @property
+    def timing(self) -> Timing:
+        """Its own until the trainer gives it another."""
+        timing: Timing = self.__dict__.setdefault("_timing", Timing())
+        return timing
+
+    @timing.setter
+    def timing(self, timing: Timing) -> None:
+        self.__dict__["_timing"] = timing
+
+    def register(self, trainer: Any) -> None:
+        """Register nothing."""
+
+    def start(self) -> None:
+        """Start nothing."""
+
+    def collect(self) -> TensorDictBase:
+        """To be written; see `Collector.collect`."""
+        raise NotImplementedError(f"{type(self).__name__} has no collect()")
+
+    def __iter__(self) -> Iterator[TensorDictBase]:
+        """Yield batches until `total_frames` are collected, or there are no more."""
+        while self.total_frames < 0 or self.frames < self.total_frames:
+            try:
+                batch = self.collect()
+            except StopIteration:
+                return
+            yield batch
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> Any:
+        """Do nothing: there is nothing to seed."""
+
+    def reset(self) -> None:
+        """Do nothing: there are no episodes."""
+
+    def shutdown(self) -> None:
+        """Close nothing."""
+
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
+        """Copy weights into `policy`; with ``None``, and for `policy` itself, do nothing."""
+        update_policy(self.policy, policy_or_weights)
+
+    @_left_out
+    def state_dict(self) -> dict[str, Any]:
+        """Return no state."""
+        return {}
+
+    @_left_out
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore nothing."""
+
+    def check_shares(self, number: int) -> None:
+        """Refuse a collector without ``shard``, and environments that are no multiple."""
+        if type(self).shard is CollectorBase.shard:
+            raise no_shard(type(self).__name__, number)
+        if self.num_envs is not None:
+            share_equally(self.num_envs, number, "num_envs")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Refuse: one share is not known from another."""
+        raise no_shard(type(self).__name__, world_size)
+
+    def position(self) -> dict[str, Any]:
+        """Return the whole state."""
+        return self.state_dict()
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return the state as it is: what cannot be shared out anew begins anew."""
+        return self.state_dict()
+
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+        """Refuse: it steps no environments that processes could step."""
+        raise ConfigError(
+            f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
+            "step in processes; leave these out."
+        )
+
+
+def no_shard(name: str, number: int) -> ConfigError:
+    """The error of a collector that cannot be divided."""
+    return ConfigError(
+        f"{name} has no shard(rank, world_size), so {number} processes would all collect the same "
+        "data. Use a VectorCollector, or give yours that method: it keeps the rank's share of the "
+        "environments."
+    )
+
+
+def lost_at_resume(kind: type, resumes: Resumes) -> str | None:
+    """What a resumed run lacks because of a collector of some type; ``None`` for nothing."""
+    problems: dict[str, str] = {
+        "partly": "does not save its running episodes. A resumed run begins new ones",
+        "anew": "has no state_dict and load_state_dict. A resumed run iterates over it anew",
+    }
+    if resumes not in problems:
+        return None
+    return (
+        f"The collector, a {kind.__module__}.{kind.__qualname__}, {problems[resumes]}, and is not "
+        "bit for bit the run that was never interrupted. VectorCollector restores all of it."
+    )

@@ -1,0 +1,142 @@
+"""`RemoteCollector`: what all collectors have in common that let copies of another one collect."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..loop.timing import Timing
+from .adapt import adapt
+from .collector import CollectorBase
+
+VERSION = ("collector", "policy_version")
+"""Where a batch says how many batches the learner had trained on when its weights were taken."""
+
+
+def stamped(batch: TensorDictBase, version: int) -> TensorDictBase:
+    """The batch, with the version of the weights that collected it."""
+    versions = torch.full(batch.batch_size, version, dtype=torch.int64, device=batch.device)
+    return batch.set(VERSION, versions)
+
+
+def version_of(batch: TensorDictBase) -> int:
+    """Version of the weights that collected a batch."""
+    return int(batch.get(VERSION).flatten()[0])
+
+
+class RemoteCollector(CollectorBase):
+    """Has copies of a collector collect elsewhere: in a thread, a process, on other machines.
+
+    The policy stays the learner's, and the copies follow it. Every batch says with which version of
+    the weights it was collected.
+
+    Args:
+        collector: Whatever `adapt` takes.
+
+    Attributes:
+        wrapped: The collector, as it was given.
+        policy_age: How many updates the policy of the last batch was behind.
+        is_saved: Always false: checkpoints hold it as the collector, not as a hook.
+    """
+
+    is_saved = False
+
+    def __init__(self, collector: Any) -> None:
+        self.wrapped = collector
+        self._collector = adapt(collector)
+        self.policy_age = 0
+        self._timing = Timing()
+        self._updates = 0  # batches handed out, which is how often the learner trained
+        self._batch_frames = 0  # not known before the first
+        self._closed = False
+        self.seed = self._collector.seed
+        self.resumes = self._collector.resumes
+        self._describe()
+
+    def _describe(self) -> None:
+        """Say of itself what the collector says."""
+        self.policy = self._collector.policy
+        self.num_envs = self._collector.num_envs
+        self.frames_per_batch = self._collector.frames_per_batch
+        self.total_frames = self._collector.total_frames
+        self.init_random_frames = self._collector.init_random_frames
+        self.frame_skip = self._collector.frame_skip
+        self.device = self._collector.device
+
+    @property
+    def unsaved(self) -> str | None:
+        """What the collector loses at a resume."""
+        return self._collector.unsaved
+
+    @property
+    def timing(self) -> Timing:
+        """Where the times of those that collect are added, as ``worker/<name>``."""
+        return self._timing
+
+    @timing.setter
+    def timing(self, timing: Timing) -> None:
+        self._timing = timing
+
+    def metrics(self, batch: TensorDictBase) -> dict[str, Any]:
+        """What to log of a batch: ``data/age``."""
+        return {"data/age": self.policy_age}
+
+    def register(self, trainer: Any) -> None:
+        """Have a trainer log `metrics` with every batch."""
+        trainer.register_op("pre_steps_log", self.metrics)
+
+    def start(self) -> None:
+        """Begin to collect elsewhere, so that the first batch need not wait for it."""
+        with self.timing.phase("start"):
+            self._start()
+
+    def collect(self) -> TensorDictBase:
+        """Return the next batch, and ask for those that follow.
+
+        Raises:
+            StopIteration: If the collector has ended.
+            Exception: What an environment or the policy raises where they are, with its traceback.
+        """
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        batch = self._take()
+        self._batch_frames = batch.numel()
+        self.frames += self._batch_frames
+        self._ask()
+        self._updates += 1
+        return batch
+
+    def _wants_more(self, ahead: int = 0) -> bool:
+        """Whether another batch is needed when so many are ahead."""
+        frames = self.frames + ahead * self._batch_frames
+        return self.total_frames < 0 or frames < self.total_frames
+
+    def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
+        """Bring the learner's policy up to date, as the collector does; the copies follow."""
+        if policy_or_weights is not None:
+            self._collector.update_policy_weights_(policy_or_weights)
+
+    def shutdown(self) -> None:
+        """Close everything, in the middle of a batch if need be. Safe to call again."""
+        if not self._closed:
+            self._closed = True
+            self._close()
+
+    @abstractmethod
+    def _start(self) -> None:
+        """Begin to collect elsewhere, if that was not begun."""
+
+    @abstractmethod
+    def _take(self) -> TensorDictBase:
+        """Wait for the next batch; set `policy_age`."""
+
+    @abstractmethod
+    def _ask(self) -> None:
+        """Ask for the batches that follow."""
+
+    @abstractmethod
+    def _close(self) -> None:
+        """Close everything, once."""
