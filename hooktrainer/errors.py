@@ -43,6 +43,10 @@ class DuplicateNameError(HookError, ValueError):
     """Two modules were registered under one name."""
 
 
+class CollectorError(RuntimeError):
+    """A collector breaks its contract."""
+
+
 class NonFiniteError(FloatingPointError):
     """A loss or a gradient is NaN or infinite; raised before the optimizer step."""
 

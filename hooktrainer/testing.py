@@ -1,4 +1,4 @@
-"""Helpers for people who test hooks: a fake collector, a scripted loss, a recorder, a check."""
+"""For people who test hooks and collectors: a fake collector, a scripted loss, checks."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from .collect.check import check_collector as check_collector
 from .errors import HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
@@ -46,6 +47,7 @@ class FakeCollector:
         self.time = time
         self.closed = 0
         self.yielded = 0
+        self._observation: torch.Tensor | None = None
         self._generator = torch.Generator().manual_seed(seed)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
@@ -63,14 +65,20 @@ class FakeCollector:
             "terminated": terminated,
             "truncated": torch.zeros_like(terminated),
         }
-        observation = torch.randn(*shape, 4, generator=self._generator)
+        after = torch.randn(*shape, 4, generator=self._generator)
+        first = torch.randn(*shape, 4, generator=self._generator)  # of the next episode, if any
+        following = torch.where(terminated, first, after)
+        if self._observation is None:
+            self._observation = torch.randn(self.num_envs, 4, generator=self._generator)
+        observation = torch.cat([self._observation.unsqueeze(1), following[:, :-1]], 1)
+        self._observation = following[:, -1].clone()
         return TensorDict(
             {
                 "observation": observation,
                 "action": torch.randint(2, shape, generator=self._generator),
                 **{key: torch.zeros_like(terminated) for key in flags},
                 "next": {
-                    "observation": torch.randn(*shape, 4, generator=self._generator),
+                    "observation": after,
                     "reward": torch.randn(*shape, 1, generator=self._generator),
                     **{key: flag.clone() for key, flag in flags.items()},
                 },
@@ -81,17 +89,23 @@ class FakeCollector:
     def set_seed(self, seed: int) -> None:
         """Seed the data."""
         self._generator.manual_seed(seed)
+        self._observation = None
 
     def update_policy_weights_(self, *args: Any, **kwargs: Any) -> None:
         """Do nothing: there is no policy."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position and the generator's state."""
-        return {"yielded": self.yielded, "generator": self._generator.get_state()}
+        """Return the position, the observation and the generator's state."""
+        return {
+            "yielded": self.yielded,
+            "observation": self._observation,
+            "generator": self._generator.get_state(),
+        }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the position and the generator."""
+        """Restore what `state_dict` returned."""
         self.yielded = state_dict["yielded"]
+        self._observation = state_dict["observation"]
         self._generator.set_state(state_dict["generator"])
 
     def shutdown(self) -> None:

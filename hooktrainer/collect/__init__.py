@@ -1,8 +1,8 @@
 """What collects: the `Collector` protocol, `adapt`, and collectors of Gymnasium's environments.
 
 `VectorCollector` steps environments and yields TorchRL's batch layout; `OverlappedCollector` has
-another collector collect while the learner optimizes. What is named here is imported when it is
-used: a trainer needs the protocol, and not Gymnasium.
+another collector collect while the learner optimizes. These are imported when they are used: a
+trainer needs the protocol, and not Gymnasium.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .adapt import adapt
+from .collector import Collector, CollectorBase
+
 if TYPE_CHECKING:
-    from .adapt import adapt
-    from .collector import Collector, CollectorBase
     from .overlap import OverlappedCollector
     from .restore import Restore
     from .vector import VectorCollector
@@ -27,12 +28,9 @@ __all__ = [
 ]
 
 _AT_HOME = {
-    "Collector": ".collector",
-    "CollectorBase": ".collector",
     "OverlappedCollector": ".overlap",
     "Restore": ".restore",
     "VectorCollector": ".vector",
-    "adapt": ".adapt",
 }
 
 

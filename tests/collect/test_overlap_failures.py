@@ -7,7 +7,6 @@ import signal
 import time
 from contextlib import suppress
 from pathlib import Path
-from types import SimpleNamespace
 
 import gymnasium as gym
 import pytest
@@ -23,15 +22,11 @@ from overlap_parts import (
 
 from hooktrainer import OverlappedCollector
 from hooktrainer.base.child import ChildError
-from hooktrainer.loop.timing import Timing
 
 
 def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> OverlappedCollector:
     options = {"restore_episodes": False} | options
     return OverlappedCollector(plain(Stamp(), env, **options), depth, mode=mode, timeout=timeout)
-
-
-TRAINER = SimpleNamespace(timing=Timing())
 
 
 def pid(collector) -> int:
@@ -92,7 +87,7 @@ def test_an_error_that_cannot_be_sent_is_described():
 
 def test_a_killed_process_is_reported_at_once():
     collector = overlapped(waits_for_ever)
-    collector.on_train_start(TRAINER)
+    collector.start()
     process = pid(collector)
     os.kill(process, signal.SIGKILL)
     with pytest.raises(ChildError, match=rf"{process}\) was killed by SIGKILL.*--resume latest"):
@@ -121,7 +116,7 @@ def test_nobody_waits_for_ever(mode):
 
 def test_shutting_down_in_the_middle_of_a_batch():
     collector = overlapped(waits_for_ever)
-    collector.on_train_start(TRAINER)
+    collector.start()
     process = pid(collector)
     collector._ahead.ask(0)
     time.sleep(0.2)

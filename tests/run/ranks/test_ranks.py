@@ -19,11 +19,11 @@ from toy import GivenData, save_parameters, train
 from hooktrainer import OptimizerHook, Trainer
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
+from hooktrainer.networks.distributed import is_part
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
 from hooktrainer.run.ranks.digest import tensors_digest, tree_digest
-from hooktrainer.networks.distributed import is_part
 from hooktrainer.store import list_checkpoints
 from hooktrainer.store.rng import rng_state
 

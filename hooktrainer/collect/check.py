@@ -1,0 +1,307 @@
+"""`check_collector`: whether a collector keeps the contract of `hooktrainer.collect.Collector`."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDictBase, is_tensor_collection
+
+from ..errors import CollectorError, ConfigError
+from ..loop.batches import mask_of
+from ..loop.timing import Timing
+from ..store.rng import rng_state, set_rng_state
+from ..store.tree import flatten, unflatten
+from .adapt import adapt
+from .collector import Collector
+from .overlap import packing
+
+_FLAGS = ("done", "terminated", "truncated")
+_END_WITHIN = 50  # batches within which a collector has to end for that to be looked at
+
+
+class _Check:
+    """Makes collectors that are alike, and says what is wrong with them."""
+
+    def __init__(self, make: Callable[[], Any], batches: int) -> None:
+        self._make = make
+        self.batches = batches
+        self.name = "the collector"
+
+    @contextmanager
+    def fresh(self) -> Iterator[Collector]:
+        """A new collector, and random generators as for every other; closed in the end."""
+        _seed()
+        collector = adapt(made := self._make())
+        self.name = type(made).__name__
+        try:
+            _seed()
+            yield collector
+        finally:
+            collector.shutdown()
+
+    def require(self, holds: bool, problem: str) -> None:
+        """Raise what is wrong unless it is right."""
+        if not holds:
+            raise CollectorError(f"{self.name}: {problem}")
+
+
+def check_collector(make: Callable[[], Any], batches: int = 4) -> None:
+    """Check that a collector keeps the contract of `hooktrainer.collect.Collector`.
+
+    It looks at the layout of batches, the observations in which episodes end, the end of the
+    iteration, what is copied to another process, seeding, shares, closing, and, if the collector
+    says that it resumes exactly, whether it does.
+
+    Args:
+        make: Makes a fresh collector, or whatever `adapt` takes, alike each time; it is called a
+            dozen times. The global random generators are seeded before.
+        batches: How many batches are looked at. At least two episodes should end in them.
+
+    Raises:
+        CollectorError: Saying what is wrong.
+    """
+    before = rng_state()
+    check = _Check(make, batches)
+    try:
+        for look in (_layout, _episodes, _end, _seeding, _copy, _resume, _shares, _closing):
+            look(check)
+    finally:
+        set_rng_state(before)
+
+
+def _layout(check: _Check) -> None:
+    with check.fresh() as collector:
+        collector.timing = timing = Timing()
+        check.require(collector.timing is timing, "timing cannot be set")
+        collector.start()
+        if collector.policy is not None:
+            collector.update_policy_weights_()
+        frames, kept = collector.frames, []
+        for batch in _take(collector, check.batches):
+            check.require(is_tensor_collection(batch), f"collect() returned a {type(batch)}")
+            frames += batch.numel()
+            said = collector.frames_per_batch
+            check.require(said in (None, batch.numel()), f"frames_per_batch is {said}, but a batch "
+                          f"has {batch.numel()} transitions")  # fmt: skip
+            rows, said = batch.batch_size[0], collector.num_envs
+            check.require(batch.ndim < 2 or said in (None, rows), f"num_envs is {said}, but the "
+                          f"first dimension of a batch is {rows}")  # fmt: skip
+            said_frames = collector.frames
+            check.require(said_frames == frames, f"frames is {said_frames} after {frames} frames")
+            for key, value in batch.items(True, True):
+                at = value.device
+                check.require(collector.device in (None, at), f"{key!r} is on {at}, and device is "
+                              f"{collector.device}")  # fmt: skip
+            if "next" in batch:
+                _transitions(check, batch)
+            kept.append((batch, batch.clone()))
+        check.require(bool(kept), "it has no batch")
+        for batch, copy in kept:
+            check.require(_same(batch, copy), "a batch changes when others are collected")
+
+
+def _transitions(check: _Check, batch: TensorDictBase) -> None:
+    shape, following = batch.batch_size, batch["next"]
+    for key in (*_FLAGS, "reward"):
+        if (value := following.get(key, None)) is None:
+            check.require(key == "done" or key in batch, f"('next', {key!r}) is missing")
+            continue
+        wanted = torch.float32 if key == "reward" else torch.bool
+        check.require(
+            value.dtype is wanted and value.shape == (*shape, 1),
+            f"('next', {key!r}) is {value.dtype} {list(value.shape)}, not {wanted} {[*shape, 1]}",
+        )
+    if "done" in following:
+        ends = following["terminated"] | following["truncated"]
+        check.require(torch.equal(ends, following["done"]), "done is not terminated or truncated")
+    for key in _observations(batch):
+        one, other = batch[key], following[key]
+        check.require(
+            (one.dtype, one.shape) == (other.dtype, other.shape),
+            f"{key!r} is {one.dtype} {list(one.shape)}, and {other.dtype} {list(other.shape)} in "
+            "'next'",
+        )
+
+
+def _episodes(check: _Check) -> None:
+    """Look at what follows what, in batches that are ordered in time."""
+    with check.fresh() as collector:
+        batches = list(_take(collector, check.batches))
+    if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in batches):
+        return
+    whole = torch.cat(batches, -1)
+    ends = (whole["next", "terminated"] | whole["next", "truncated"]).squeeze(-1)[..., :-1]
+    for key in _observations(whole):
+        after = whole["next", key][:, :-1].flatten(2)
+        first = whole[key][:, 1:].flatten(2)
+        same = (after == first).all(-1) if after.ndim > 2 else after == first
+        check.require(
+            bool(same[~ends].all()),
+            f"('next', {key!r}) is not the {key!r} that the following transition begins with",
+        )
+        moves = bool((first[:, 1:] != first[:, :-1]).any())
+        if moves and int(ends.sum()) > 1:
+            check.require(
+                not bool(same[ends].all()),
+                f"where an episode ends, ('next', {key!r}) is the first of the next episode, not "
+                "the true final one",
+            )
+
+
+def _end(check: _Check) -> None:
+    with check.fresh() as collector:
+        total, size = collector.total_frames, collector.frames_per_batch
+        if total < 0 or size is None or total > _END_WITHIN * size:
+            return
+        frames = 0
+        for batch in collector:
+            frames += batch.numel()
+            check.require(frames < total + size, f"total_frames is {total}, but it goes on")
+        check.require(frames >= total, f"total_frames is {total}, but it ends after {frames}")
+
+
+def _seeding(check: _Check) -> None:
+    first = []
+    for _ in range(2):
+        with check.fresh() as collector:
+            try:
+                collector.set_seed(7)
+            except ConfigError:
+                return
+            _seed()
+            first.append(list(_take(collector, 2)))
+    check.require(all(map(_same, *first)), "set_seed(7) does not give the same batches twice")
+
+
+def _copy(check: _Check) -> None:
+    """Look at a copy such as another process would get, if it can be made."""
+    with check.fresh() as collector:
+        try:
+            message = packing.dump(collector)
+        except Exception:
+            return
+        own = list(_take(collector, 2))
+    copy = packing.load(message)
+    try:
+        _seed()
+        others = list(_take(copy, 2))
+    finally:
+        copy.shutdown()
+    check.require(all(map(_same, own, others)), "a pickled copy collects other batches")
+
+
+def _resume(check: _Check) -> None:
+    with check.fresh() as collector:
+        if collector.resumes != "exactly":
+            return
+        whole = list(_take(collector, 4))
+    with check.fresh() as collector:
+        list(_take(collector, 2))
+        saved = unflatten(*flatten({"state": collector.state_dict(), "rng": rng_state()}))
+        following = list(_take(collector, 2))
+        frames = collector.frames
+    check.require(all(map(_same, following, whole[2:])), "state_dict() changes what follows")
+    with check.fresh() as collector:
+        collector.start()
+        collector.load_state_dict(saved["state"])
+        set_rng_state(saved["rng"])
+        resumed = list(_take(collector, 2))
+        same = len(resumed) == len(following) and all(map(_same, resumed, following))
+        check.require(same, "it resumes 'exactly', but goes on with other batches")
+        counts = collector.total_frames < 0 or collector.frames == frames
+        check.require(counts, "load_state_dict does not restore frames, which total_frames is for")
+
+
+def _shares(check: _Check) -> None:
+    with check.fresh() as collector:
+        try:
+            collector.check_shares(2)
+        except ConfigError:
+            with suppress(ConfigError):
+                collector.shard(0, 2)
+                check.require(False, "shard does what check_shares refuses")
+            return
+        (whole,) = _take(collector, 1)
+        num_envs = collector.num_envs
+    batches, states = [], []
+    for rank in range(2):
+        with check.fresh() as share:
+            share.shard(rank, 2)
+            said = share.num_envs
+            check.require(
+                num_envs is None or said == num_envs // 2,
+                f"num_envs is {said} in one of two shares of {num_envs}",
+            )
+            batches += _take(share, 1)
+            states.append(share.state_dict())
+    for batch in batches:
+        check.require(
+            2 * batch.numel() == whole.numel(), "a batch of a share is not a share of one"
+        )
+    for key in _observations(whole) or list(whole.keys(True, True)):
+        begun = torch.cat([_beginning(batch, key) for batch in batches])
+        check.require(
+            torch.equal(begun, _beginning(whole, key)),
+            f"{key!r} of the shares together is not that of the whole",
+        )
+    with check.fresh() as collector:
+        collector.load_state_dict(collector.reshard(states))
+        list(_take(collector, 1))
+
+
+def _closing(check: _Check) -> None:
+    with check.fresh() as collector:
+        collector.shutdown()
+        collector.shutdown()
+    with check.fresh() as collector:
+        list(_take(collector, 1))
+        collector.shutdown()
+        try:
+            collector.collect()
+        except RuntimeError:
+            return
+        except StopIteration:
+            pass
+        check.require(False, "collect() after shutdown() raises no RuntimeError")
+
+
+def _take(collector: Collector, number: int) -> Iterator[Any]:
+    for _ in range(number):
+        try:
+            batch = collector.collect()
+        except StopIteration:
+            return
+        yield batch
+
+
+def _observations(batch: TensorDictBase) -> list[Any]:
+    """Keys of what is both at the root and in ``"next"``, and no flag."""
+    following = batch.get("next", None)
+    if following is None:
+        return []
+    both = set(batch.keys(True, True)) & set(following.keys(True, True))
+    return sorted(both - {*_FLAGS, "reward"}, key=str)
+
+
+def _beginning(batch: TensorDictBase, key: Any) -> torch.Tensor:
+    """The first step of each row; all of a batch that has no time."""
+    value: torch.Tensor = batch[key]
+    return value[:, 0] if batch.ndim > 1 else value
+
+
+def _same(one: Any, other: Any) -> bool:
+    keys = set(one.keys(True, True))
+    return keys == set(other.keys(True, True)) and all(
+        one[key].dtype == other[key].dtype and torch.equal(one[key], other[key]) for key in keys
+    )
+
+
+def _seed() -> None:
+    random.seed(0)
+    np.random.seed(0)
+    torch.manual_seed(0)

@@ -1,0 +1,369 @@
+"""Every collector keeps the contract; whoever keeps it collects ahead and is resumed exactly."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from strangers import OnlySome, Walks
+from toy_envs import Counter
+
+import hooktrainer
+from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
+from hooktrainer.collect import CollectorBase, adapt
+from hooktrainer.collect.adapt import AdaptedCollector
+from hooktrainer.collect.sequence import SequenceCollector
+from hooktrainer.errors import CollectorError, StateMismatchError
+from hooktrainer.loop.timing import Timing
+from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.replay.datasets import Dataset, DatasetCollector
+from hooktrainer.testing import FakeCollector, check_collector, make_trainer
+
+
+def a_list() -> Any:
+    torch.manual_seed(5)
+    walks = Walks()
+    return [walks.collect() for _ in range(6)]
+
+
+def a_data_set() -> DatasetCollector:
+    torch.manual_seed(5)
+    transitions = Walks(num_envs=4, time=8).collect().exclude("weight").reshape(-1)
+    return DatasetCollector(Dataset(transitions, [], None), batch_size=8)
+
+
+def of_torchrl() -> Any:
+    from torchrl.collectors import Collector
+    from torchrl.envs import GymEnv, SerialEnv
+
+    env = SerialEnv(2, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True))
+    options = {"frames_per_batch": 120, "total_frames": 600}
+    policy = CategoricalPolicy(mlp(4, 2))
+    return Collector(env, policy, auto_register_policy_transforms=False, **options)
+
+
+MADE: dict[str, list[Callable[[], Any]]] = {
+    "VectorCollector": [
+        lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=100),
+        lambda: VectorCollector(Counter, num_envs=2, frames_per_batch=40, total_frames=100),
+    ],
+    "OverlappedCollector": [
+        lambda: OverlappedCollector(Walks(), 1, mode="process"),
+        lambda: OverlappedCollector(Walks(total_frames=100), 1, mode="thread"),
+        lambda: OverlappedCollector(a_list(), 2, mode="process"),
+        lambda: OverlappedCollector(a_data_set(), 1, mode="process"),
+        lambda: OverlappedCollector(Walks(), 0),
+    ],
+    "SequenceCollector": [a_list],
+    "DatasetCollector": [a_data_set],
+    "FakeCollector": [lambda: FakeCollector(num_batches=6)],
+    "AdaptedCollector": [of_torchrl, OnlySome],
+    "Walks": [Walks, lambda: Walks(total_frames=100)],
+}
+ELSEWHERE = {
+    "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
+    "RemoteCollector": "those that derive from it",
+    "CollectorBase": "those that derive from it",
+    "Collector": "the protocol",
+}
+
+
+def found() -> set[str]:
+    """Every class of the package that is a collector, by what it derives from or by its name."""
+    names = set()
+    for module in pkgutil.walk_packages(hooktrainer.__path__, "hooktrainer."):
+        if module.name.endswith("__main__"):
+            continue
+        try:
+            content = vars(importlib.import_module(module.name))
+        except ModuleNotFoundError as error:  # of an extra
+            if str(error.name).startswith("hooktrainer"):
+                raise
+            continue
+        names |= {
+            value.__name__
+            for value in content.values()
+            if inspect.isclass(value)
+            and value.__module__ == module.name
+            and not value.__name__.startswith("_")
+            and (issubclass(value, CollectorBase) or value.__name__.endswith("Collector"))
+        }
+    return names
+
+
+def test_every_collector_of_the_package_is_checked():
+    assert found() - MADE.keys() - ELSEWHERE.keys() == set()
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
+@pytest.mark.parametrize(
+    ("name", "make"), [(name, make) for name, makes in MADE.items() for make in makes]
+)
+def test_it_keeps_the_contract(name, make):
+    check_collector(make, batches=3)
+
+
+# -- the checks notice what is broken ------------------------------------------------------------
+
+
+class Missized(Walks):
+    frames_per_batch = 7
+
+    def __init__(self):
+        super().__init__()
+        self.frames_per_batch = 7
+
+
+class Miscounted(Walks):
+    def collect(self):
+        batch = super().collect()
+        self.frames += 1
+        return batch
+
+
+class Reused(Walks):
+    kept: Any = None
+
+    def collect(self):
+        batch = super().collect()
+        self.kept = batch if self.kept is None else self.kept.copy_(batch)
+        return self.kept
+
+
+class Flat(Walks):
+    def collect(self):
+        batch = super().collect()
+        return batch.set(("next", "reward"), batch["next", "reward"].squeeze(-1))
+
+
+class Undone(Walks):
+    def collect(self):
+        batch = super().collect()
+        return batch.set(("next", "done"), ~batch["next", "done"])
+
+
+class NotFinal(Walks):
+    """The observation that follows the end of an episode is the first of the next one."""
+
+    def collect(self):
+        batch = super().collect()
+        first = self._observe().unsqueeze(1)
+        return batch.set(
+            ("next", "observation"), torch.cat([batch["observation"][:, 1:], first], 1)
+        )
+
+
+class Disordered(Walks):
+    def collect(self):
+        batch = super().collect()
+        return batch.set("observation", batch["observation"].flip(1))
+
+
+class Endless(Walks):
+    def __init__(self):
+        super().__init__(total_frames=48)
+
+    def __iter__(self):
+        while True:
+            yield self.collect()
+
+
+class Short(Walks):
+    def __init__(self):
+        super().__init__(total_frames=48)
+
+    def __iter__(self):
+        yield self.collect()
+
+
+class Unseeded(Walks):
+    def set_seed(self, seed, static_seed=False):
+        super().set_seed(torch.seed() % 2**31)
+
+
+class Forgetful(Walks):
+    def state_dict(self):
+        return super().state_dict() | {"place": self.place * 0}
+
+
+class Disturbed(Walks):
+    def state_dict(self):
+        self.place += 1.0
+        return super().state_dict()
+
+
+class Whole(Walks):
+    """Its shares are all the same."""
+
+    def shard(self, rank, world_size):
+        super().shard(0, world_size)
+
+
+class Greedy(Walks):
+    def shard(self, rank, world_size):
+        pass
+
+
+class Copied(Walks):
+    def __reduce__(self):
+        return (Walks, (4, 6, -1, 9))
+
+
+class Unclosed(Walks):
+    def shutdown(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "problem"),
+    [
+        (Missized, "frames_per_batch is 7, but a batch has 24"),
+        (Miscounted, "frames is 25 after 24 frames"),
+        (Reused, "a batch changes when others are collected"),
+        (Flat, r"\('next', 'reward'\) is torch.float32 \[4, 6\], not torch.float32 \[4, 6, 1\]"),
+        (Undone, "done is not terminated or truncated"),
+        (NotFinal, "is the first of the next episode, not the true final one"),
+        (Disordered, "is not the 'observation' that the following transition begins with"),
+        (Endless, "total_frames is 48, but it goes on"),
+        (Short, "total_frames is 48, but it ends after 24"),
+        (Unseeded, r"set_seed\(7\) does not give the same batches twice"),
+        (Forgetful, "resumes 'exactly', but goes on with other batches"),
+        (Disturbed, r"state_dict\(\) changes what follows"),
+        (Whole, "'observation' of the shares together is not that of the whole"),
+        (Greedy, "num_envs is 4 in one of two shares of 4"),
+        (Copied, "a pickled copy collects other batches"),
+        (Unclosed, r"collect\(\) after shutdown\(\) raises no RuntimeError"),
+    ],
+)
+def test_what_is_broken_is_named(broken, problem):
+    with pytest.raises(CollectorError, match=f"{broken.__name__}: .*{problem}"):
+        check_collector(broken)
+
+
+# -- what whoever keeps it gets ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["thread", "process"])
+def test_a_strangers_collector_collects_ahead_with_the_learners_weights(mode):
+    collector = OverlappedCollector(Walks(), 1, mode=mode)
+    seen = []
+    for number in range(4):
+        seen.append(collector.collect()["weight"].unique().tolist())
+        with torch.no_grad():
+            collector.policy.logit.fill_(number + 1.0)
+    assert seen == [[0.0], [0.0], [1.0], [2.0]]
+    assert collector.resumes == ("exactly" if mode == "process" else "partly")
+    assert (collector.num_envs, collector.frames) == (4, 96)
+    collector.shutdown()
+
+
+def trained(collector: Any, frames: int, file: Any, *, resume: bool = False) -> Any:
+    torch.manual_seed(0)
+    trainer = make_trainer(collector=collector, total_frames=frames, save_trainer_file=file)
+    if resume:
+        trainer.load_from_file(file)
+    seen: list[Any] = []
+    trainer.register_op("pre_steps_log", lambda batch: seen.append(batch.clone()))
+    trainer.train()
+    return trainer, seen
+
+
+@pytest.mark.parametrize("make", [Walks, a_list, a_data_set], ids=["stranger", "list", "data set"])
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
+    def collector() -> Any:
+        return OverlappedCollector(make(), 1) if overlap else make()
+
+    size = make_trainer(collector=make()).source.collect().numel()
+    whole, batches = trained(collector(), 4 * size, tmp_path / "whole.pt")
+    trained(collector(), 2 * size, file := tmp_path / "half.pt")
+    resumed, following = trained(collector(), 4 * size, file, resume=True)
+    assert len(following) == 2
+    for one, other in zip(following, batches[2:], strict=True):
+        assert (one == other).all()
+    assert resumed.timing.totals["collect"] > 0
+    assert ("worker/collect" in resumed.timing.totals) == overlap
+
+
+def test_its_ranks_are_shares_of_it():
+    whole = Walks().collect()["observation"][:, 0]
+    shares = [make_trainer(collector=Walks()).source for _ in range(2)]
+    for rank, share in enumerate(shares):
+        share.shard(rank, 2)
+    assert torch.equal(torch.cat([s.collect()["observation"][:, 0] for s in shares]), whole)
+
+
+def test_the_trainer_keeps_what_it_was_given_and_closes_it_once():
+    fake, walks = FakeCollector(), Walks()
+    for given in (fake, walks):
+        trainer = make_trainer(collector=given)
+        assert trainer.collector is given
+        trainer.train()
+        assert given.closed == 1
+    assert adapt(walks) is walks
+    trainer = make_trainer()
+    trainer.collector = batches = a_list()
+    assert trainer.collector is batches
+    assert isinstance(trainer.source, SequenceCollector)
+
+
+# -- adapt ---------------------------------------------------------------------------------------
+
+
+def test_an_object_with_every_member_is_a_collector_whatever_it_derives_from():
+    class Own:
+        def __init__(self) -> None:
+            self._walks = Walks()
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._walks, name)
+
+        def __iter__(self) -> Any:
+            return iter(self._walks)
+
+    own = Own()
+    assert adapt(own) is own
+
+
+def test_what_an_object_lacks_is_as_in_the_base():
+    collector = adapt(OnlySome())
+    assert isinstance(collector, AdaptedCollector)
+    assert (collector.frame_skip, collector.total_frames, collector.resumes) == (None, -1, "anew")
+    with pytest.raises(ConfigError, match="workers=2, stages=1: OnlySome has no environments"):
+        collector.use_workers(2)
+    with pytest.raises(ConfigError, match="Walks has no environments"):
+        Walks().use_workers(2)
+    assert collector.collect().shape == (4, 6)
+    assert collector.frames == 24
+    batches = (FakeCollector()._batch() for _ in range(2))
+    with pytest.raises(ConfigError, match=r"generator has no shard\(rank, world_size\), so 2"):
+        adapt(batches).check_shares(2)
+    assert len(list(adapt(batches))) == 2
+
+
+def test_times_are_told_to_who_tells_them():
+    fake = FakeCollector()
+    fake.timing = Timing()
+    adapt(fake).timing = timing = Timing()
+    assert fake.timing is timing
+
+
+def test_a_list_goes_on_with_the_same_batches_only():
+    collector = adapt(a_list())
+    with pytest.raises(StateMismatchError, match="trained on 3 batches; there are 6 here"):
+        collector.load_state_dict({"place": 1, "length": 3})
+    with pytest.raises(ConfigError, match="4 cannot be shared equally by 3 processes"):
+        collector.check_shares(3)
+
+
+def test_a_base_without_collect_says_so():
+    class Empty(CollectorBase):
+        pass
+
+    with pytest.raises(NotImplementedError, match=r"Empty has no collect\(\)"):
+        Empty().collect()
