@@ -95,7 +95,6 @@ class AdaptedCollector(CollectorBase):
 
     policy = _said("policy")
     num_envs = _said("num_envs")
-    frames_per_batch = _said("frames_per_batch")
     init_random_frames = _said("init_random_frames")
     frame_skip = _said("frame_skip")
     seed = _said("seed")
@@ -123,6 +122,12 @@ class AdaptedCollector(CollectorBase):
         """Where batches are, if it says so."""
         device = getattr(self.wrapped, "device", None)
         return None if device is None else torch.device(device)
+
+    @property
+    def frames_per_batch(self) -> int | None:  # type: ignore[override]
+        """Transitions of a batch; what TorchRL calls so are those of one environment."""
+        own = getattr(self.wrapped, "frames_per_batch", None)
+        return getattr(self.wrapped, "requested_frames_per_batch", own)
 
     @property
     def total_frames(self) -> int:  # type: ignore[override]
