@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from tensordict import TensorDictBase
 
+from ..base.checks import share_equally
 from ..errors import ConfigError
-from ..loop.checks import share_equally
 from ..loop.closing import close_methods
 from ..loop.part import has_state
 from ..loop.timing import Timing

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
+from ..base.batches import mask_of
 from ..errors import CollectorError, ConfigError
-from ..loop.batches import mask_of
 from ..loop.timing import Timing
 from ..store.rng import rng_state, set_rng_state
 from ..store.tree import flatten, unflatten
@@ -134,7 +134,7 @@ def _episodes(check: _Check) -> None:
         batches = list(_take(collector, check.batches))
     if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in batches):
         return
-    whole = torch.cat(batches, -1)
+    whole: TensorDictBase = torch.cat(batches, -1)  # type: ignore[assignment, arg-type]
     ends = (whole["next", "terminated"] | whole["next", "truncated"]).squeeze(-1)[..., :-1]
     for key in _observations(whole):
         after = whole["next", key][:, :-1].flatten(2)
@@ -228,7 +228,8 @@ def _shares(check: _Check) -> None:
             return
         (whole,) = _take(collector, 1)
         num_envs = collector.num_envs
-    batches, states = [], []
+    batches: list[TensorDictBase] = []
+    states: list[dict[str, Any]] = []
     for rank in range(2):
         with check.fresh() as share:
             share.shard(rank, 2)

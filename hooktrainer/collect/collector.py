@@ -16,8 +16,8 @@ from typing import Any, Literal, Protocol, TypeVar
 import torch
 from tensordict import TensorDictBase
 
+from ..base.checks import share_equally
 from ..errors import ConfigError
-from ..loop.checks import share_equally
 from ..loop.timing import Timing
 from .weights import update_policy
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from tensordict import TensorDictBase, is_tensor_collection
 
+from ..base.checks import share_equally
 from ..errors import ConfigError, StateMismatchError
-from ..loop.checks import not_a_tensordict, share_equally
+from ..loop.checks import not_a_tensordict
 from .collector import CollectorBase
 
 

@@ -17,11 +17,11 @@ import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect import CollectorBase, adapt
 from hooktrainer.collect.adapt import AdaptedCollector
+from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.collect.sequence import SequenceCollector
 from hooktrainer.errors import CollectorError, StateMismatchError
 from hooktrainer.loop.timing import Timing
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.replay.datasets import Dataset, DatasetCollector
 from hooktrainer.testing import FakeCollector, check_collector, make_trainer
 
 
@@ -280,7 +280,7 @@ def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
         return OverlappedCollector(make(), 1) if overlap else make()
 
     size = make_trainer(collector=make()).source.collect().numel()
-    whole, batches = trained(collector(), 4 * size, tmp_path / "whole.pt")
+    _, batches = trained(collector(), 4 * size, tmp_path / "whole.pt")
     trained(collector(), 2 * size, file := tmp_path / "half.pt")
     resumed, following = trained(collector(), 4 * size, file, resume=True)
     assert len(following) == 2

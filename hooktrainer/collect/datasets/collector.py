@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict
 
-from ...base.checks import check_count
+from ...base.checks import check_count, share_equally
 from ...errors import ConfigError, StateMismatchError
+from ..collector import CollectorBase
 from .dataset import Dataset
 
 
-class DatasetCollector:
+class DatasetCollector(CollectorBase):
     """Hands a data set to `Trainer`, as batches of transitions drawn at random.
 
     Each batch is one optimizer step's, so use it with ``optim_steps_per_batch=1``. What the trainer
@@ -27,6 +28,7 @@ class DatasetCollector:
         )
 
     Draws are with replacement, from a generator of its own, whose state is the collector's state.
+    Several processes that share it draw the same, and each takes its rows of a batch.
 
     Args:
         dataset: The data set.
@@ -52,7 +54,9 @@ class DatasetCollector:
         if missing := [key for key in keys or () if key not in present]:
             entries = sorted(map(str, dataset.transitions.keys(True, True)))
             raise ConfigError(f"the data set has no {missing}; it has {entries}.")
-        self.batch_size = batch_size
+        self.batch_size = self.frames_per_batch = batch_size
+        self._share = (0, 1)
+        self._closed = False
         self._transitions = (
             dataset.transitions if keys is None else dataset.transitions.select(*keys)
         )
@@ -61,15 +65,40 @@ class DatasetCollector:
         self._generator = torch.Generator()
         self.set_seed(seed)
 
-    def __iter__(self) -> Iterator[TensorDict]:
-        """Yield batches ``[batch_size]`` without end."""
+    def collect(self) -> TensorDict:
+        """Draw a batch, ``[batch_size]``; a share has its part of the rows."""
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
         number = len(self._transitions)
-        while True:
-            index = torch.randint(number, (self.batch_size,), generator=self._generator)
-            yield self._transitions[index]
+        index = torch.randint(number, (self.batch_size,), generator=self._generator)
+        rank, world_size = self._share
+        rows = self.batch_size // world_size
+        if world_size > 1:
+            index = index[rank * rows : (rank + 1) * rows]
+        self.frames += rows
+        return self._transitions[index]
 
-    def set_seed(self, seed: int) -> None:
+    def check_shares(self, number: int) -> None:
+        """Refuse a batch that cannot be shared equally."""
+        share_equally(self.batch_size, number, "batch_size")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep one of ``world_size`` shares of the rows of every batch."""
+        self.check_shares(world_size)
+        self._share = (rank, world_size)
+        self.frames_per_batch = self.batch_size // world_size
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Go on with the draws that follow those of the shares."""
+        return dict(states[0])
+
+    def shutdown(self) -> None:
+        """Draw no more."""
+        self._closed = True
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> None:
         """Start over with the draws of ``seed``."""
+        self.seed = seed
         self._generator.manual_seed(seed)
 
     def state_dict(self) -> dict[str, Any]:
