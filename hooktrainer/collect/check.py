@@ -134,7 +134,7 @@ def _episodes(check: _Check) -> None:
         batches = list(_take(collector, check.batches))
     if any("next" not in b or b.ndim < 2 or mask_of(b) is not None for b in batches):
         return
-    whole: TensorDictBase = torch.cat(batches, -1)  # type: ignore[assignment, arg-type]
+    whole: TensorDictBase = torch.cat(batches, -1)
     ends = (whole["next", "terminated"] | whole["next", "truncated"]).squeeze(-1)[..., :-1]
     for key in _observations(whole):
         after = whole["next", key][:, :-1].flatten(2)

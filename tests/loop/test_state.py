@@ -280,10 +280,13 @@ def test_two_trainers_share_nothing_after_loading():
 
 @pytest.mark.parametrize("saves", [True, False])
 def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path):
-    class Batches(list):
+    class Batches:
         """Has no state_dict."""
 
-    batches = Batches(FakeCollector(num_batches=5))
+        def __iter__(self):
+            return iter(FakeCollector(num_batches=5))
+
+    batches = Batches()
     file = tmp_path / "state.pt" if saves else None
     trainer = make_trainer(collector=batches, save_trainer_file=file)
     with warnings.catch_warnings(record=True) as caught:

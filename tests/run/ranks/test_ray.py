@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import os
 import re
@@ -27,7 +28,7 @@ from hooktrainer.run.placement import Place
 from hooktrainer.run.ranks import Ranks, rank_state
 from hooktrainer.store import list_checkpoints
 from hooktrainer.store.tree import flatten, unflatten
-from hooktrainer.testing import CallRecorder
+from hooktrainer.testing import CallRecorder, check_collector
 
 ray = pytest.importorskip("ray")
 
@@ -83,6 +84,17 @@ def local(actor, env="CartPole-v1", num_envs=4, **options) -> VectorCollector:
 
 def remote(cluster, actor, workers=2, overlap=0, **options) -> RayCollector:
     return RayCollector(local(actor, **options), Place(count=workers), cluster, overlap=overlap)
+
+
+def strangers_module():
+    """The collectors of another test, which Ray's processes cannot import."""
+    path = ROOT / "tests" / "collect" / "strangers.py"
+    spec = importlib.util.spec_from_file_location("strangers", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["strangers"] = module
+    spec.loader.exec_module(module)
+    ray.cloudpickle.register_pickle_by_value(module)
+    return module
 
 
 def change(actor) -> None:
@@ -267,6 +279,34 @@ def test_an_error_comes_with_the_traceback_of_its_process(cluster):
 
 
 @pytest.mark.slow
+def test_a_strangers_collector_is_shared_out_and_keeps_the_contract(cluster):
+    """One that fulfils the protocol and knows nothing of this package's own."""
+    strangers = strangers_module()
+
+    def make():
+        return RayCollector(strangers.Walks(), Place(count=2), cluster, overlap=1)
+
+    check_collector(make)
+    collector = make()
+    versions = []
+    for number in range(3):
+        batch = collector.collect()
+        versions.append((version(batch), batch["weight"].unique().tolist()))
+        with torch.no_grad():
+            collector.policy.logit.fill_(number + 1.0)
+    assert versions == [([0], [0.0]), ([0], [0.0]), ([1], [1.0])]
+    state = unflatten(*flatten(collector.state_dict()))
+    collector.shutdown()
+    alone = strangers.Walks()
+    other = RayCollector(alone, Place(count=1), cluster)
+    other.load_state_dict(state)
+    assert other.frames == 96  # with the batch that was under way, whose environments have stepped
+    other.shutdown()
+    few = RayCollector(strangers.OnlySome(), Place(count=2), cluster)
+    assert few.collect().shape == (4, 6)
+    few.shutdown()
+
+
 def test_a_process_that_dies_again_and_again_ends_the_run(cluster):
     collector = remote(cluster, policy(), env=exits, workers=1, restore_episodes=False)
     with pytest.raises(RayWorkerError, match="collector 0 died 4 times in a row"):
@@ -283,8 +323,8 @@ def test_what_cannot_work_is_refused(cluster):
         remote(cluster, policy(), overlap=2)
     with pytest.raises(ConfigError, match="the Ray cluster has the nodes 0 to 2"):
         RayCollector(local(policy()), Place("node", (3,)), cluster)
-    with pytest.raises(ConfigError, match="list has no shard"):
-        RayCollector([], Place(), cluster)
+    with pytest.raises(ConfigError, match="generator has no shard"):
+        RayCollector((batch for batch in ()), Place(count=2), cluster)
     lock = threading.Lock()
     with pytest.raises(ConfigError, match="VectorCollector cannot be sent to other processes"):
         remote(cluster, policy(), env=lambda: gym.make("CartPole-v1") if lock else None)
