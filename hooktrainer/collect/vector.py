@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -25,17 +26,16 @@ from .arguments import (
 from .buffers import StepBuffers
 from .collector import CollectorBase, Resumes
 from .group import GroupOptions
+from .group_spec import GroupSpec
 from .make_group import Envs, VectorizationMode
 from .overlap.state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
-from .sharing import check_shares, open_group, resharded, share_of
+from .sharing import resharded
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
 from .worker_group import WorkerGroup
-
-_HERE = {"workers": 0, "stages": 1}
 
 
 class VectorCollector(CollectorBase):
@@ -152,60 +152,48 @@ class VectorCollector(CollectorBase):
         check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
         check_workers(workers, stages)
         check_policy(policy)
-        self._arguments: dict[str, Any] = {
-            "env": env,
-            "policy": policy,
-            "num_envs": num_envs,
-            "frames_per_batch": frames_per_batch,
-            "total_frames": total_frames,
-            "seed": seed,
-            "init_random_frames": init_random_frames,
-            "frame_skip": frame_skip,
-            "env_kwargs": env_kwargs,
-            "vectorization_mode": vectorization_mode,
-            "categorical_actions": categorical_actions,
-            "traj_ids": traj_ids,
-            "exploration_type": exploration_type,
-            "restore_episodes": restore_episodes,
-            "first_env": first_env,
-            "workers": workers,
-            "stages": stages,
-            "device": device,
-            "policy_device": policy_device,
-        }
         self.policy = policy
         self.frames_per_batch = frames_per_batch
         self.total_frames = total_frames
         self.init_random_frames = init_random_frames
         self.frame_skip = frame_skip
         self.exploration_type = exploration_type
-        self.timing = Timing()
-        computes = device_of(policy) if policy_device is None else torch.device(policy_device)
-        self.device = computes if device is None else torch.device(device)
         self.seed = seed
-        options = GroupOptions(EpisodeSeeds(seed, first_env), frame_skip, restore_episodes)
-        self._group = open_group(self._arguments, options)
-        self.num_envs = self._group.num_envs
-        self._options: dict[str, Any] = {
-            "traj_ids": traj_ids,
-            "policy_device": computes,
-            "device": self.device,
-        }
-        self.frames = 0
+        self.timing = Timing()
+        self._spec = GroupSpec(env, num_envs, env_kwargs, vectorization_mode, workers, stages)
+        self._first_env = first_env
+        self._restore_episodes = restore_episodes
+        self._categorical_actions = categorical_actions
+        self._traj_ids = traj_ids
+        self._device = device
+        self._policy_device = policy_device
         self._warm_up_frames = init_random_frames
-        self._rollout: Rollout | None = None
-        self._fresh = True
-        self._closed = False
+        self._shares = 1  # how many collectors have as many environments, this one included
+        self._open_group(self._spec)
+        warn_of_loss(self._group.restores, self._group.names)
+
+    def _open_group(self, spec: GroupSpec) -> None:
+        """Build environments that have played nothing yet."""
+        self._group = spec.open(self._group_options())
         try:
-            self._horizon = steps_per_batch(frames_per_batch, self._group.num_envs)
+            self.num_envs = self._group.num_envs
+            self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
             self._leaves = ObservationLayout(self._group.observation_space).leaves
-            self._options["action_format"] = ActionFormat(
-                self._group.action_space, categorical_actions
-            )
-            warn_of_loss(self._group.restores, self._group.names)
+            self._action_format = ActionFormat(self._group.action_space, self._categorical_actions)
         except BaseException:
             self._group.close()
             raise
+        given = self._policy_device
+        self._computes = device_of(self.policy) if given is None else torch.device(given)
+        self.device = self._computes if self._device is None else torch.device(self._device)
+        self.frames = 0
+        self._rollout: Rollout | None = None
+        self._fresh = True
+        self._closed = False
+
+    def _group_options(self) -> GroupOptions:
+        seeds = EpisodeSeeds(self.seed, self._first_env)
+        return GroupOptions(seeds, self.frame_skip, self._restore_episodes)
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]
@@ -265,7 +253,7 @@ class VectorCollector(CollectorBase):
         Returns:
             A seed for whatever is seeded next.
         """
-        self._group.seeds = EpisodeSeeds(seed, self._group.seeds.first_env)
+        self._group.seeds = EpisodeSeeds(seed, self._first_env)
         self.seed = seed
         self._group.episodes = [-1] * self.num_envs
         self._rollout = None  # with it go the generator of random actions and hidden states
@@ -278,7 +266,7 @@ class VectorCollector(CollectorBase):
 
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
-        share_of(self._arguments, self.num_envs, 0, number)
+        self._spec.share(self.num_envs, 0, number)
 
     def shard(self, rank: int, world_size: int) -> None:
         """Keep only the environments of one of several processes that collect together.
@@ -294,10 +282,17 @@ class VectorCollector(CollectorBase):
             ConfigError: If the environments cannot be shared equally, or are one vector
                 environment that was made already.
         """
-        arguments = {**self._arguments, "seed": self.seed}
-        share = share_of(arguments, self.num_envs, rank, world_size)
-        self._rebuild(share, starts_later=self._starts_later)
+        share = self._spec.share(self.num_envs, rank, world_size)
+        starts_later = self._starts_later
+        self.shutdown()
+        self._first_env += rank * (self.num_envs // world_size)
+        self._shares *= world_size
         self._warm_up_frames //= world_size
+        self.frames_per_batch //= world_size
+        if self.total_frames > 0:
+            self.total_frames //= world_size
+        self._spec = share
+        self._open_group(share.here() if starts_later else share)
 
     def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
         """Step the environments in other processes from now on; before the first batch.
@@ -313,35 +308,25 @@ class VectorCollector(CollectorBase):
             ConfigError: If there are too few environments, or they were made already.
         """
         check_workers(workers, stages)
-        arguments = {**self._arguments, "seed": self.seed, "workers": workers, "stages": stages}
-        check_shares(arguments)
+        spec = replace(self._spec, workers=workers, stages=stages)
+        spec.check()
+        self._spec = spec
         if at_once or not workers:
-            self._rebuild(arguments, starts_later=False)
-        else:
-            self._arguments = arguments
+            self.shutdown()
+            self._open_group(spec)
 
     def start(self) -> None:
         """Start the processes that `use_workers` asked for, if they are still to be started."""
-        if not self._starts_later:
-            return
-        here = self._group
-        here.close()
-        given = (self.frame_skip, self._arguments["restore_episodes"])
-        self._group = open_group(self._arguments, GroupOptions(here.seeds, *given))
-        self._group.episodes = here.episodes
+        if self._starts_later:
+            here = self._group
+            here.close()
+            self._group = self._spec.open(self._group_options())
+            self._group.episodes = here.episodes
 
     @property
     def _starts_later(self) -> bool:
         """Whether there are to be workers, but the environments are still in this process."""
-        return bool(self._arguments["workers"]) and not isinstance(self._group, WorkerGroup)
-
-    def _rebuild(self, arguments: dict[str, Any], *, starts_later: bool) -> None:
-        warm_up_frames = self._warm_up_frames
-        check_shares(arguments)
-        self.shutdown()
-        VectorCollector.__init__(self, **{**arguments, **_HERE} if starts_later else arguments)
-        self._arguments = arguments
-        self._warm_up_frames = warm_up_frames
+        return bool(self._spec.workers) and not isinstance(self._group, WorkerGroup)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before.
@@ -353,7 +338,8 @@ class VectorCollector(CollectorBase):
             A state for `load_state_dict` by which each environment begins a new episode, one that
             was not played yet.
         """
-        return resharded(states, self.num_envs, self._group.seeds.first_env)
+        all_envs = self._shares * self.num_envs
+        return resharded(states, self.num_envs, self._first_env, all_envs)
 
     def position(self) -> dict[str, Any]:
         """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
@@ -404,7 +390,7 @@ class VectorCollector(CollectorBase):
             return
         lost = self._open().load_state_dict(saved, episodes)
         self._fresh = saved["running"] is None
-        if lost and self._arguments["restore_episodes"]:
+        if lost and self._restore_episodes:
             warnings.warn(
                 f"The environments {ranges(lost)} begin a new episode, since their state cannot be "
                 "restored: the resumed run differs from one that was never interrupted.",
@@ -419,10 +405,18 @@ class VectorCollector(CollectorBase):
 
     close = shutdown
 
-    def __reduce__(self) -> tuple[Any, ...]:
+    def __getstate__(self) -> dict[str, Any]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
-        rest = (self.state_dict(), self._warm_up_frames, self._starts_later, self._closed)
-        return _rebuild, (type(self), self._arguments, *rest)
+        live = {"_group": None, "_rollout": None, "_timing": Timing()}
+        return self.__dict__ | live | {"saved": self.state_dict(), "later": self._starts_later}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved, later, closed = state.pop("saved"), state.pop("later"), state["_closed"]
+        self.__dict__.update(state)
+        self._open_group(self._spec.here() if later else self._spec)
+        self.load_state_dict(saved)
+        if closed:
+            self.shutdown()
 
     def __repr__(self) -> str:
         return (
@@ -433,7 +427,7 @@ class VectorCollector(CollectorBase):
         )
 
     def _workers(self) -> str:
-        workers, stages = self._arguments["workers"], self._arguments["stages"]
+        workers, stages = self._spec.workers, self._spec.stages
         return f", workers={workers}, stages={stages}" if workers else ""
 
     def _open(self) -> Rollout:
@@ -441,23 +435,14 @@ class VectorCollector(CollectorBase):
             raise RuntimeError("The collector is shut down; build a new one.")
         if self._rollout is None:
             self.start()
-            kind = StagedRollout if self._arguments["workers"] else Rollout
-            self._rollout = kind(self._group, self.policy, self._horizon, **self._options)
+            kind = StagedRollout if self._spec.workers else Rollout
+            self._rollout = kind(
+                self._group,
+                self.policy,
+                self._horizon,
+                action_format=self._action_format,
+                traj_ids=self._traj_ids,
+                device=self.device,
+                policy_device=self._computes,
+            )
         return self._rollout
-
-
-def _rebuild(
-    cls: type[VectorCollector],
-    arguments: dict[str, Any],
-    state_dict: dict[str, Any],
-    warm_up_frames: int,
-    starts_later: bool,
-    is_closed: bool,
-) -> VectorCollector:
-    collector = cls(**{**arguments, **_HERE} if starts_later else arguments)
-    collector._arguments = arguments
-    collector._warm_up_frames = warm_up_frames
-    collector.load_state_dict(state_dict)
-    if is_closed:
-        collector.shutdown()
-    return collector

@@ -70,8 +70,8 @@ def test_batches_are_where_the_configuration_says():
     policy = QNetwork(mlp(4, 2)).to("meta")
     cfg = config(collector_device=["cpu"])
     collector = builders.make_collector_onpolicy("CartPole-v1", policy, cfg)
-    assert collector._options["device"] == torch.device("cpu")
-    assert collector._options["policy_device"] == torch.device("meta")
+    assert collector.device == torch.device("cpu")
+    assert collector._computes == torch.device("meta")
     collector.shutdown()
 
 
@@ -130,7 +130,7 @@ def test_environments_are_stepped_by_as_many_processes_as_asked_for():
         )
         batch = next(iter(collector))
         collector.shutdown()
-        return collector._arguments["workers"], batch
+        return collector._spec.workers, batch
 
     number, here = workers()
     assert number == 0

@@ -188,7 +188,7 @@ def test_processes_may_start_with_the_first_batch() -> None:
         try:
             return built.collect()
         finally:
-            assert isinstance(built._group, WorkerGroup) is (built._arguments["workers"] > 0)
+            assert isinstance(built._group, WorkerGroup) is (built._spec.workers > 0)
             built.shutdown()
 
     alone = data(build(workers=False))
