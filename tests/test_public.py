@@ -57,9 +57,11 @@ def test_a_trainer_loads_what_it_needs_and_nothing_else():
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     loaded = set(done.stdout.split())
     rooms = {name.partition(".")[0] for name in loaded}
-    assert rooms == {"base", "errors", "hooks", "log", "loop", "store", "torchrl", "trainer"}
+    outside = {"base", "collect", "errors", "hooks", "log", "loop", "store", "torchrl", "trainer"}
+    assert rooms == outside
     assert {n for n in loaded if n.startswith("hooks.")} == {"hooks.nan_guard", "hooks.optimizer"}
     unused = ("builders", "torchrl.checkpoint", "store.manager", "log.csv", "log.remote")
+    unused += ("collect.vector", "collect.overlap", "collect.written")
     assert not [name for name in loaded if name.startswith(unused)]
     assert len(loaded) < 80
 

@@ -1,40 +1,21 @@
 """What collects: the `Collector` protocol, `adapt`, and collectors of Gymnasium's environments.
 
 `VectorCollector` steps environments and yields TorchRL's batch layout; `OverlappedCollector` has
-another collector collect while the learner optimizes. These are imported when they are used: a
-trainer needs the protocol, and not Gymnasium.
+another collector collect while the learner optimizes.
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from .adapt import adapt
-from .collector import Collector, CollectorBase
+from ..base.lazy import attach
+from .adapt import adapt as adapt  # at once, since the module has the same name
 
 if TYPE_CHECKING:
-    from .overlap import OverlappedCollector
-    from .restore import Restore
-    from .vector import VectorCollector
-
-__all__ = [
-    "Collector",
-    "CollectorBase",
-    "OverlappedCollector",
-    "Restore",
-    "VectorCollector",
-    "adapt",
-]
-
-_AT_HOME = {
-    "OverlappedCollector": ".overlap",
-    "Restore": ".restore",
-    "VectorCollector": ".vector",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _AT_HOME:
-        return getattr(import_module(_AT_HOME[name], __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .collector import Collector as Collector
+    from .collector import CollectorBase as CollectorBase
+    from .overlap import OverlappedCollector as OverlappedCollector
+    from .restore import Restore as Restore
+    from .vector import VectorCollector as VectorCollector
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

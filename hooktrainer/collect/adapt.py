@@ -19,7 +19,6 @@ from ..errors import ConfigError
 from ..loop.closing import close_methods
 from ..loop.part import has_state
 from ..loop.timing import Timing
-from . import written
 from .collector import Collector, CollectorBase, Resumes, lost_at_resume, no_shard
 from .sequence import SequenceCollector
 
@@ -184,6 +183,8 @@ class AdaptedCollector(CollectorBase):
         if buffer is not None:
             before, self._written = self._written, int(buffer.write_count)
             if batch is None:
+                from . import written  # for TorchRL's only
+
                 batch = written.last(buffer, self._written - before)
         if isinstance(batch, TensorDictBase):
             self.frames += batch.numel()

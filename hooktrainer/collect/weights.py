@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ..base.shards import is_sharded
 from ..errors import ConfigError
-from ..networks.distributed import is_sharded
 
 Weights = Mapping[str, Any]
 

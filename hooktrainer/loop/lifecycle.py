@@ -19,7 +19,6 @@ from .device_clock import time_device
 from .metrics import Latest
 from .progress_bar import ProgressBar
 from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
-from .timing import Timing
 
 _END = object()
 

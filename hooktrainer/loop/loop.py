@@ -22,8 +22,8 @@ class Loop(Lifecycle):
     when `train` returns or raises, everything it uses is closed.
 
     Args:
-        collector: An iterable of TensorDicts, usually ``[num_envs, time]``. If it has a method
-            ``register``, as hooks have, that is called with the loop.
+        collector: A `hooktrainer.collect.Collector`; `hooktrainer.Trainer` makes one of whatever
+            yields batches.
         total_frames: Environment frames at which training ends, those before a resume included.
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.

@@ -13,6 +13,7 @@ import torch
 
 import hooktrainer
 from hooktrainer import ConfigError, OptimizerHook, TrainerHookBase
+from hooktrainer.collect import adapt
 from hooktrainer.loop.loop import Loop
 from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
 
@@ -25,7 +26,8 @@ def make_loop(**arguments) -> Loop:
     hooks = [OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1))]
     defaults = {"collector": FakeCollector(), "total_frames": 50, "optim_steps_per_batch": 2}
     more = {"loss_module": loss, "hooks": hooks, "progress_bar": False}
-    return Loop(**{**defaults, **more, **arguments})
+    given = {**defaults, **more, **arguments}
+    return Loop(**given | {"collector": adapt(given["collector"])})
 
 
 def test_it_trains_as_a_trainer_does():

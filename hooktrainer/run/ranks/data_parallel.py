@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
+from ...base.shards import is_sharded
 from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import TrainerHookBase
 from ...loop.metrics import WindowValue
 from ...loop.priorities import FIRST, LAST
-from ...networks.distributed import is_sharded
 from .control import RankControl
 from .digest import tensors_digest
 from .errors import RanksError

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from ...base.shards import is_part
 from ...loop.checks import parameters_of
-from ...networks.distributed import is_part
 from .gradients import tensors_of
 from .ranks import Ranks
 

@@ -17,9 +17,9 @@ from tensordict import TensorDict
 from toy import GivenData, save_parameters, train
 
 from hooktrainer import OptimizerHook, Trainer
+from hooktrainer.base.shards import is_part
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
-from hooktrainer.networks.distributed import is_part
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
