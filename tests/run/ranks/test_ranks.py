@@ -57,14 +57,14 @@ def test_digests_see_every_difference():
 def test_a_collector_that_cannot_be_shared_is_refused():
     loss = torch.nn.Linear(1, 1)
     trainer = Trainer(
-        collector=[TensorDict({}, [1])],
+        collector=iter([TensorDict({}, [1])]),
         total_frames=1,
         optim_steps_per_batch=1,
         loss_module=loss,
         optimizer=torch.optim.SGD(loss.parameters()),
         progress_bar=False,
     )
-    with pytest.raises(ConfigError, match=r"list has no shard\(rank, world_size\)"):
+    with pytest.raises(ConfigError, match=r"list_iterator has no shard\(rank, world_size\)"):
         DataParallel(Ranks()).register(trainer)
     trainer.shutdown()
 
