@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import itertools
 import pkgutil
 import re
 import runpy
@@ -27,6 +28,7 @@ from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
 
 ROOT = Path(__file__).parent.parent
+PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(
     r"^(?P<skip><!-- skip: .+? -->\n+)?"
@@ -145,13 +147,25 @@ def test_the_page_of_the_command_line_has_every_command() -> None:
         assert f"### `hooktrainer {name}`\n" in page
 
 
-def test_the_page_of_the_architecture_has_every_file() -> None:
+def test_the_rooms_on_the_page_of_the_architecture_are_those_that_make_lint_knows() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
-    package = [
-        path for path in (ROOT / "hooktrainer").iterdir() if not path.name.startswith(("_", "."))
-    ]
-    names = [path.name + "/" * path.is_dir() for path in package if path.suffix in ("", ".py")]
-    assert [name for name in names if not re.search(rf"\b{re.escape(name)}", page)] == []
+    drawn = page.split("<!-- rooms -->\n```text\n")[1].split("```")[0]
+    rows = [re.split(r"  +\|  +", line) for line in drawn.splitlines()]
+    listed = (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
+    layers = [layer.split(" | ") for layer in re.findall(r'"(.+)"', listed)]
+    assert [[one.split()[0] for one in row] for row in rows] == layers
+    package = (ROOT / "hooktrainer").iterdir()
+    rooms = {path.stem for path in package if path.is_dir() or path.suffix == ".py"}
+    assert {*itertools.chain(*layers), "testing"} == {
+        name for name in rooms if not name.startswith("_")
+    }
+
+
+def test_the_files_on_the_page_of_the_architecture_are_there() -> None:
+    page = (ROOT / "docs/architecture.md").read_text()
+    files = re.findall(r"`((?:\w+/)+\w+\.py|trainer\.py|testing\.py|\w+/(?:\w+/)*)`", page)
+    assert len(files) > 40
+    assert [name for name in files if not any((root / name).exists() for root in PLACES)] == []
 
 
 def test_the_reference_has_every_public_package() -> None:

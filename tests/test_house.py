@@ -146,7 +146,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("algorithms/test_description.py", "LOOSE"),
         ("cli/test_cli.py", "greet or every"),
         ("store/test_backends.py", "echo"),
-        ("test_docs.py", "every_command or every_public or every_file"),
+        ("test_docs.py", "every_command or every_public or of_the_architecture"),
     ],
 )
 def test_the_tests_find_it_by_themselves(tests: str, some: str, copy: Path) -> None:
