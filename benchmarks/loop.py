@@ -25,7 +25,7 @@ from tensordict import TensorDict
 from torch import nn
 
 import hooktrainer
-from hooktrainer.log import get_logger
+from hooktrainer import get_logger
 
 CLIP = 1.0
 SAME = "hand-written, checked and summed"

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .hooks import *  # noqa: F403
     from .hooks.plugins import available_hooks as available_hooks
     from .log import generate_exp_name as generate_exp_name
-    from .log import get_logger as get_logger
     from .loop.cadence import Every as Every
     from .loop.hook import TrainerHookBase as TrainerHookBase
     from .loop.hook_points import HOOK_POINTS as HOOK_POINTS
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from .policies import list_policies as list_policies
     from .policies import load_policy as load_policy
     from .policies import play_episodes as play_episodes
+    from .run.logger import get_logger as get_logger
     from .store.run_dir import RunDir as RunDir
     from .trainer import Trainer as Trainer
 else:

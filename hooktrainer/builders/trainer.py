@@ -21,8 +21,9 @@ from ..hooks import (
     TargetNetUpdaterHook,
     UpdateWeights,
 )
-from ..log import generate_exp_name, get_logger
+from ..log import generate_exp_name
 from ..loop.priorities import AFTER
+from ..run.logger import get_logger
 from ..trainer import Trainer
 from .configs import Reader, TrainerConfig
 

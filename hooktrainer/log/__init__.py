@@ -10,7 +10,6 @@ if TYPE_CHECKING:
     from .background import BackgroundSink as BackgroundSink
     from .csv import read_csv as read_csv
     from .factory import generate_exp_name as generate_exp_name
-    from .factory import get_logger as get_logger
     from .logger import Logger as Logger
     from .sink import GuardedSink as GuardedSink
     from .sink import Sink as Sink

@@ -4,15 +4,49 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any, Protocol
 
 from .background import BackgroundSink
 from .events import Event, HParams, Scalars
 from .logger import Logger
 from .sink import Sink, log
 
-if TYPE_CHECKING:
-    from ..run.logged_run import LoggedRun
+
+class LoggedRun(Protocol):
+    """The run that a `RunLogger` logs: which one it is, and what the logger tells it.
+
+    Attributes:
+        path: Its directory; until it is settled which run it is, the one that was asked for.
+    """
+
+    path: Path
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it is known which run it is."""
+
+    @property
+    def run_id(self) -> str | None:
+        """The run's id; ``None`` if it has not begun."""
+
+    def begin(self) -> None:
+        """Settle it: it is a new run."""
+
+    def resume(self, run_id: str | None) -> bool:
+        """Settle it: it is the run with this id. Whether that is so, as far as it is known."""
+
+    def note_config(self, config: Mapping[str, Any]) -> None:
+        """Take note of the options of the run."""
+
+    def note(self, step: int, values: Mapping[str, float]) -> None:
+        """Take note of how far the run is, and of its last metrics."""
+
+    def end(self, status: str) -> None:
+        """Take note of how the run ended."""
+
+    def leave(self) -> None:
+        """End the run of a logger that nobody closed."""
 
 
 class RunLogger(Logger):

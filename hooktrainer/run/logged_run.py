@@ -20,8 +20,8 @@ _SECONDS = 1.0
 """How often `run.json` is brought up to date."""
 
 
-class LoggedRun:
-    """The run whose logs a `RunLogger` writes: here one that others begin and keep.
+class KeptRun:
+    """A run that others begin and keep, as a `LoggedRun` (see `hooktrainer.log.run_logger`).
 
     Args:
         run: Its directory.
@@ -63,7 +63,7 @@ class LoggedRun:
         """End the run of a logger that nobody closed."""
 
 
-class OwnRun(LoggedRun):
+class OwnRun(KeptRun):
     """A run that is nothing but what a logger logs; the logger keeps its ``run.json``.
 
     It has the directory ``<root>/<name>``; where another run is, ``<name>_2``, and so on. What the

@@ -15,7 +15,6 @@ from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler
 from ..hooks.run_recorder import RunRecorder
 from ..hooks.tracer import Tracer
-from ..log import get_logger
 from ..log.factory import check_kinds
 from ..loop.state import branched
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
@@ -25,6 +24,7 @@ from ..trainer import Trainer
 from .config import RunConfig
 from .fields import check_ranges
 from .layout import Layout
+from .logger import get_logger
 from .ranks import (
     DataParallel,
     GatheredCheckpoints,

@@ -281,7 +281,7 @@ def test_a_logger_that_nobody_closed_is_written_when_it_dies(sink):
 
 def test_a_logger_that_nobody_closed_is_written_at_exit(tmp_path):
     program = (
-        "import sys; from hooktrainer.log import get_logger\n"
+        "import sys; from hooktrainer import get_logger\n"
         "logger = get_logger('csv', sys.argv[1], 'run')\n"
         "logger.log_scalar('x', 1.0, 5)\n"
     )

@@ -16,7 +16,7 @@ LAST_STEP = 1000
 PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path
-from hooktrainer.log import get_logger
+from hooktrainer import get_logger
 
 directory, last, dies_at = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
 logger = get_logger(["csv", "tensorboard"], directory, "run")

@@ -11,11 +11,11 @@ import torch
 from PIL import Image
 from tensordict import TensorDict
 
+from hooktrainer import get_logger
 from hooktrainer.log import (
     Logger,
     as_logger,
     as_loggers,
-    get_logger,
     media,
     read_csv,
     read_scalars,

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrainer.log import Logger, get_logger, remote, sending
+from hooktrainer import get_logger
+from hooktrainer.log import Logger, remote, sending
 from hooktrainer.log.mlflow import MLflowSink
 from hooktrainer.log.spool import Spool
 from hooktrainer.store.run_dir import RunDir

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 from fake_mlflow import FakeMLflow, SilentServer, closed_port
 
+from hooktrainer import get_logger
 from hooktrainer.cli import main
-from hooktrainer.log import Logger, get_logger, read_csv
+from hooktrainer.log import Logger, read_csv
 from hooktrainer.log.spool import Spool
 
 pytest.importorskip("mlflow")
@@ -114,7 +115,7 @@ def test_a_silent_server_holds_nothing(tmp_path, monkeypatch, caplog):
 
 KILLED = """
 import os, signal, sys
-from hooktrainer.log import get_logger
+from hooktrainer import get_logger
 from hooktrainer.log.spool import Spool
 logger = get_logger(["csv", "mlflow"], sys.argv[1], "run")
 for step in range(50):

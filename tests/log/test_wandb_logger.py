@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hooktrainer.log import Logger, get_logger
+from hooktrainer import get_logger
+from hooktrainer.log import Logger
 from hooktrainer.log.wandb import WandbSink
 from hooktrainer.log.wandb_file import read_records, wait_for_end
 
@@ -104,7 +105,7 @@ def test_resume_is_the_same_run_with_every_step_once(tmp_path):
 
 KILLED = """
 import json, os, pathlib, signal, sys, time
-from hooktrainer.log import get_logger
+from hooktrainer import get_logger
 logger = get_logger("wandb", sys.argv[1], "run")
 files = pathlib.Path(sys.argv[1], "run")
 for step in range(1, 2001):

@@ -10,7 +10,7 @@ from PIL import Image
 from saved_runs import FALLS, Silent, save_policy
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from hooktrainer.log import get_logger
+from hooktrainer import get_logger
 from hooktrainer.log.tensorboard import read_events, read_scalars
 from hooktrainer.show.gallery import View, board, make_exhibits, write_board
 

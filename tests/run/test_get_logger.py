@@ -8,7 +8,8 @@ import re
 
 import pytest
 
-from hooktrainer.log import generate_exp_name, get_logger, read_csv, read_scalars
+from hooktrainer import get_logger
+from hooktrainer.log import generate_exp_name, read_csv, read_scalars
 from hooktrainer.store.run_dir import RunDir
 
 

@@ -196,7 +196,7 @@ def test_checkpoints_that_a_program_keeps_beside_its_logs_are_of_the_same_run(tm
 def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, ending, status):
     program = (
         "import os, sys\n"
-        "from hooktrainer.log import get_logger\n"
+        "from hooktrainer import get_logger\n"
         "logger = get_logger('csv', sys.argv[1], 'first')\n"
         "logger.log_scalar('a', 1.0, 7)\n"
         "if os.fork() == 0: sys.exit()\n"  # of whom the run is not
@@ -214,7 +214,7 @@ def test_a_program_that_closes_nothing_is_not_taken_for_one_that_runs(tmp_path, 
 def test_of_programs_that_begin_at_once_each_has_a_directory(tmp_path):
     program = (
         "import sys\n"
-        "from hooktrainer.log import get_logger\n"
+        "from hooktrainer import get_logger\n"
         "logger = get_logger('csv', sys.argv[1], 'first')\n"
         "print(flush=True); sys.stdin.readline()\n"
         "logger.log_scalar('a', float(sys.argv[2]), 1)\n"
