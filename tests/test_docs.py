@@ -147,17 +147,17 @@ def test_the_page_of_the_command_line_has_every_command() -> None:
         assert f"### `hooktrainer {name}`\n" in page
 
 
-def test_the_rooms_on_the_page_of_the_architecture_are_those_that_make_lint_knows() -> None:
+def test_the_layers_on_the_page_of_the_architecture_are_those_that_lint_imports_knows() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
-    drawn = page.split("<!-- rooms -->\n```text\n")[1].split("```")[0]
+    drawn = page.split("<!-- layers -->\n```text\n")[1].split("```")[0]
     rows = [re.split(r"  +\|  +", line) for line in drawn.splitlines()]
     listed = (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
     layers = [layer.split(" | ") for layer in re.findall(r'"(.+)"', listed)]
     assert [[one.split()[0] for one in row] for row in rows] == layers
     package = (ROOT / "hooktrainer").iterdir()
-    rooms = {path.stem for path in package if path.is_dir() or path.suffix == ".py"}
+    folders = {path.stem for path in package if path.is_dir() or path.suffix == ".py"}
     assert {*itertools.chain(*layers), "testing"} == {
-        name for name in rooms if not name.startswith("_")
+        name for name in folders if not name.startswith("_")
     }
 
 

@@ -1,1 +1,1 @@
-"""What every room stands on: checks of values, words, child processes, files of unknown origin."""
+"""What every layer stands on: checks of values, words, child processes, files of unknown origin."""

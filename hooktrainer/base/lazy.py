@@ -8,8 +8,8 @@ A package lists its names once, as imports for type checkers, and hands out what
         __getattr__, __dir__, __all__ = attach(__name__, __file__)
 
 Editors, type checkers and the reference read the imports; whoever imports the package waits for
-none of them, and whoever uses one name for that alone. ``from .room import *`` gives what the
-package ``.room`` lists in the same way.
+none of them, and whoever uses one name for that alone. ``from .hooks import *`` gives what the
+package ``.hooks`` lists in the same way.
 """
 
 from __future__ import annotations
