@@ -11,8 +11,8 @@ from tensordict import NestedKey, unravel_key
 
 from ..errors import ConfigError
 from .buffers import OutputBuffers, StepBuffers
-from .parts import PartCaller
 from .spaces import MASK, ActionFormat, Array
+from .staged_policy import StagedPolicy
 
 
 class SupportsAct(Protocol):
@@ -108,7 +108,7 @@ class FunctionActor:
         self._num_envs = num_envs
         self._device = None if device.type == "cpu" else device
         of_module = isinstance(getattr(function, "__self__", function), torch.nn.Module)
-        self._parts = PartCaller(self._call_all, self._call_part, num_envs, may_split=of_module)
+        self._staged = StagedPolicy(self._call_all, self._call_stage, num_envs, may_split=of_module)
         rows = {
             unravel_key(leaf.key): tensors
             for leaf, tensors in zip(buffers.leaves, buffers.inputs, strict=True)
@@ -134,7 +134,7 @@ class FunctionActor:
 
     def act_for(self, t: int, envs: slice) -> Array:
         """What `act` returns and records for some of the environments."""
-        outputs = self._parts(t, envs)
+        outputs = self._staged(t, envs)
         self._outputs.write_part(t, envs, outputs)
         return as_array(outputs["action"])
 
@@ -170,7 +170,7 @@ class FunctionActor:
         _update(self._latest, self._arguments[t], landed)
         return self._call(self._latest)
 
-    def _call_part(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
+    def _call_stage(self, t: int, envs: slice) -> Mapping[NestedKey, Any]:
         return self._call(_map(lambda x: x[envs], self._arguments[t]))
 
     def _call(self, arguments: Arguments) -> Mapping[NestedKey, Any]:

@@ -10,9 +10,9 @@ import gymnasium as gym
 
 from ..base.checks import share_equally
 from ..errors import ConfigError
+from .env_errors import explain_env_errors
 from .group import EnvGroup, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group
-from .missing import explain_missing
 from .worker_group import WorkerGroup, envs_to_share
 
 
@@ -46,7 +46,7 @@ class GroupSpec:
         Raises:
             ConfigError: If they cannot be built.
         """
-        with explain_missing():
+        with explain_env_errors():
             if not self.workers:
                 return make_group(self.env, self.num_envs, options, self.env_kwargs, self.mode)
             return WorkerGroup(

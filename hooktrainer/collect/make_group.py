@@ -12,10 +12,10 @@ from gymnasium.vector import SyncVectorEnv
 
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
+from .env_errors import explain_env_errors
 from .env_packages import import_registering, package_of
 from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
-from .missing import explain_missing
 from .ready_group import ReadyGroup
 from .scalar_group import ScalarGroup
 from .slot_group import SlotGroup, slot_axes
@@ -119,7 +119,7 @@ def _from_spec(
     plain.disable_env_checker = True
 
     def make_one() -> gym.Env[Any, Any]:
-        with explain_missing(spec, kwargs):
+        with explain_env_errors(spec, kwargs):
             return gym.make(plain, **kwargs)
 
     return _scalar([make_one] * num_envs, options)
@@ -144,7 +144,7 @@ def _own_vectorization(spec: EnvSpec, kwargs: dict[str, Any]) -> Callable[[int],
         plain.kwargs.pop(name, None)
 
     def make(count: int) -> VectorEnv:
-        with explain_missing(spec, kwargs):
+        with explain_env_errors(spec, kwargs):
             return gym.make_vec(plain, num_envs=count, vectorization_mode="vector_entry_point")
 
     return make
@@ -161,7 +161,7 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
                     f"env[{i}] is {factory!r}: give functions that build an environment, for "
                     "instance lambda: gymnasium.make('CartPole-v1')."
                 )
-            with explain_missing():
+            with explain_env_errors():
                 made = factory()
             if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
                 raise ConfigError(

@@ -12,8 +12,8 @@ from tensordict.nn import TensorDictModuleBase
 from ..errors import ConfigError, StateMismatchError
 from .actors import as_array
 from .buffers import OutputBuffers, StepBuffers
-from .parts import Rewind
 from .spaces import ActionFormat, Array
+from .staged_policy import RngRewind
 
 Key = tuple[str, ...]
 _ACTION: Key = ("action",)
@@ -81,7 +81,7 @@ class ModuleActor:
         self._carried_rows = OutputBuffers(num_envs, horizon)
         self._carried_rows.allocate(self._carried)
         self._any_init = True
-        self._rewind = Rewind()
+        self._rewind = RngRewind()
         self._own = _OwnEntries(num_envs)
 
     @property
@@ -108,7 +108,7 @@ class ModuleActor:
     def act_for(self, t: int, envs: slice) -> Array:
         """What `act` returns and records for some of the environments.
 
-        The module is called for all of them, as `PartCaller` does.
+        The module is called for all of them, as `StagedPolicy` does.
         """
         self._rewind(envs)
         data = self._data

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
 from ..errors import ConfigError
+from .env_errors import explain_env_errors
 from .make_group import Envs, find_spec
-from .missing import explain_missing
 
 Space = spaces.Space[Any]
 
@@ -31,7 +31,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[S
     if isinstance(env, gym.vector.VectorEnv):
         return env.single_observation_space, env.single_action_space
     source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_missing(source, env_kwargs):
+    with explain_env_errors(source, env_kwargs):
         if isinstance(source, EnvSpec):
             made = gym.make(source, **(env_kwargs or {}))
         elif isinstance(source, Sequence) and source:

@@ -17,8 +17,8 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 
+from ..collect.env_errors import explain_env_errors
 from ..collect.make_group import Envs, find_spec
-from ..collect.missing import explain_missing
 from ..collect.spaces import MASK, ActionFormat, Leaf, ObservationLayout
 from ..errors import ConfigError
 from .environment import Environment
@@ -92,7 +92,7 @@ def describe_environment(
 
 def _make(env: Envs, env_kwargs: Mapping[str, Any] | None) -> gym.Env[Any, Any]:
     source: Any = find_spec(env) if isinstance(env, str) else env
-    with explain_missing(source, env_kwargs):
+    with explain_env_errors(source, env_kwargs):
         if isinstance(source, EnvSpec):
             return gym.make(source, disable_env_checker=True, **(env_kwargs or {}))
         if isinstance(source, Sequence) and source:

@@ -126,9 +126,9 @@ class Environment:
         try:
             return self._make_by_id(kwargs) if self.id else self._make_by_factory(kwargs)
         except gym.error.DependencyNotInstalled:
-            from ..collect.missing import explain_missing
+            from ..collect.env_errors import explain_env_errors
 
-            with explain_missing():
+            with explain_env_errors():
                 raise
         except (ConfigError, ModuleNotFoundError):
             raise

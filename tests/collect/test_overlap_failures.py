@@ -10,7 +10,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
-from overlap_parts import (
+from overlap_envs import (
     SimulatorError,
     Slow,
     Stamp,
@@ -30,7 +30,7 @@ def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> Overlap
 
 
 def pid(collector) -> int:
-    return collector._ahead._worker.pid
+    return collector._prefetcher._worker.pid
 
 
 def is_alive(process: int) -> bool:
@@ -56,7 +56,7 @@ def test_an_error_of_an_environment_is_raised_with_its_traceback(mode):
     text = "".join(getattr(caught.value, "__notes__", [])) + str(caught.value.__cause__)
     assert "raised in the collecting" in text
     if mode == "process":
-        assert "overlap_parts.py" in text  # the place in the environment
+        assert "overlap_envs.py" in text  # the place in the environment
     # It goes on with new episodes, as a plain collector does, and can be saved.
     assert collector.state_dict()["collector"]["frames"] == 8
     assert collector.collect()["next", "step_count"].flatten().tolist() == [1, 2, 3, 4] * 2
@@ -118,7 +118,7 @@ def test_shutting_down_in_the_middle_of_a_batch():
     collector = overlapped(waits_for_ever)
     collector.start()
     process = pid(collector)
-    collector._ahead.ask(0)
+    collector._prefetcher.ask(0)
     time.sleep(0.2)
     started = time.monotonic()
     collector.shutdown()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from overlap_parts import plain
+from overlap_envs import plain
 from tensordict import TensorDict
 from toy_envs import Counter
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.collect.missing import explain_missing
+from hooktrainer.collect.env_errors import explain_env_errors
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.control import Control
 from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
@@ -238,7 +238,7 @@ def test_an_error_without_a_signal_stays_what_it_is():
 
 
 def test_it_is_not_taken_for_an_environment_that_exits():
-    with pytest.raises(SignalExit), ending_cleanly(), explain_missing("env", {}):
+    with pytest.raises(SignalExit), ending_cleanly(), explain_env_errors("env", {}):
         send(signal.SIGTERM)
 
 

@@ -12,7 +12,7 @@ from ...loop.metrics import Total
 from ...loop.timing import Timing
 from ..remote import RemoteCollector, stamped, version_of
 from ..weights import check_can_follow
-from .ahead import Ahead, Mode
+from .prefetcher import Mode, Prefetcher
 from .state import OVERLAP, collector_state
 
 
@@ -110,13 +110,13 @@ class OverlappedCollector(RemoteCollector):
         if self.resumes == "exactly" and not repeatable:
             self.resumes = "partly"
         newest = weights == "newest"
-        self._ahead = Ahead(self._collector, mode, newest=newest, timeout=timeout)
-        self._ahead.timing = self.timing
+        self._prefetcher = Prefetcher(self._collector, mode, newest=newest, timeout=timeout)
+        self._prefetcher.timing = self.timing
 
     @property
     def ahead(self) -> int:
         """How many batches are ready or under way."""
-        return len(self._ahead)
+        return len(self._prefetcher)
 
     @property
     def timing(self) -> Timing:
@@ -125,7 +125,7 @@ class OverlappedCollector(RemoteCollector):
 
     @timing.setter
     def timing(self, timing: Timing) -> None:
-        self._timing = self._ahead.timing = timing
+        self._timing = self._prefetcher.timing = timing
         if not self.depth:
             self._collector.timing = timing
 
@@ -147,8 +147,8 @@ class OverlappedCollector(RemoteCollector):
     def _start(self) -> None:
         if not self.depth:
             self._collector.start()
-        elif not self._ahead.has_begun:
-            self._ahead.begin(self._updates)
+        elif not self._prefetcher.has_begun:
+            self._prefetcher.begin(self._updates)
 
     def _take(self) -> TensorDictBase:
         """Wait for the next batch.
@@ -161,7 +161,7 @@ class OverlappedCollector(RemoteCollector):
 
     def _ask(self) -> None:
         while self.ahead < self._limit and self._wants_more(self.ahead):
-            self._ahead.ask(self._updates)
+            self._prefetcher.ask(self._updates)
 
     def _young_enough(self) -> TensorDictBase:
         while True:
@@ -175,8 +175,8 @@ class OverlappedCollector(RemoteCollector):
         if not self.ahead:
             if not self.depth:
                 return stamped(self._collector.collect(), self._updates)
-            self._ahead.ask(self._updates)
-        return self._ahead.take()
+            self._prefetcher.ask(self._updates)
+        return self._prefetcher.take()
 
     @property
     def _limit(self) -> int:
@@ -189,13 +189,13 @@ class OverlappedCollector(RemoteCollector):
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
         """Start over: the first episode of every environment begins anew, seeded from ``seed``."""
-        self._ahead.set_seed(seed)
+        self._prefetcher.set_seed(seed)
         self.seed = seed
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
         """Abandon the running episodes: the next batch begins with new ones."""
-        self._ahead.reset()
+        self._prefetcher.reset()
 
     def update_policy_weights_(self, policy_or_weights: Any = None) -> None:
         """Bring the learner's policy up to date, as the collector does; the worker's follows.
@@ -204,18 +204,18 @@ class OverlappedCollector(RemoteCollector):
         that is asked for, in which case nothing needs to be called.
         """
         super().update_policy_weights_(policy_or_weights)
-        self._ahead.publish(self._updates)
+        self._prefetcher.publish(self._updates)
 
     def shard(self, rank: int, world_size: int) -> None:
         """Keep only the share of one of several processes that collect together.
 
         Each of them then has a worker of its own.
         """
-        if self._ahead.has_begun:
+        if self._prefetcher.has_begun:
             raise ConfigError("shard() was called after the first batch.")
         self._collector.shard(rank, world_size)
         self._describe()
-        self._ahead.share = rank
+        self._prefetcher.share = rank
 
     def check_shares(self, number: int) -> None:
         """Refuse what the collector refuses."""
@@ -231,14 +231,14 @@ class OverlappedCollector(RemoteCollector):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs; waits for the batches under way and holds them."""
-        state = self._ahead.state()
+        state = self._prefetcher.state()
         return {
             "collector": state["collector"],
             OVERLAP: {
                 "updates": self._updates,
                 "frames": self.frames,
                 "dropped": self.dropped,
-                "batches": [batch.copy() for batch in self._ahead.batches],
+                "batches": [batch.copy() for batch in self._prefetcher.batches],
                 "rng": state["rng"],
             },
         }
@@ -251,17 +251,17 @@ class OverlappedCollector(RemoteCollector):
         """
         own = state_dict["collector"] if OVERLAP in state_dict else state_dict
         ours = state_dict.get(OVERLAP, {})
-        self._ahead.load(own, ours.get("rng"))
-        self._ahead.put(ours.get("batches", []))
+        self._prefetcher.load(own, ours.get("rng"))
+        self._prefetcher.put(ours.get("batches", []))
         self._updates = ours.get("updates", 0)
         self.frames = ours.get("frames", own.get("frames", 0))
         self.dropped = ours.get("dropped", 0)
 
     def _close(self) -> None:
-        self._ahead.close()
+        self._prefetcher.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        if self._ahead.has_begun:
+        if self._prefetcher.has_begun:
             raise TypeError(
                 "a collector that has begun to collect ahead cannot be copied or pickled; give "
                 "its state_dict() to another one."

@@ -13,7 +13,7 @@ import torch
 from ...base.child import Channel, Child
 from ...errors import ConfigError
 from . import packing
-from .work import Inbox, Request, Work
+from .server import CollectorServer, Inbox, Request
 
 NAME = "the collecting process"
 
@@ -23,7 +23,7 @@ class ProcessWorker:
 
     Args:
         collector: The collector. It is shut down: the process makes its own environments.
-        newest: See `Work`.
+        newest: See `CollectorServer`.
         timeout: Seconds to wait for an answer.
 
     Attributes:
@@ -71,17 +71,17 @@ def _work(channel: Channel, payload: bytes, newest: bool, threads: int, dtype: t
     torch.set_num_threads(threads)
     torch.set_default_dtype(dtype)
     inbox, is_over = Inbox(), threading.Event()
-    work = Work(packing.load(payload), inbox, newest)
+    server = CollectorServer(packing.load(payload), inbox, newest)
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        if is_over.is_set() and work.is_busy:  # else somebody else sent it: the learner decides
+        if is_over.is_set() and server.is_busy:  # else somebody else sent it: the learner decides
             raise _Stop
 
     signal.signal(signal.SIGINT, interrupt)
     arguments = (channel, inbox, is_over, threading.get_ident())
     threading.Thread(target=_read, args=arguments, daemon=True).start()
     with suppress(_Stop):
-        work.serve(lambda result: packing.send(channel, result), channel.send_error)
+        server.serve(lambda result: packing.send(channel, result), channel.send_error)
 
 
 def _read(channel: Channel, inbox: Inbox, is_over: threading.Event, main: int) -> None:

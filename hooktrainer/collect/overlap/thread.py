@@ -11,7 +11,7 @@ from typing import Any
 from tensordict.nn import probabilistic
 
 from ...errors import ConfigError, add_note
-from .work import Inbox, Request, Work
+from .server import CollectorServer, Inbox, Request
 
 _GRACE = 5.0  # seconds that a batch under way has to end
 
@@ -21,7 +21,7 @@ class ThreadWorker:
 
     Args:
         collector: The collector. It is shut down: the copy has environments of its own.
-        newest: See `Work`.
+        newest: See `CollectorServer`.
         timeout: Seconds to wait for an answer.
 
     Attributes:
@@ -36,7 +36,6 @@ class ThreadWorker:
     pid: int | None = None
 
     def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
-        _separate_interaction_types()
         try:
             own = copy.deepcopy(collector)
         except Exception as error:
@@ -45,13 +44,14 @@ class ThreadWorker:
                 "environments by id or factory, and a policy that copy.deepcopy takes."
             ) from error
         collector.shutdown()
+        _INTERACTION_TYPES.separate()
         self._timeout = timeout
         self._inbox = Inbox()
         self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
-        work = Work(own, self._inbox, newest)
+        server = CollectorServer(own, self._inbox, newest)
         # Daemonic, so that an environment that is stuck does not keep the process from ending.
         self._thread = threading.Thread(
-            target=work.serve,
+            target=server.serve,
             args=(
                 lambda result: self._answers.put((result, None)),
                 lambda error: self._answers.put((None, error)),
@@ -89,14 +89,12 @@ class ThreadWorker:
                 RuntimeWarning,
                 stacklevel=2,
             )
+        else:
+            _INTERACTION_TYPES.join()
 
 
 class _PerThread(threading.local):
-    """What `tensordict.nn.set_interaction_type` sets, for each thread apart.
-
-    tensordict has one place for all threads: while the learner evaluates deterministically, a
-    thread that collects would stop exploring.
-    """
+    """What `tensordict.nn.set_interaction_type` sets, for each thread apart."""
 
     def __init__(self, first: Any) -> None:
         self._mode = first
@@ -108,7 +106,34 @@ class _PerThread(threading.local):
         self._mode = mode
 
 
-def _separate_interaction_types() -> None:
-    shared = probabilistic._interaction_type
-    if not isinstance(shared, _PerThread):
-        probabilistic._interaction_type = _PerThread(shared.get_mode())
+class _InteractionTypes:
+    """Keeps the interaction types of threads apart while threads collect.
+
+    tensordict has one place for all threads, a variable of its own that nothing public reaches:
+    while the learner evaluates deterministically, a thread that collects would stop exploring. So
+    another object takes its place for as long as such threads live, and no longer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._shared: Any = None
+
+    def separate(self) -> None:
+        """One more thread begins to collect."""
+        with self._lock:
+            if not self._threads:
+                self._shared = probabilistic._interaction_type
+                probabilistic._interaction_type = _PerThread(self._shared.get_mode())
+            self._threads += 1
+
+    def join(self) -> None:
+        """One has ended; after the last, all is as it was, in the mode that this thread is in."""
+        with self._lock:
+            self._threads -= 1
+            if not self._threads:
+                self._shared.set_mode(probabilistic._interaction_type.get_mode())
+                probabilistic._interaction_type = self._shared
+
+
+_INTERACTION_TYPES = _InteractionTypes()  # one for the process, as what it replaces is

@@ -15,14 +15,14 @@ from ..collector import Collector
 from ..remote import stamped
 from ..weights import Weights, weights_of
 from .process import ProcessWorker
+from .server import Collected, Request
 from .thread import ThreadWorker
-from .work import Collected, Request
 
 Mode = Literal["process", "thread"]
 _STREAM = 1  # tells the worker's random numbers from others that are drawn with the run's seed
 
 
-class Ahead:
+class Prefetcher:
     """The batches that are ready or under way, in order, and what collects them.
 
     The worker starts with the first batch that is asked for. Until then the collector is here, and

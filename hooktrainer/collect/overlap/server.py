@@ -21,7 +21,7 @@ from ..weights import Weights
 
 
 class Request(NamedTuple):
-    """What the learner asks for: a method of `Work` and its arguments.
+    """What the learner asks for: a method of `CollectorServer` and its arguments.
 
     Each is answered, but for `adopt`, which brings weights.
     """
@@ -79,7 +79,7 @@ class Inbox:
         return newest
 
 
-class Work:
+class CollectorServer:
     """Collects with a collector that nobody else uses.
 
     Args:

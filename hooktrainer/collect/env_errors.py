@@ -20,7 +20,9 @@ _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 @contextmanager
-def explain_missing(source: Any = None, kwargs: Mapping[str, Any] | None = None) -> Iterator[None]:
+def explain_env_errors(
+    source: Any = None, kwargs: Mapping[str, Any] | None = None
+) -> Iterator[None]:
     """Turn what goes wrong where an environment is made into what its user can do.
 
     Args:

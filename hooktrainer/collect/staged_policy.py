@@ -15,10 +15,10 @@ Outputs = dict[Any, Any]
 _TRIALS = 3  # steps in which both ways are compared
 
 
-class Rewind:
-    """Has every part of a step find the random generators as the first one did.
+class RngRewind:
+    """Has every stage of a step find the random generators as the first one did.
 
-    So a policy that is called for all environments once a part draws the same numbers each time.
+    So a policy that is called for all environments once a stage draws the same numbers each time.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Rewind:
         self._warned = False
 
     def __call__(self, envs: slice) -> None:
-        """Note the generators' state before the first part; set it back before the others."""
+        """Note the generators' state before the first stage; set it back before the others."""
         if envs.start == 0:
             self.before = rng_state()
         else:
@@ -49,45 +49,45 @@ class Rewind:
             )
 
 
-class PartCaller:
-    """Calls a policy part by part, the parts of a step in order.
+class StagedPolicy:
+    """Calls a policy stage by stage, the stages of a step in order.
 
     The rounding of a matrix product, and some random numbers, depend on the number of rows. So a
-    policy is called for all environments at every part and only the part's rows are used, unless
-    its first steps, done both ways, are equal bit for bit: then it is called for the part alone.
+    policy is called for all environments at every stage and only the stage's rows are used, unless
+    its first steps, done both ways, are equal bit for bit: then it is called for the stage alone.
 
     Args:
         call_all: Given a step and some environments, calls the policy for all, of which these have
             new observations.
-        call_part: Calls it for these alone.
+        call_stage: Calls it for these alone.
         num_envs: Number of environments.
         may_split: Whether to try the second way. A function that keeps random generators of its
             own would be disturbed by being called twice.
 
     Attributes:
-        splits: Whether the policy is called for the part alone.
+        splits: Whether the policy is called for the stage alone.
     """
 
     def __init__(
         self,
         call_all: Callable[[int, slice], Mapping[Any, Any]],
-        call_part: Callable[[int, slice], Mapping[Any, Any]],
+        call_stage: Callable[[int, slice], Mapping[Any, Any]],
         num_envs: int,
         may_split: bool,
     ) -> None:
         self._call_all = call_all
-        self._call_part = call_part
+        self._call_stage = call_stage
         self._num_envs = num_envs
         self.splits = False
         self._trials = _TRIALS if may_split else 0
         self._same = True
-        self._rewind = Rewind()
-        self._parted: dict[str, Any] = {}
+        self._rewind = RngRewind()
+        self._staged: dict[str, Any] = {}
 
     def __call__(self, t: int, envs: slice) -> Outputs:
         """The policy's outputs for the environments ``envs`` in step ``t``."""
         if self.splits:
-            return dict(self._call_part(t, envs))
+            return dict(self._call_stage(t, envs))
         self._rewind(envs)
         whole = self._call_all(t, envs)
         self._rewind.compare(t, envs, whole["action"])
@@ -99,16 +99,16 @@ class PartCaller:
     def _try(self, t: int, envs: slice, outputs: Outputs) -> None:
         after = rng_state()
         if envs.start == 0:
-            self._parted = self._rewind.before
+            self._staged = self._rewind.before
         kept = {key: _copy(value) for key, value in outputs.items()}
-        set_rng_state(self._parted)
-        part = self._call_part(t, envs)
-        self._parted = rng_state()
+        set_rng_state(self._staged)
+        stage = self._call_stage(t, envs)
+        self._staged = rng_state()
         set_rng_state(after)
-        self._same = self._same and all(_same(value, part[key]) for key, value in kept.items())
+        self._same = self._same and all(_same(value, stage[key]) for key, value in kept.items())
         if envs.stop == self._num_envs:
             self._trials -= 1
-            self._same = self._same and _same(after, self._parted)
+            self._same = self._same and _same(after, self._staged)
             self.splits = self._same and not self._trials
 
 
