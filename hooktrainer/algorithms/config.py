@@ -13,7 +13,7 @@ from tyro.conf import Suppress
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
 from ..run.fields import Count, Number
-from .checks import Actions, name_of
+from .check_spaces import Actions, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
 """For environments, by id, the fields whose defaults are others there."""

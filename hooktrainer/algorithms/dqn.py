@@ -12,7 +12,7 @@ from ..replay import PrioritizedSampler
 from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
-from .checks import Actions
+from .check_spaces import Actions
 from .config import Settings
 from .off_policy import OffPolicy
 from .task import Task

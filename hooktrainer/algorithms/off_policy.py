@@ -13,7 +13,7 @@ from ..replay import ReplayBuffer
 from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .checks import Actions
+from .check_spaces import Actions
 from .task import Task
 
 

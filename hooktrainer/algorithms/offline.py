@@ -15,7 +15,7 @@ from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .checks import Actions
+from .check_spaces import Actions
 from .config import Word
 from .task import Task
 

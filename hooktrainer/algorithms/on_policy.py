@@ -20,7 +20,7 @@ from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .checks import Actions
+from .check_spaces import Actions
 from .task import Task
 
 Actor = CategoricalPolicy | DiagonalGaussianPolicy

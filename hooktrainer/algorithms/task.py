@@ -23,7 +23,7 @@ from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
-from .checks import check_actions, check_env, check_observations, name_of
+from .check_spaces import check_actions, check_env, check_observations, name_of
 from .config import AlgorithmConfig
 
 

@@ -33,7 +33,7 @@ def attach(
         package: Its ``__name__``.
         file: Its ``__file__``, in which the names are listed.
     """
-    home = listed(Path(file))
+    home = names_listed(Path(file))
 
     def get(name: str) -> Any:
         if name in home:
@@ -57,7 +57,7 @@ def attach(
     return get, names, sorted(name for name, (module, _) in home.items() if module)
 
 
-def listed(file: Path) -> dict[str, tuple[str, str]]:
+def names_listed(file: Path) -> dict[str, tuple[str, str]]:
     """Name to the module where it is at home, relative to the package, and its name there.
 
     Args:
@@ -69,7 +69,7 @@ def listed(file: Path) -> dict[str, tuple[str, str]]:
         for alias in node.names:
             if alias.name == "*":
                 inner = file.parent.joinpath(*module.split("."), "__init__.py")
-                found |= {name: (module, name) for name in listed(inner)}
+                found |= {name: (module, name) for name in names_listed(inner)}
             else:
                 found[alias.asname or alias.name] = (module, alias.name)
     return found

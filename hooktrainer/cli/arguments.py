@@ -31,3 +31,32 @@ Flag = Annotated[bool, tyro.conf.FlagCreatePairsOff, shown_as()]
 
 Patterns = Annotated[UseAppendAction[tuple[str, ...]], shown_as("PATTERN")]
 """An option that may be given several times."""
+
+OptionalRun = Annotated[Path, Positional, shown_as("[RUN]")]
+"""The directory of a run, or of several; there is a default."""
+
+PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
+"""A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
+
+OutFile = Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
+"""A file to write."""
+
+OptionalOutFile = Annotated[
+    Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")
+]
+"""A file to write, if it is named."""
+
+Seed = Annotated[int | None, shown_as("SEED")]
+"""A seed; there is one without it."""
+
+Count = Annotated[int, shown_as("N")]
+"""How many."""
+
+OptionalCount = Annotated[int | None, shown_as("N")]
+"""How many, if that is said."""
+
+Pixels = Annotated[int, shown_as("PIXELS")]
+"""A size on a screen."""
+
+Seconds = Annotated[float, shown_as("SECONDS")]
+"""A time span."""

@@ -181,14 +181,14 @@ def diff(
         limit: how many differences to print; 0 for all
         json: print JSON: a list of all differences
     """
-    from ..store.diff import differences
+    from ..store.diff import compare_trees
     from .compare import is_ignored, without_clock
     from .places import open_checkpoint
 
     states = [open_checkpoint(spec).load() for spec in (left, right)]
     if not clock:
         states = list(without_clock(*states))
-    found = [d for d in differences(*states) if not is_ignored(d.path, ignore)]
+    found = [d for d in compare_trees(*states) if not is_ignored(d.path, ignore)]
     if json:
         output.print_json([dataclasses.asdict(difference) for difference in found])
     elif found:

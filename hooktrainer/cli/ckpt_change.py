@@ -9,7 +9,7 @@ from tyro.conf import UseAppendAction
 
 from ..base.words import listed, plural
 from . import output
-from .arguments import CheckpointSpec, Flag, RunPath, shown_as
+from .arguments import CheckpointSpec, Flag, OptionalCount, RunPath, shown_as
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from ..store import Checkpoint, CheckpointManager, Retention
 
-Count = Annotated[int | None, shown_as("N")]
 Hours = Annotated[float | None, shown_as("N")]
 BestOf = Annotated[UseAppendAction[tuple[str, ...]], shown_as("N:METRIC[:min]")]
 Size = Annotated[str | None, shown_as("SIZE")]
@@ -27,9 +26,9 @@ def prune(
     run: RunPath,
     /,
     *,
-    keep_last: Count = None,
+    keep_last: OptionalCount = None,
     keep_best: BestOf = (),
-    every_frames: Count = None,
+    every_frames: OptionalCount = None,
     every_hours: Hours = None,
     max_bytes: Size = None,
     dry_run: Flag = False,

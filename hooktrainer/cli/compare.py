@@ -13,7 +13,7 @@ from tensordict import TensorDictBase
 
 from ..log import read_csv, read_scalars
 from ..store import find
-from ..store.diff import Difference, differences
+from ..store.diff import Difference, compare_trees
 from ..store.run_dir import RunDir
 from ..store.stored import Checkpoint
 
@@ -58,7 +58,7 @@ def compare_states(left: Any, right: Any, ignore: Sequence[str] = ()) -> list[Co
     """Compare two state trees, part by part."""
     compared = []
     for part, (mine, other) in _parts(left, right).items():
-        found = [d for d in differences(mine, other) if not is_ignored(d.path, ignore)]
+        found = [d for d in compare_trees(mine, other) if not is_ignored(d.path, ignore)]
         compared.append(Compared(part, _count(mine), found))
     return compared
 

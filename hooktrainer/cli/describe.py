@@ -60,10 +60,10 @@ def _of_run(path: Path) -> list[dict[str, Any]]:
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     from ..errors import ConfigError
     from . import algorithm
-    from .recipes import find
+    from .recipes import find_trainable
     from .scripts import without_run_options
 
-    trainable = find(target)
+    trainable = find_trainable(target)
     words = without_run_options(args)
     tables: list[list[dict[str, Any]]] = []
     before = sys.argv, sys.path[:]

@@ -5,23 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from ..base.words import plural
 from . import output
-from .arguments import Flag, RunPath, shown_as
+from .arguments import Count, Flag, OptionalOutFile, Pixels, RunPath, Seconds, Seed
 from .priority import step_aside
 
 if TYPE_CHECKING:
     from ..show.gallery import Exhibit, Gallery
 
-Page = Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
-Seed = Annotated[int | None, shown_as("SEED")]
-Count = Annotated[int, shown_as("N")]
-Pixels = Annotated[int, shown_as("PIXELS")]
-Seconds = Annotated[float, shown_as("SECONDS")]
 
 _LOOK_SECONDS = 2.0
 
@@ -30,7 +23,7 @@ def gallery(
     run: RunPath,
     /,
     *,
-    html: Page = None,
+    html: OptionalOutFile = None,
     seed: Seed = None,
     episodes: Count = 10,
     size: Pixels = 360,

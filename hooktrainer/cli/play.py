@@ -7,14 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from . import output
-from .arguments import Flag, shown_as
-from .policies import PolicySpec, print_episodes
+from .arguments import Flag, OptionalCount, PolicySpec, Seed, shown_as
+from .policies import print_episodes
 
 if TYPE_CHECKING:
     from ..policies.evaluation import Evaluation
 
-Seed = Annotated[int | None, shown_as("SEED")]
-Count = Annotated[int | None, shown_as("N")]
 _VERDICTS = {
     True: "the same as recorded",
     False: "NOT the same as recorded",
@@ -29,7 +27,7 @@ def play(
     /,
     *,
     seed: Seed = None,
-    episodes: Count = None,
+    episodes: OptionalCount = None,
     render: Render = None,
     trust: Flag = False,
     json: Flag = False,

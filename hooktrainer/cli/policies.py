@@ -4,26 +4,16 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from tyro.conf import Positional
+from typing import TYPE_CHECKING, Any
 
 from ..base.words import plural, shell_word
 from . import output
-from .arguments import Flag, RunPath, shown_as
+from .arguments import Count, Flag, OptionalCount, PolicySpec, RunPath, Seed
 from .priority import step_aside
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
     from ..policies.interface import Interface
-
-PolicySpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
-"""A saved policy: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
-
-Count = Annotated[int | None, shown_as("N")]
-Episodes = Annotated[int, shown_as("N")]
-Seed = Annotated[int | None, shown_as("SEED")]
-BestOf = Annotated[int | None, shown_as("N")]
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -122,7 +112,7 @@ def evaluate(
     /,
     *,
     seed: Seed = None,
-    episodes: Episodes = 10,
+    episodes: Count = 10,
     again: Flag = False,
     trust: Flag = False,
     json: Flag = False,
@@ -177,10 +167,10 @@ def prune(
     run: RunPath,
     /,
     *,
-    spread: Count = None,
-    keep_last: Count = None,
-    keep_best: BestOf = None,
-    every_frames: Count = None,
+    spread: OptionalCount = None,
+    keep_last: OptionalCount = None,
+    keep_best: OptionalCount = None,
+    every_frames: OptionalCount = None,
     dry_run: Flag = False,
     yes: Flag = False,
 ) -> int:

@@ -67,7 +67,7 @@ def algorithms() -> list[Trainable]:
     return [Trainable(name) for name in _algorithms()]
 
 
-def find(name: str) -> Trainable:
+def find_trainable(name: str) -> Trainable:
     """Return the script, the recipe or the algorithm that a word names; a recipe comes first.
 
     Raises:

@@ -2,30 +2,20 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
-import tyro
-from tyro.conf import Positional
-
 from . import output
-from .arguments import Flag, shown_as
+from .arguments import Count, Flag, OutFile, Pixels, PolicySpec, Seconds, Seed, shown_as
 from .priority import step_aside
 
-Policy = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
-File = Annotated[Path, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
-Seed = Annotated[int | None, shown_as("SEED")]
-Count = Annotated[int, shown_as("N")]
 Number = Annotated[float, shown_as("N")]
-Pixels = Annotated[int, shown_as("PIXELS")]
-Seconds = Annotated[float, shown_as("SECONDS")]
 
 
 def render(
-    policy: Policy,
+    policy: PolicySpec,
     /,
     *,
-    file: File,
+    file: OutFile,
     all: Flag = False,
     seed: Seed = None,
     episodes: Count = 1,

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
 from tyro.conf import Positional, UseAppendAction
 
 from ..base.words import did_you_mean, listed, plural, printable
 from . import output
-from .arguments import Flag, Patterns, shown_as
+from .arguments import Flag, OptionalOutFile, Patterns, shown_as
 
 if TYPE_CHECKING:
     from ..show.report import Group, RunSummary
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
 Metrics = Annotated[UseAppendAction[tuple[str, ...]], shown_as("NAME")]
 Conditions = Annotated[UseAppendAction[tuple[str, ...]], shown_as("OPTION=VALUE")]
-Page = Annotated[Path | None, tyro.conf.arg(metavar="FILE", aliases=["-o"], help_behavior_hint="")]
 Name = Annotated[str, shown_as("COLUMN")]
 
 _SORTS = ("started", "run", "experiment", "seed", "status", "frames", "time", "last", "best", "age")
@@ -40,7 +38,7 @@ def runs(
     sort: Name = "started",
     reverse: Flag = False,
     curves: Flag = False,
-    html: Page = None,
+    html: OptionalOutFile = None,
     json: Flag = False,
 ) -> int:
     """List runs, and compare them: a table, curves in the terminal, a page with charts.
@@ -171,9 +169,9 @@ def _chosen(
 
 
 def _option(run: RunSummary, name: str) -> Any:
-    from ..base.plain import flatten
+    from ..base.plain import flatten_config
 
-    return flatten(run.options).get(name.replace("-", "_"))
+    return flatten_config(run.options).get(name.replace("-", "_"))
 
 
 def _same(value: Any, text: str) -> bool:
@@ -247,7 +245,7 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
 
     from ..show.report.curves import band, read_curves
     from ..show.report.page import spread
-    from ..show.report.terminal import COLORS, plot
+    from ..show.report.terminal import COLORS, plot_lines
     from ..store.run_dir import RunDir
 
     screen = output.console()
@@ -269,7 +267,7 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
     if not lines:
         screen.print("no run has logged it.")
         return
-    screen.print(plot(lines, width=width))
+    screen.print(plot_lines(lines, width=width))
     for text in keys:
         screen.print(text)
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
-
-from tyro.conf import Positional
 
 from ..base.words import plural
 from . import output
-from .arguments import shown_as
+from .arguments import RunPath, shown_as
 
 if TYPE_CHECKING:
     from ..log.spool import Spool
 
-Place = Annotated[Path, Positional, shown_as("RUN")]
 Address = Annotated[str | None, shown_as("URI")]
 
 _PAUSES = (0.25, 0.5, 1.0, 2.0, 4.0)
 """Seconds between the attempts at a server that fails."""
 
 
-def sync(run: Place, /, *, to: Address = None) -> int:
+def sync(run: RunPath, /, *, to: Address = None) -> int:
     """Send to its server what a run has logged and not sent, or all runs of a directory.
 
     Everything arrives once and in order, however often this is interrupted and repeated.

@@ -9,20 +9,17 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tyro.conf import Positional
-
 from . import output
-from .arguments import shown_as
+from .arguments import RunPath, shown_as
 
 if TYPE_CHECKING:
     from types import FrameType
 
-Place = Annotated[Path, Positional, shown_as("RUN")]
 Port = Annotated[int | None, shown_as("PORT")]
 Host = Annotated[str, shown_as("HOST")]
 
 
-def tensorboard(run: Place, /, *, port: Port = None, host: Host = "localhost") -> int:
+def tensorboard(run: RunPath, /, *, port: Port = None, host: Host = "localhost") -> int:
     """Start TensorBoard on a run, or on all runs of a directory, and print its address.
 
     It serves until Ctrl-C, and shows what is logged meanwhile.

@@ -38,7 +38,10 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         name, *args = _with_name(words)
         if not name.endswith(".py"):  # of a script of the user's own nothing is known
             _check_loggers(args)
-        command = [*recipes.find(name).command, *(args[1:] if args[:1] == ["--"] else args)]
+        command = [
+            *recipes.find_trainable(name).command,
+            *(args[1:] if args[:1] == ["--"] else args),
+        ]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
         replace_process(command)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from . import output
-from .arguments import Flag, Patterns, ScriptArgs, ScriptPath, shown_as
+from .arguments import Flag, Patterns, ScriptArgs, ScriptPath, Seed, shown_as
 from .scripts import refuse_run_options
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 
-Seed = Annotated[int | None, shown_as("INT")]
 Directory = Annotated[Path | None, shown_as("DIR")]
 
 

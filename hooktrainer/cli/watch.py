@@ -6,13 +6,11 @@ import sys
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-from tyro.conf import Positional
+from typing import TYPE_CHECKING
 
 from ..base.words import printable, shell_word
 from . import output
-from .arguments import Flag, shown_as
+from .arguments import Flag, OptionalRun, Seconds
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,15 +19,19 @@ if TYPE_CHECKING:
     from ..show.report import MetricsTail, RunSummary
     from ..store.run_dir import RunDir
 
-Place = Annotated[Path, Positional, shown_as("[RUN]")]
-Seconds = Annotated[float, shown_as("SECONDS")]
 
 _BAR = 40
 _MOST = 4  # hooks shown, the most expensive ones
 _FIRST = ("eval/return", "eval/return_std", "eval/length", "train/return", "train/length")
 
 
-def watch(run: Place = Path("runs"), /, *, once: Flag = False, interval: Seconds = 0.5) -> int:
+def watch(
+    run: OptionalRun = Path("runs"),
+    /,
+    *,
+    once: Flag = False,
+    interval: Seconds = 0.5,
+) -> int:
     """Watch a run while it trains: its progress, its metrics, and what its time goes to.
 
     Reads the run's directory, so it costs the run nothing, and may be started and left at any time:

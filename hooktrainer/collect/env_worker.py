@@ -29,7 +29,7 @@ CALL = 255
 
 
 @dataclass(frozen=True)
-class Task:
+class WorkerTask:
     """The environments of one process.
 
     Attributes:
@@ -60,7 +60,7 @@ class Facts:
     action_space: gym.Space[Any]
 
 
-def serve(channel: Channel, task: Task) -> None:
+def serve(channel: Channel, task: WorkerTask) -> None:
     """Build the environments, then do as told until the connection ends."""
     torch.set_num_threads(1)
     worker = EnvWorker(task)
@@ -91,7 +91,7 @@ class EnvWorker:
         task: Which environments.
     """
 
-    def __init__(self, task: Task) -> None:
+    def __init__(self, task: WorkerTask) -> None:
         self._task = task
         self._groups: list[EnvGroup] = []
         self._rows: list[list[Row]] = []

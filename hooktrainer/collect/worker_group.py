@@ -15,7 +15,7 @@ from gymnasium.envs.registration import EnvSpec
 from ..base.child import Child, close_all
 from ..errors import ConfigError
 from .buffers import Row, StepBuffers
-from .env_worker import CALL, STEP, Facts, Task, serve
+from .env_worker import CALL, STEP, Facts, WorkerTask, serve
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, Source, VectorizationMode, find_spec
 from .shared_memory import SharedMemory
@@ -66,7 +66,7 @@ class WorkerGroup(EnvGroup):
         self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
         try:
             for w, own in enumerate(self._shares):
-                task = Task(
+                task = WorkerTask(
                     [_part_of(source, share) for share in own],
                     own,
                     count,

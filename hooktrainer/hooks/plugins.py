@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import hooks
-from ..base.lazy import listed
+from ..base.lazy import names_listed
 
 GROUP = "hooktrainer.hooks"
 
@@ -25,7 +25,9 @@ def available_hooks() -> dict[str, Any]:
     A package whose hook cannot be imported is warned of and left out; one that reuses a name of
     hooktrainer's does not replace it.
     """
-    found: dict[str, Any] = {name: getattr(hooks, name) for name in listed(Path(hooks.__file__))}
+    found: dict[str, Any] = {
+        name: getattr(hooks, name) for name in names_listed(Path(hooks.__file__))
+    }
     for entry in entry_points(group=GROUP):
         if entry.name in found:
             warnings.warn(

@@ -14,7 +14,7 @@ from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
-from .sink import STATUSES, GuardedSink, Sink, log
+from .sink import ENDINGS, GuardedSink, Sink, log
 
 _DEFAULT_BINS: Final = 64
 
@@ -153,7 +153,7 @@ class Logger:
         """
         if hasattr(data, "detach"):
             data = data.detach().double()
-        values = np.array(media.as_array(data), dtype=np.float64).ravel()
+        values = np.array(media.to_numpy(data), dtype=np.float64).ravel()
         values = values[np.isfinite(values)]
         step = self._resolve(name, step)
         if values.size:
@@ -176,8 +176,8 @@ class Logger:
         Raises:
             ValueError: Another status.
         """
-        if status not in STATUSES:
-            raise ValueError(f"status is one of {', '.join(STATUSES)}, not {status!r}")
+        if status not in ENDINGS:
+            raise ValueError(f"status is one of {', '.join(ENDINGS)}, not {status!r}")
         for sink in self.sinks.values():
             sink.close(status)
 

@@ -14,7 +14,7 @@ DEFAULT_FPS: Final = 30.0
 _PALETTE_PIXELS: Final = 1 << 18
 
 
-def as_array(data: Any) -> NDArray[Any]:
+def to_numpy(data: Any) -> NDArray[Any]:
     """Return a tensor (on any device), array or sequence as a NumPy array, perhaps shared."""
     if hasattr(data, "detach"):
         data = data.detach().cpu()
@@ -34,7 +34,7 @@ def as_image(name: str, image: Any) -> NDArray[np.uint8]:
     Raises:
         ValueError: Another shape or dtype.
     """
-    array = as_array(image)
+    array = to_numpy(image)
     _check_uint8("image", name, array)
     if array.ndim == 2:
         array = array[..., None]
@@ -61,7 +61,7 @@ def as_video(name: str, video: Any) -> NDArray[np.uint8]:
     Raises:
         ValueError: Another shape or dtype.
     """
-    array = as_array(video)
+    array = to_numpy(video)
     _check_uint8("video", name, array)
     if array.ndim == 4:
         array = array[None]
@@ -134,7 +134,7 @@ def _picture(pixels: NDArray[np.uint8]) -> Any:
 def _private(array: NDArray[np.uint8], source: Any) -> NDArray[np.uint8]:
     """Copy, unless rearranging has copied already: a film can take hundreds of megabytes."""
     array = np.ascontiguousarray(array)
-    return array.copy() if np.may_share_memory(array, as_array(source)) else array
+    return array.copy() if np.may_share_memory(array, to_numpy(source)) else array
 
 
 def _check_uint8(kind: str, name: str, array: NDArray[Any]) -> None:

@@ -20,7 +20,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from ..base.plain import flatten
+from ..base.plain import flatten_config
 from ..base.words import shell_word
 from . import media
 from .events import HParams, Image, Scalars, Text, Video
@@ -78,7 +78,7 @@ class RemoteSink(Sink):
 
     def write_hparams(self, event: HParams) -> None:
         """Add the configuration, flat."""
-        self.spool.add(event.step, hparams=flatten(event.config))
+        self.spool.add(event.step, hparams=flatten_config(event.config))
 
     def write_text(self, event: Text) -> None:
         """Add a text as a file, `texts/<name>_<step>.txt`."""

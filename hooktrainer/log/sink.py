@@ -13,7 +13,7 @@ from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
 
 log = logging.getLogger(__name__)
 
-STATUSES: Final = ("finished", "stopped", "interrupted", "failed")
+ENDINGS: Final = ("finished", "stopped", "interrupted", "failed")
 """How a run can end, as `run.json` calls it."""
 
 
@@ -88,7 +88,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, status: str = "finished") -> None:
-        """Flush, record how the run ended (one of `STATUSES`) and release the destination."""
+        """Flush, record how the run ended (one of `ENDINGS`) and release the destination."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from ..base.plain import flatten, to_yaml
+from ..base.plain import flatten_config, to_yaml
 from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
@@ -78,7 +78,7 @@ class TensorBoardSink(Sink):
         self._config = config
         known = {
             name: value if isinstance(value, (bool, int, float, str)) else str(value)
-            for name, value in flatten(event.config).items()
+            for name, value in flatten_config(event.config).items()
         }
         self._add_text("config", f"```yaml\n{config}```", event.step)
         self._add(hparams_pb(known, trial_id=self.run_name).value, event.step)

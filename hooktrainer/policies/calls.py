@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from .operators import resolve
+from .operators import operator_named
 
 MOST_ITEMS: Final = 4_096
 """So many values may be in one list of arguments."""
@@ -88,7 +88,7 @@ class Call:
                 raise ValueError("getitem takes a value and a number")
             self.defaults: dict[str, Any] = {}
         else:
-            self._function = resolve(target)
+            self._function = operator_named(target)
             schema: Any = self._function
             arguments = self._bind(schema._schema.arguments, args, kwargs)
         self._args: list[Any] = [None if _varies(value) else value for value in arguments]

@@ -37,7 +37,7 @@ MOST_POLICY: Final = 1 << 32
 
 
 @dataclass(frozen=True)
-class Content:
+class PolicyContent:
     """What ``policy.safetensors`` holds.
 
     Attributes:
@@ -94,7 +94,7 @@ def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
     return size, digest
 
 
-def read_content(path: Path, facts: Mapping[str, Any]) -> Content:
+def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
     """Return the content of a saved policy's ``policy.safetensors``, after comparing its hash.
 
     Raises:
@@ -117,7 +117,7 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> Content:
         raise DamagedCheckpointError(f"{path} is damaged: {POLICY}: {reason}") from None
 
 
-def encode(content: Content) -> bytes:
+def encode(content: PolicyContent) -> bytes:
     """Return the content of ``policy.safetensors``.
 
     Raises:
@@ -137,7 +137,7 @@ def encode(content: Content) -> bytes:
     return save(tensors, {"program": program})
 
 
-def decode(data: bytes) -> Content:
+def decode(data: bytes) -> PolicyContent:
     """Return what `encode` wrote.
 
     Raises:
@@ -164,4 +164,4 @@ def decode(data: bytes) -> Content:
         if tensor.dtype is torch.bool and tensor.numel() and tensor.view(torch.uint8).max() > 1:
             raise ValueError(f"{name} is not boolean")
         kinds[kind][rest] = tensor
-    return Content(program, **kinds)
+    return PolicyContent(program, **kinds)

@@ -11,7 +11,7 @@ import torch
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
 from .evaluation import Evaluation
-from .files import Content, read_content, read_facts
+from .files import PolicyContent, read_content, read_facts
 from .interface import Array, Interface
 from .program import Program
 from .saved import SavedPolicy, find_policy
@@ -75,7 +75,7 @@ class LoadedPolicy:
             raise DamagedCheckpointError(f"{saved.path} is damaged: {reason}") from None
         self._states: list[torch.Tensor] = []
 
-    def _states_of(self, content: Content) -> dict[str, torch.Tensor]:
+    def _states_of(self, content: PolicyContent) -> dict[str, torch.Tensor]:
         """The first hidden states, after looking at what the program would take and return."""
         names = content.program["inputs"][len(self.interface.observations) :]
         states = {name: content.state[name] for name in names}

@@ -70,7 +70,7 @@ INSTEAD: Final = {
 _REFUSED: Final = ("aten.view.dtype",)
 
 
-def resolve(target: str) -> Callable[..., Any]:
+def operator_named(target: str) -> Callable[..., Any]:
     """Return the operator of a name such as ``aten.add.Tensor``.
 
     Raises:

@@ -11,14 +11,14 @@ from typing import Any
 from ..collect.make_group import Envs
 from ..loop.progress import Progress
 from ..store import Checkpoint, Manifest, Retention, fs
-from ..store.background import BackgroundJob
+from ..store.background_job import BackgroundJob
 from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
 from ..store.manifest import FileRecord
 from ..store.provenance import origin
 from ..store.retention import best_of
-from .describe import Described, describe_environment
+from .describe_environment import Described, describe_environment
 from .environment import Environment
-from .files import POLICY, Content
+from .files import POLICY, PolicyContent
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, still_holds, trace
 from .writing import point_latest_at, write_policy
@@ -91,7 +91,7 @@ class PolicyRecorder:
         self.wait()
         traced = self._trace()
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
-        content = Content(traced.program, current_weights(self._policy, traced), state)
+        content = PolicyContent(traced.program, current_weights(self._policy, traced), state)
         facts = {
             "run_id": self.run_id,
             "frames": progress.frames,

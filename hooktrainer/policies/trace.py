@@ -12,9 +12,9 @@ from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
+from .calls_made import named_tensors, record_calls
 from .live import Deterministic, first_states, parts, read_keys, without_numpy
 from .program import Program
-from .record import record, tensors_of
 
 _SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place stand for the batch
 
@@ -65,7 +65,7 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
         module = Deterministic(plain, reads, hidden)
         given = [by_key[key] for key in reads]
         given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
-        recorded = [record(module, [value[:size] for value in given]) for size in _SIZES]
+        recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
         program = _merge(recorded[0].description, recorded[1].description)
         names = [_name(key) for key in (*reads, *hidden)]
         _rename_inputs(program, recorded[0].inputs, names)
@@ -109,7 +109,7 @@ def current_weights(policy: nn.Module, traced: Traced) -> dict[str, torch.Tensor
     Raises:
         KeyError: If the policy is no longer built as it was when it was traced.
     """
-    live = tensors_of(Deterministic(policy, ()))
+    live = named_tensors(Deterministic(policy, ()))
     weights = {
         name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
         for name in traced.weights
@@ -197,7 +197,7 @@ def _difference(
     traced: Traced, module: Deterministic, inputs: Sequence[torch.Tensor]
 ) -> str | None:
     """What a program does other than the policy on inputs it was not made from; None if nothing."""
-    own = tensors_of(module)
+    own = named_tensors(module)
     if missing := [name for name in traced.weights if name not in own]:
         return f"it has no {missing[0]}"
     weights = {**{name: own[name].detach() for name in traced.weights}, **traced.constants}

@@ -14,10 +14,10 @@ import xxhash
 from ..store import fs
 from ..store.housekeeping import move_away, sweep
 from ..store.sealed import seal
-from .files import FACTS, LATEST, POLICY, SCHEMA, SEAL, Content, encode, read_facts
+from .files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 
 
-def write_policy(path: Path, facts: Mapping[str, Any], content: Content) -> None:
+def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:
     """Write a saved policy that appears under ``path`` complete and durable, or not at all.
 
     Args:

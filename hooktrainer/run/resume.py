@@ -17,7 +17,7 @@ from ..store.run_dir import RunDir, find_runs
 from .config import FREE_ON_RESUME, RunConfig
 
 
-def resolve(args: RunConfig, experiment: str) -> Path | None:
+def directory_of(args: RunConfig, experiment: str) -> Path | None:
     """Find the directory of the run to make or to resume.
 
     Returns:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
-
-from torch import nn
+from typing import Any
 
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError
@@ -17,6 +15,7 @@ from ..hooks.run_recorder import RunRecorder
 from ..hooks.tracer import Tracer
 from ..log.factory import check_kinds
 from ..loop.state import branched
+from ..networks.mlp import Network
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
 from ..store.run_dir import RunDir
@@ -33,9 +32,7 @@ from .ranks import (
     rank_state,
     shard_parameters,
 )
-from .resume import check_unchanged, resolve
-
-Network = TypeVar("Network", bound=nn.Module)
+from .resume import check_unchanged, directory_of
 
 
 class Run:
@@ -132,7 +129,7 @@ class Run:
         """Find and check what is resumed, or make what is new."""
         args = self.args
         get_backend(backend_name())  # an unknown one is refused before anything is made
-        place = resolve(args, experiment)
+        place = directory_of(args, experiment)
         resume = args.resume is not None
         run = RunDir.prepare(place, experiment=experiment, seed=args.seed, resume=resume)
         best = Best(1, "eval/return")

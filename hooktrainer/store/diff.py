@@ -36,7 +36,7 @@ _ABSENT = object()
 _WITH_TENSOR = ("$tensor", "$ndarray", "$bytes", "$bytearray")
 
 
-def differences(left: Any, right: Any) -> Iterator[Difference]:
+def compare_trees(left: Any, right: Any) -> Iterator[Difference]:
     """Yield where two state trees differ, in the order of the left one.
 
     Types count, and floats are compared by their bits: NaN equals NaN, and 0.0 differs from -0.0.

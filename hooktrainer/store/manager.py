@@ -17,7 +17,7 @@ from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, Write
 from . import fs, lock
 from .arena import Arena
 from .backends import backend_name, get_backend
-from .background import BackgroundJob
+from .background_job import BackgroundJob
 from .housekeeping import (
     TRASH,
     UNFINISHED,

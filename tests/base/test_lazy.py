@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hooktrainer
-from hooktrainer.base.lazy import listed
+from hooktrainer.base.lazy import names_listed
 
 ROOT = Path(hooktrainer.__file__).parent
 LAZY = [file for file in ROOT.rglob("__init__.py") if "attach(__name__" in file.read_text()]
@@ -33,7 +33,7 @@ def run(code: str, cwd: Path | None = None) -> str:
 def test_no_name_is_that_of_a_module_beside_it(file):
     """Whoever imported the module would find it in place of the name."""
     modules = {path.stem for path in file.parent.iterdir() if path.suffix == ".py"}
-    assert {name for name, (module, _) in listed(file).items() if module} & modules == set()
+    assert {name for name, (module, _) in names_listed(file).items() if module} & modules == set()
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 import torch
 import yaml
 
-from hooktrainer.base.plain import flatten, to_plain, to_yaml
+from hooktrainer.base.plain import flatten_config, to_plain, to_yaml
 
 
 class Kind(enum.Enum):
@@ -72,4 +72,8 @@ def test_something_else_is_refused(wrong):
 
 
 def test_keys_are_joined_with_dots():
-    assert flatten({"a": {"b": {"c": 1}, "d": 2}, "e": {}}) == {"a.b.c": 1, "a.d": 2, "e": {}}
+    assert flatten_config({"a": {"b": {"c": 1}, "d": 2}, "e": {}}) == {
+        "a.b.c": 1,
+        "a.d": 2,
+        "e": {},
+    }

@@ -24,7 +24,7 @@ from hooktrainer.loop.progress import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
 from hooktrainer.policies.calls import DTYPES
-from hooktrainer.policies.operators import ALLOWED, resolve
+from hooktrainer.policies.operators import ALLOWED, operator_named
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.sealed import seal
 
@@ -148,7 +148,7 @@ def _overloads() -> Iterator[str]:
     for name in sorted(ALLOWED):
         for overload in getattr(torch.ops.aten, name).overloads():
             with suppress(CheckpointError):
-                resolve(f"aten.{name}.{overload}")
+                operator_named(f"aten.{name}.{overload}")
                 yield f"aten.{name}.{overload}"
 
 

@@ -26,7 +26,7 @@ from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.files import (
     FACTS,
     POLICY,
-    Content,
+    PolicyContent,
     encode,
     read_content,
     read_facts,
@@ -385,7 +385,7 @@ def test_another_schema_is_refused(save):
 def save_three(directory: Path) -> None:
     """Write two policies, the second one twice: the first of these is replaced."""
     for frames, value in ((1, 1.0), (2, 5.0), (2, 2.0)):
-        content = Content({}, {"all": torch.full((50,), value)}, {})
+        content = PolicyContent({}, {"all": torch.full((50,), value)}, {})
         write_policy(directory / f"step_{frames:012d}", {"frames": frames}, content)
 
 
@@ -435,7 +435,7 @@ def test_a_full_disk_stops_no_training(tmp_path, caplog):
 
 
 def test_facts_are_written_one_a_line(tmp_path):
-    content = Content({}, {}, {})
+    content = PolicyContent({}, {}, {})
     write_policy(tmp_path / "step_000000000001", {"frames": 1, "env": {"id": "a"}}, content)
     lines = (tmp_path / "step_000000000001/policy.json").read_text().splitlines()
     assert lines[1:5] == ['"policy": {', '"schema": 2,', '"frames": 1,', '"env": {"id": "a"},']

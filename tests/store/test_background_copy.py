@@ -12,7 +12,7 @@ from tally import BACKENDS
 from tensordict import MemoryMappedTensor, TensorDict, lazy_stack
 
 from hooktrainer.store import CheckpointManager, flatten, unflatten
-from hooktrainer.store.diff import differences
+from hooktrainer.store.diff import compare_trees
 
 ROUNDS = 20 if FULL else 3
 LARGE = (130 << 20) // 4 if FULL else 3 << 18
@@ -79,8 +79,8 @@ def test_everything_is_changed_right_after_the_save_returned(backend, tmp_path, 
             with tally("elements changed right after a background save", backend, elements(state)):
                 manager.save(state, frames=frames)
                 mutate(state)
-                assert list(differences(state, expected)) != []
-                assert list(differences(manager.load()[1], expected)) == []
+                assert list(compare_trees(state, expected)) != []
+                assert list(compare_trees(manager.load()[1], expected)) == []
 
 
 def test_every_part_of_the_state_was_changed(tmp_path):
@@ -88,7 +88,7 @@ def test_every_part_of_the_state_was_changed(tmp_path):
     state = make_state(tmp_path)
     before = frozen(state)
     mutate(state)
-    changed = {difference.path.split("/")[0] for difference in differences(before, state)}
+    changed = {difference.path.split("/")[0] for difference in compare_trees(before, state)}
     assert changed == set(state)
 
 

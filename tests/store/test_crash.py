@@ -18,7 +18,7 @@ from tally import BACKENDS
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import All, CheckpointManager, Last, fs, list_checkpoints
-from hooktrainer.store.diff import differences
+from hooktrainer.store.diff import compare_trees
 
 
 @pytest.fixture(autouse=True)
@@ -71,7 +71,7 @@ def check(directory, at_least, backend):
         listing = list_checkpoints(directory)
         assert not listing.damaged
         for checkpoint in listing.checkpoints:
-            assert not list(differences(checkpoint.load(), tree(checkpoint.manifest.frames)))
+            assert not list(compare_trees(checkpoint.load(), tree(checkpoint.manifest.frames)))
         frames = listing.checkpoints[-1].manifest.frames if listing.checkpoints else 0
         assert frames >= at_least
         manager.save(tree(99), frames=99)
@@ -247,7 +247,7 @@ def check_after_kill(directory, backend, committed):
     with CheckpointManager(directory, backend=backend, keep=Last(2)) as manager:
         assert all(path.name[:5] in ("step_", ".lock") for path in directory.iterdir())
         for checkpoint in manager.checkpoints():
-            assert not list(differences(checkpoint.load(), tree(checkpoint.manifest.frames)))
+            assert not list(compare_trees(checkpoint.load(), tree(checkpoint.manifest.frames)))
         latest = manager.load()[0].manifest.frames
         assert latest >= committed
         return latest
@@ -332,7 +332,7 @@ def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
         with tally("power loss of a mounted ext4", backend), mounted("-o", "loop", copy) as disk:
             latest = list_checkpoints(disk / "run").checkpoints[-1]
             assert latest.manifest.frames == frames
-            assert not list(differences(latest.load(), tree(frames)))
+            assert not list(compare_trees(latest.load(), tree(frames)))
 
 
 def test_the_image_of_a_disk_lacks_what_was_not_flushed(ext4, tmp_path):

@@ -8,11 +8,11 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer.store.diff import differences
+from hooktrainer.store.diff import compare_trees
 
 
 def paths(left, right):
-    return [difference.path for difference in differences(left, right)]
+    return [difference.path for difference in compare_trees(left, right)]
 
 
 def tree():
@@ -73,9 +73,9 @@ def test_each_difference_is_found_and_named(edit, path):
 
 
 def test_a_difference_shows_both_sides():
-    first = next(differences({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([1.0, 3.0])}))
+    first = next(compare_trees({"w": torch.tensor([1.0, 2.0])}, {"w": torch.tensor([1.0, 3.0])}))
     assert str(first) == "w: float32[2], 1 of 2 elements differ; element 1 is 2.0 | 3.0"
-    assert str(next(differences({"a": 1}, {"b": 1}))) == "a: 1 | absent"
-    first = next(differences(np.array([1, 2]), np.array([1, 4])))
+    assert str(next(compare_trees({"a": 1}, {"b": 1}))) == "a: 1 | absent"
+    first = next(compare_trees(np.array([1, 2]), np.array([1, 4])))
     assert str(first) == "the state: int64[2], 1 of 2 elements differ; element 1 is 2 | 4"
-    assert str(next(differences(1, 2))) == "the state: 1 | 2"
+    assert str(next(compare_trees(1, 2))) == "the state: 1 | 2"

@@ -25,7 +25,7 @@ from hooktrainer.store import (
     lock,
 )
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.store.diff import differences
+from hooktrainer.store.diff import compare_trees
 
 BACKENDS = ["torch", "torchsnapshot", "native"]
 
@@ -40,7 +40,7 @@ def state(value):
 
 
 def same(left, right):
-    return not list(differences(left, right))
+    return not list(compare_trees(left, right))
 
 
 def names(directory):

@@ -28,7 +28,7 @@ from hooktrainer.replay import (
     SamplerWithoutReplacement,
 )
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.diff import differences
+from hooktrainer.store.diff import compare_trees
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "hooks"))
 
@@ -99,7 +99,7 @@ def test_every_type_comes_back(backend, tmp_path, tally):
         for frames, (name, value) in enumerate(tree.items()):
             leaves = sum(map(len, value.values())) if name == "dtypes" else len(value)
             with tally("leaves of every type, saved and loaded", backend, leaves):
-                assert list(differences(through(manager, value, frames), value)) == [], name
+                assert list(compare_trees(through(manager, value, frames), value)) == [], name
 
 
 # --- hooks -------------------------------------------------------------------------------------
@@ -123,13 +123,13 @@ def test_the_state_of_a_hook_goes_into_an_empty_and_into_a_filled_one(name, tmp_
             for source in (False, True):
                 state = made(name, source).state_dict()
                 loaded = through(manager, {"hook": state}, int(source))["hook"]
-                assert list(differences(loaded, state)) == []
+                assert list(compare_trees(loaded, state)) == []
                 for target in (False, True):
                     with tally("empty and filled source x target hooks", backend):
                         hook = made(name, target)
                         hook.load_state_dict(loaded)
                         restored = hook.state_dict()
-                        assert list(differences(plain(restored), plain(state))) == []
+                        assert list(compare_trees(plain(restored), plain(state))) == []
 
 
 def plain(tree):

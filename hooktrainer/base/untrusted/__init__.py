@@ -10,7 +10,7 @@ factor.
 
 from __future__ import annotations
 
-from .fields import check_fields as check_fields
+from .check_fields import check_fields as check_fields
 from .files import MAX_STRUCTURE as MAX_STRUCTURE
 from .files import check_name as check_name
 from .files import open_file as open_file

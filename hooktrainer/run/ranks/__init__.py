@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from .checkpoints import GatheredCheckpoints
-from .control import RankControl
 from .data_parallel import DataParallel
 from .errors import RanksError
+from .rank_control import RankControl
+from .rank_state import RankState, rank_state
 from .ranks import Ranks
-from .restore import RankState, rank_state
 from .sharded import shard_parameters
 
 __all__ = [

@@ -13,12 +13,12 @@ from ...hooks.optimizer import OptimizerHook
 from ...loop.hook import TrainerHookBase
 from ...loop.metrics import WindowValue
 from ...loop.priorities import FIRST, LAST
-from .control import RankControl
 from .digest import tensors_digest
 from .errors import RanksError
 from .gradients import AverageGradients, statistics_of, tensors_of
+from .rank_control import RankControl
+from .rank_state import seed_rank
 from .ranks import Ranks
-from .restore import seed_rank
 from .sharded import share_optimizer_state, whole
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from .films import film_policies
 from .make import Gallery, make_gallery
 from .page import gallery_page
 from .picture import Picture
-from .recording import Recording, View, record
+from .recording import Recording, View, record_episodes
 
 __all__ = [
     "Exhibit",
@@ -28,7 +28,7 @@ __all__ = [
     "gallery_page",
     "make_exhibits",
     "make_gallery",
-    "record",
+    "record_episodes",
     "side_by_side",
     "write_board",
 ]

@@ -19,7 +19,7 @@ from ...policies.files import POLICY, read_facts
 from ...policies.saved import policy_directory, scan_policies
 from .headless import draw_off_screen
 from .picture import Picture
-from .recording import View, record
+from .recording import View, record_episodes
 
 _VERSION: Final = 1  # of how pictures are made; another number makes all of them anew
 
@@ -111,7 +111,7 @@ def _exhibit(
     picture = Picture.load(place)
     if picture is None:
         say(f"drawing {saved.path.name}")
-        (recording,) = record(load_policy(saved, trust=trust), seed=seed, view=view)
+        (recording,) = record_episodes(load_policy(saved, trust=trust), seed=seed, view=view)
         picture = Picture.of(recording)
         try:
             picture.save(place)

@@ -10,7 +10,7 @@ from ...policies import SavedPolicy, load_policy
 from ...policies.evaluation import SEED
 from .captions import frames_text, number_text
 from .film import Film, one_after_another, side_by_side
-from .recording import Recording, View, record
+from .recording import Recording, View, record_episodes
 
 
 def film_policies(
@@ -36,7 +36,7 @@ def film_policies(
     films = []
     for saved in policies:
         policy = load_policy(saved, trust=trust)
-        recordings = record(policy, seed=seed, episodes=episodes, view=view)
+        recordings = record_episodes(policy, seed=seed, episodes=episodes, view=view)
         films.append(one_after_another([_captioned(saved, shown) for shown in recordings]))
     return films[0] if len(films) == 1 else side_by_side(films)
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
 from ..report import Band, Curve, RunSummary
-from ..report.chart import Mark, chart, chart_for_any_screen
+from ..report.chart import Marker, chart, chart_for_any_screen
 from ..report.grouping import configuration
 from ..report.html import document, table
 from .captions import frames_text, number_text, return_text
@@ -84,7 +84,7 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     named = ("eval/return", "train/return")
     name = next((n for n in named if n in curves and len(curves[n].frames) > 1), None)
     marks = [
-        Mark(
+        Marker(
             exhibit.frames,
             exhibit.evaluation.mean,
             f"{frames_text(exhibit.frames)}: return {return_text(exhibit.evaluation)}",

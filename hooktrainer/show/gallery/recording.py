@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import ConfigError
+from ...log.media import DEFAULT_FPS
 from ...policies import Step, play_episodes
 from ...policies.evaluation import SEED
 from ...policies.play import Plays
@@ -20,7 +21,6 @@ from .headless import advice, draw_off_screen
 
 Frame = NDArray[np.uint8]
 
-DEFAULT_FPS: Final = 30.0
 """Of an environment that does not say how fast it is."""
 
 MOST_LINES: Final = 8
@@ -94,7 +94,7 @@ class Recording:
         return min(len(self.frames) / self.fps, self.seconds) if self.frames else 0.0
 
 
-def record(
+def record_episodes(
     policy: Plays, *, seed: int = SEED, episodes: int = 1, view: View | None = None
 ) -> list[Recording]:
     """Play episodes in an environment of their own and record them.

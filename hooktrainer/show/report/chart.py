@@ -20,7 +20,7 @@ COLORS = 8
 
 
 @dataclass(frozen=True)
-class Mark:
+class Marker:
     """A point of its own in a chart, which leads to what it stands for.
 
     Attributes:
@@ -39,7 +39,7 @@ class Mark:
 def chart_for_any_screen(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
-    marks: Sequence[Mark] = (),
+    marks: Sequence[Marker] = (),
     *,
     wide: tuple[int, int] = (760, 300),
 ) -> str:
@@ -61,7 +61,7 @@ def chart_for_any_screen(
 def chart(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
-    marks: Sequence[Mark] = (),
+    marks: Sequence[Marker] = (),
     *,
     width: int = 760,
     height: int = 300,

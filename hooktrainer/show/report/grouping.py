@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.plain import flatten
+from ...base.plain import flatten_config
 from ...run.config import FREE_AMONG_SEEDS
 from .summary import RunSummary
 
@@ -103,7 +103,7 @@ def _evidence(run: RunSummary) -> Any:
 
 def configuration(run: RunSummary) -> dict[str, Any]:
     """The options of a run that say what is run, nested ones joined by dots."""
-    flat = flatten(run.options)
+    flat = flatten_config(run.options)
     return {name: value for name, value in flat.items() if name not in FREE_AMONG_SEEDS}
 
 

@@ -34,7 +34,7 @@ def sparkline(values: Sequence[float], width: int = 24) -> str:
     return "".join(_BLOCKS[level] for level in levels)
 
 
-def plot(
+def plot_lines(
     lines: Sequence[tuple[Sequence[float], Sequence[float]]], *, width: int = 80, height: int = 14
 ) -> Text:
     """Draw lines over a pair of axes.

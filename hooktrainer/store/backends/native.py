@@ -44,7 +44,7 @@ class Chunk(NamedTuple):
     stop: int
 
 
-class Place(NamedTuple):
+class Extent(NamedTuple):
     """Where a chunk lies."""
 
     pack: str
@@ -94,7 +94,7 @@ class NativeBackend:
         linked = {place.pack for place in known.values()}
         pack = f"{pack_number:06d}.pack"
         sizes = {name: tensor.nbytes for name, tensor in tensors.items()}
-        rows: list[tuple[str, Place]] = []
+        rows: list[tuple[str, Extent]] = []
         with fs.NewFile(directory / pack, 0 if known else sum(sizes.values())) as file:
             chunks = layout(sizes, self.chunk_bytes)
             for data, pieces in self._spans(tensors, chunks, hash_first=bool(known)):
@@ -162,7 +162,7 @@ class NativeBackend:
 
 def _plan(
     directory: Path, specs: Mapping[str, TensorSpec], packs: _Packs
-) -> list[tuple[Chunk, str, Place]]:
+) -> list[tuple[Chunk, str, Extent]]:
     """The chunks of some tensors, and for each its hash and its place.
 
     Raises:
@@ -187,7 +187,7 @@ def _plan(
     return [(chunk, *row) for chunk, row in zip(chunks, rows, strict=True)]
 
 
-def _read_index(directory: Path) -> tuple[int, list[tuple[str, Place]]]:
+def _read_index(directory: Path) -> tuple[int, list[tuple[str, Extent]]]:
     """The size of a chunk, and each chunk's hash and place, as ``index.json`` has them.
 
     Raises:
@@ -206,7 +206,7 @@ def _read_index(directory: Path) -> tuple[int, list[tuple[str, Place]]]:
             and min(row[2:]) >= 0
         ):
             raise MalformedError(f"{_INDEX} has a row {shown(row)}")
-        found.append((row[0], Place(*row[1:])))
+        found.append((row[0], Extent(*row[1:])))
     return chunk_bytes, found
 
 
@@ -214,8 +214,8 @@ def _store(
     file: fs.NewFile,
     data: memoryview,
     pieces: Sequence[tuple[str, int]],
-    known: dict[str, Place],
-) -> Iterator[tuple[str, Place]]:
+    known: dict[str, Extent],
+) -> Iterator[tuple[str, Extent]]:
     """Write the chunks that are not known, each run of them at once; yield where each chunk is."""
     begin = end = 0  # of the run not written yet
     for digest, length in pieces:
@@ -223,7 +223,7 @@ def _store(
             file.write(data[begin:end])
             begin = end + length
         else:
-            known[digest] = Place(file.path.name, file.written + end - begin, length)
+            known[digest] = Extent(file.path.name, file.written + end - begin, length)
         end += length
         yield digest, known[digest]
     file.write(data[begin:end])
@@ -251,7 +251,7 @@ def _gather(tensors: Sequence[torch.Tensor]) -> memoryview:
     return memory(buffer)
 
 
-def _reuse(directory: Path, previous: Path | None) -> tuple[dict[str, Place], int]:
+def _reuse(directory: Path, previous: Path | None) -> tuple[dict[str, Extent], int]:
     """Link the packs of ``previous`` worth keeping.
 
     Returns:
@@ -293,7 +293,7 @@ class _Packs:
         for file in self._files.values():
             file.close()
 
-    def check(self, place: Place, digest: str) -> None:
+    def check(self, place: Extent, digest: str) -> None:
         """Compare one chunk with its hash."""
         file = self._open(place.pack)
         file.seek(place.offset)
@@ -301,7 +301,7 @@ class _Packs:
             raise MalformedError(f"{place.pack} is damaged at {place.offset}")
 
     def read(
-        self, place: Place, digest: str, chunk: Chunk, tensors: dict[str, torch.Tensor]
+        self, place: Extent, digest: str, chunk: Chunk, tensors: dict[str, torch.Tensor]
     ) -> None:
         """Read one chunk into the tensors it is made of, and check it against its hash."""
         targets = [tensors[name] for name in chunk.names]

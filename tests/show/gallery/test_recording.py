@@ -10,7 +10,7 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.loop.progress import Progress
 from hooktrainer.policies import load_policy, play_episodes
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.show.gallery import View, record
+from hooktrainer.show.gallery import View, record_episodes
 from hooktrainer.show.gallery.recording import scaled
 
 
@@ -20,14 +20,14 @@ def policy_of(run):
 
 def test_what_is_recorded_is_the_episode_that_is_played(make_run):
     policy = policy_of(make_run())
-    recorded = record(policy, seed=5, episodes=2, view=View(size=60, seconds=0.2))
+    recorded = record_episodes(policy, seed=5, episodes=2, view=View(size=60, seconds=0.2))
     played = play_episodes(policy, 5, 2)
     assert [(r.total, r.length) for r in recorded] == [(p.return_, p.length) for p in played]
     assert [r.episode for r in recorded] == [0, 1]
 
 
 def test_cartpole_is_drawn_at_its_own_speed_and_cut_off(make_run):
-    (recorded,) = record(policy_of(make_run()), view=View(size=60, fps=25, seconds=1))
+    (recorded,) = record_episodes(policy_of(make_run()), view=View(size=60, fps=25, seconds=1))
     assert recorded.reason is None
     assert recorded.length == 500
     assert recorded.fps == 25  # every second of CartPole's 50 steps a second
@@ -38,14 +38,14 @@ def test_cartpole_is_drawn_at_its_own_speed_and_cut_off(make_run):
 
 
 def test_the_last_picture_is_the_end_of_the_episode(make_run):
-    (recorded,) = record(policy_of(make_run(env=Drawing, policies={0: (1.0, 0.0, 0.0)})))
+    (recorded,) = record_episodes(policy_of(make_run(env=Drawing, policies={0: (1.0, 0.0, 0.0)})))
     # Steps 0, 2 and 4 are every second of five, and then the end.
     assert [int(frame[0, 0, 0]) for frame in recorded.frames] == [0, 80, 160, 200]
     assert recorded.total == 10.0
 
 
 def test_the_numbers_of_an_environment_that_does_not_draw(make_run):
-    (recorded,) = record(policy_of(make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})))
+    (recorded,) = record_episodes(policy_of(make_run(env=Silent, policies={0: (1.0, 2.5, 0.0)})))
     assert recorded.frames == []
     assert recorded.reason == "Silent does not draw: of its render modes [] none is rgb_array"
     np.testing.assert_array_equal(recorded.observations[:, 0], [0, 1, 2, 3, 4])
@@ -54,7 +54,7 @@ def test_the_numbers_of_an_environment_that_does_not_draw(make_run):
 
 
 def test_an_environment_that_fails_to_draw_is_played_all_the_same(make_run):
-    (recorded,) = record(policy_of(make_run(env=Failing, policies={0: (1.0, 0.0, 0.0)})))
+    (recorded,) = record_episodes(policy_of(make_run(env=Failing, policies={0: (1.0, 0.0, 0.0)})))
     assert recorded.reason == "drawing failed: RuntimeError: no light in here"
     assert recorded.frames == []
     assert recorded.total == 10.0
@@ -88,7 +88,7 @@ def test_other_environments_are_drawn(env, needs, make_run, tmp_path):
     recorder = PolicyRecorder(tmp_path / "policies", Still(env), env)
     recorder.save(Progress())
     recorder.wait()
-    (recorded,) = record(load_policy(tmp_path), view=View(size=60, seconds=0.3))
+    (recorded,) = record_episodes(load_policy(tmp_path), view=View(size=60, seconds=0.3))
     if needs == "mujoco" and recorded.reason is not None:
         assert "MUJOCO_GL" in recorded.reason or "libEGL" in recorded.reason
         pytest.skip(recorded.reason)

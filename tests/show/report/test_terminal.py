@@ -7,7 +7,7 @@ import math
 import pytest
 
 from hooktrainer.show.report.axis import ticks
-from hooktrainer.show.report.terminal import plot, sparkline
+from hooktrainer.show.report.terminal import plot_lines, sparkline
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_sparkline_goes_from_least_to_most():
 
 
 def test_a_plot_rises_with_its_line():
-    picture = plot([([0, 1, 2], [0, 1, 2])], width=40, height=4).plain.splitlines()
+    picture = plot_lines([([0, 1, 2], [0, 1, 2])], width=40, height=4).plain.splitlines()
     assert len(picture) == 6
     places = [
         next((i for i, c in enumerate(row) if "\u2801" <= c <= "\u28ff"), None)
@@ -51,4 +51,4 @@ def test_a_plot_rises_with_its_line():
 
 
 def test_a_single_point_can_be_drawn():
-    assert max(plot([([5], [3.0])]).plain) > "\u2800"
+    assert max(plot_lines([([5], [3.0])]).plain) > "\u2800"

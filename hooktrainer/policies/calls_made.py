@@ -36,7 +36,7 @@ class Recorded:
     constants: dict[str, torch.Tensor]
 
 
-def record(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
+def record_calls(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
     """Run a policy on one batch, and write down every operator that it calls.
 
     Args:
@@ -46,7 +46,7 @@ def record(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
     Raises:
         ConfigError: If it cannot be run, or calls what no program may.
     """
-    tensors = tensors_of(module)
+    tensors = named_tensors(module)
     module.prepare(len(inputs[0]))
 
     def function(weights: list[torch.Tensor], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -203,6 +203,6 @@ def _plain(argument: Any, names: Mapping[str, str]) -> Any:
     raise ConfigError(f"an argument of a policy's operator cannot be saved: {argument!r}")
 
 
-def tensors_of(module: nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
     """Parameters and buffers by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}
