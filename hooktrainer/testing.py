@@ -178,7 +178,7 @@ class CallRecorder(TrainerHookBase):
         self._record(point, losses, clip, norm, index)
 
 
-def make_trainer(**overrides: Any) -> Trainer:
+def tiny_trainer(**overrides: Any) -> Trainer:
     """A tiny trainer: `FakeCollector`, `ScriptedLoss`, SGD, 2 steps a batch, 5 batches, no bar.
 
     Args:
@@ -198,7 +198,7 @@ def make_trainer(**overrides: Any) -> Trainer:
     return Trainer(**arguments | overrides)
 
 
-def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer) -> None:
+def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = tiny_trainer) -> None:
     """Check that a hook keeps the contract.
 
     It registers the hook, trains a few batches with it, and checks that its state survives being
@@ -206,7 +206,7 @@ def check_hook(hook: TrainerHookBase, make: Callable[[], Trainer] = make_trainer
 
     Args:
         hook: A fresh hook.
-        make: Makes the trainer to try it in, if the hook needs more than `make_trainer` gives.
+        make: Makes the trainer to try it in, if the hook needs more than `tiny_trainer` gives.
 
     Raises:
         HookError: Saying what the hook lacks.

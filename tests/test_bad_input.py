@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from hooktrainer import ConfigError, HookError, VectorCollector
 from hooktrainer.objectives import GAE, DQNLoss
 from hooktrainer.optim import FlatAdam
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 COUNTS = [
     "total_frames",
@@ -25,30 +25,30 @@ COUNTS = [
 @pytest.mark.parametrize("value", [0, -1, 1.5, "10", True], ids=repr)
 def test_counts_are_positive_integers(name, value):
     with pytest.raises(ConfigError, match=f"{name}={value!r}: pass a positive integer"):
-        make_trainer(**{name: value})
+        tiny_trainer(**{name: value})
 
 
 @pytest.mark.parametrize("name", ["clip_norm", "grace"])
 @pytest.mark.parametrize("value", [0, -0.5, float("nan"), "1", True], ids=repr)
 def test_bounds_are_positive(name, value):
     with pytest.raises(ConfigError, match=f"{name}={value!r}: pass a positive number"):
-        make_trainer(**{name: value})
+        tiny_trainer(**{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "1", True, 2**63], ids=repr)
 def test_a_seed_is_an_integer_that_every_generator_takes(value):
     with pytest.raises(ConfigError, match=f"seed={value!r}: pass an integer"):
-        make_trainer(seed=value)
+        tiny_trainer(seed=value)
 
 
 def test_a_collector_is_iterable():
     with pytest.raises(ConfigError, match=r"collector=3 is not iterable.*TensorDicts"):
-        make_trainer(collector=3)
+        tiny_trainer(collector=3)
 
 
 def test_a_list_of_something_else_is_refused_at_once():
     with pytest.raises(ConfigError, match=r"collector\[1\].* of type dict, not a TensorDict"):
-        make_trainer(collector=[TensorDict({}, [1]), {"x": torch.zeros(1)}])
+        tiny_trainer(collector=[TensorDict({}, [1]), {"x": torch.zeros(1)}])
 
 
 @pytest.mark.parametrize("batch", [{"x": torch.zeros(3)}, torch.zeros(3), None, 0], ids=type)
@@ -58,7 +58,7 @@ def test_a_collector_that_yields_no_tensordict_is_refused_before_any_hook(batch)
             return batch
 
     calls = []
-    trainer = make_trainer(collector=Bad())
+    trainer = tiny_trainer(collector=Bad())
     trainer.register_op("batch_process", calls.append)
     name = type(batch).__name__
     with pytest.raises(ConfigError, match=f"(?s)collector's batch.* type {name}, not a Tens"):
@@ -75,24 +75,24 @@ def test_a_collectors_register_takes_a_trainer():
 
     problem = r"a Registry, has a method register\(key, value\).*let it take a trainer"
     with pytest.raises(ConfigError, match=problem):
-        make_trainer(collector=Registry())
+        tiny_trainer(collector=Registry())
 
 
 def test_a_loss_is_callable():
     with pytest.raises(ConfigError, match="loss_module=5 is not callable"):
-        make_trainer(loss_module=5, optimizer=None)
+        tiny_trainer(loss_module=5, optimizer=None)
 
 
 def test_a_loss_that_announces_no_loss_key_is_refused_at_once():
     loss = ScriptedLoss()
     loss.out_keys = ["entropy", "kl"]
     with pytest.raises(ConfigError, match=r"ScriptedLoss computes \['entropy', 'kl'\]"):
-        make_trainer(loss_module=loss)
+        tiny_trainer(loss_module=loss)
 
 
 def test_a_loss_that_returns_no_loss_key_is_refused_at_the_first_step():
     loss = ScriptedLoss(key="entropy")
-    trainer = make_trainer(loss_module=loss)
+    trainer = tiny_trainer(loss_module=loss)
     with pytest.raises(HookError, match=r"no key that begins with loss .*\['entropy'\]"):
         trainer.train()
     assert loss.parameter.item() == 0.0
@@ -105,7 +105,7 @@ def test_a_loss_that_returns_no_tensordict_is_refused_at_the_first_step(as_what)
         def forward(self, batch):
             return as_what(super().forward(batch))
 
-    trainer = make_trainer(loss_module=Bad())
+    trainer = tiny_trainer(loss_module=Bad())
     with pytest.raises(HookError, match=r"loss_module.* not a TensorDict"):
         trainer.train()
     assert trainer.collector.closed == 1
@@ -117,7 +117,7 @@ def test_a_loss_that_returns_nothing_is_refused():
             return None
 
     with pytest.raises(HookError, match=r"loss_module.* None"):
-        make_trainer(loss_module=Bad()).train()
+        tiny_trainer(loss_module=Bad()).train()
 
 
 def test_an_optimizer_of_other_parameters_is_refused_at_once():
@@ -125,22 +125,22 @@ def test_an_optimizer_of_other_parameters_is_refused_at_once():
     with pytest.raises(
         ConfigError, match=r"optimizer \(SGD\) shares no parameter with loss_module"
     ):
-        make_trainer(optimizer=other)
+        tiny_trainer(optimizer=other)
 
 
 def test_what_is_no_optimizer_is_refused_at_once():
     with pytest.raises(ConfigError, match=r"is not a torch\.optim\.Optimizer"):
-        make_trainer(optimizer=ScriptedLoss())
+        tiny_trainer(optimizer=ScriptedLoss())
 
 
 def test_without_an_optimizer_nothing_is_trained():
-    trainer = make_trainer(optimizer=None)
+    trainer = tiny_trainer(optimizer=None)
     with pytest.raises(ConfigError, match="nothing is registered at the optimizer point"):
         trainer.train()
 
 
 def test_an_endless_inner_loop_is_refused():
-    trainer = make_trainer(optim_steps_per_batch=None)
+    trainer = tiny_trainer(optim_steps_per_batch=None)
     with pytest.raises(ConfigError, match="the loop would never end"):
         trainer.train()
 
@@ -151,13 +151,13 @@ def test_arguments_are_keywords():
     with pytest.raises(TypeError):
         Trainer([], 10)
     with pytest.raises(TypeError, match="frames_per_batch"):
-        make_trainer(frames_per_batch=10)
+        tiny_trainer(frames_per_batch=10)
 
 
 def test_a_refused_constructor_leaves_the_collector_to_its_maker():
     collector = FakeCollector()
     with pytest.raises(ConfigError):
-        make_trainer(collector=collector, total_frames=0)
+        tiny_trainer(collector=collector, total_frames=0)
     assert collector.closed == 0
     assert collector.yielded == 0
 
@@ -174,7 +174,7 @@ def test_the_optimizer_of_a_network_inside_a_torchrl_loss_is_accepted():
     )
     critic = ValueOperator(torch.nn.Linear(4, 1), ["observation"])
     loss = ClipPPOLoss(actor, critic)
-    make_trainer(loss_module=loss, optimizer=torch.optim.Adam(actor.parameters()))
+    tiny_trainer(loss_module=loss, optimizer=torch.optim.Adam(actor.parameters()))
 
 
 @pytest.mark.parametrize(

@@ -18,13 +18,13 @@ from hooktrainer import (
     StateMismatchError,
     TargetNetUpdaterHook,
 )
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
 def test_building_a_second_trainer_leaves_the_first_ones_counters_alone():
-    first = make_trainer()
+    first = tiny_trainer()
     first.train()
-    second = make_trainer()
+    second = tiny_trainer()
     assert (first.collected_frames, first.optim_count) == (50, 10)
     assert (second.collected_frames, second.optim_count) == (0, 0)
     second.train()
@@ -33,14 +33,14 @@ def test_building_a_second_trainer_leaves_the_first_ones_counters_alone():
 
 def test_losses_of_several_epochs_are_averaged_over_all_their_steps(logger):
     loss = ScriptedLoss(values=[1, 2, 3, 4, 5, 6])
-    make_trainer(
+    tiny_trainer(
         loss_module=loss, num_epochs=3, optim_steps_per_batch=2, total_frames=10, logger=logger
     ).train()
     assert logger.column("loss/loss") == {10: 3.5}
 
 
 def test_a_short_run_logs_with_the_default_interval(logger):
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         total_frames=300, collector=FakeCollector(num_envs=10, time=10), logger=logger
     )
     trainer.train()
@@ -48,7 +48,7 @@ def test_a_short_run_logs_with_the_default_interval(logger):
 
 
 def test_a_window_logs_the_mean_not_the_last_sample(logger):
-    trainer = make_trainer(logger=logger, total_frames=60)
+    trainer = tiny_trainer(logger=logger, total_frames=60)
     trainer.register_op("post_steps_log", lambda td: {"frames": float(trainer.collected_frames)})
     trainer.train()
     assert logger.column("frames") == {10: 10.0, 60: 40.0}  # 20, 30, 40, 50, 60
@@ -58,7 +58,7 @@ def test_an_exception_in_a_hook_closes_the_collector():
     def fail():
         raise ValueError
 
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_optim", fail)
     with pytest.raises(ValueError):  # noqa: PT011
         trainer.train()
@@ -82,10 +82,10 @@ class Counter:
 
 
 def test_a_stateful_callable_given_to_register_op_is_saved_and_restored():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", Counter())
     trainer.train()
-    counter, other = Counter(), make_trainer()
+    counter, other = Counter(), tiny_trainer()
     other.register_op("post_steps", counter)
     other.load_state_dict(trainer.state_dict())
     assert counter.n == 5
@@ -98,40 +98,40 @@ def test_the_state_of_the_target_updater_is_saved_and_restored():
         def step(self):
             self.counter += 1
 
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     TargetNetUpdaterHook(Updater()).register(trainer)
     trainer.train()
-    updater, other = Updater(), make_trainer()
+    updater, other = Updater(), tiny_trainer()
     TargetNetUpdaterHook(updater).register(other)
     other.load_state_dict(trainer.state_dict())
     assert updater.counter == 10
 
 
 def test_loading_after_adding_a_hook_says_which():
-    saved = make_trainer().state_dict()
-    trainer = make_trainer()
+    saved = tiny_trainer().state_dict()
+    trainer = tiny_trainer()
     trainer.register_module("new", Counter())
     with pytest.raises(StateMismatchError, match="hook/new is in this trainer but not in the sta"):
         trainer.load_state_dict(saved)
 
 
 def test_loading_after_removing_a_hook_says_which():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_module("old", Counter())
     with pytest.raises(StateMismatchError, match="hook/old is in the state but not in this tra"):
-        make_trainer().load_state_dict(trainer.state_dict())
+        tiny_trainer().load_state_dict(trainer.state_dict())
 
 
 @pytest.mark.parametrize("point", ["batch_process", "process_optim_batch", "post_loss"])
 def test_a_transform_that_returns_a_dict_is_refused(point):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op(point, lambda batch: {"reward": 1.0})
     with pytest.raises(HookError, match=f"{point} returned .* of type dict"):
         trainer.train()
 
 
 def test_signatures_are_checked_when_a_hook_is_registered():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     with pytest.raises(HookError, match="takes"):
         trainer.register_op("post_optim", lambda batch: None)
     with pytest.raises(HookError, match="is not a hook point"):
@@ -140,7 +140,7 @@ def test_signatures_are_checked_when_a_hook_is_registered():
 
 @pytest.mark.parametrize("log_interval", [10**9, 10])
 def test_memory_does_not_grow_with_the_length_of_the_run(log_interval):
-    trainer = make_trainer(total_frames=8_000, log_interval=log_interval)
+    trainer = tiny_trainer(total_frames=8_000, log_interval=log_interval)
     trainer.register_op("post_optim_log", lambda td: {"x": torch.ones(()), "y": 1.0})
     trainer.register_op("pre_steps_log", lambda td: {"z": 1.0})
     sizes = []
@@ -161,7 +161,7 @@ def test_memory_does_not_grow_with_the_length_of_the_run(log_interval):
 def test_the_save_interval_is_kept_by_batches_of_its_size(tmp_path):
     file = tmp_path / "state.pt"
     saved_at = []
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         collector=FakeCollector(num_envs=10, time=10),
         total_frames=500,
         save_trainer_interval=100,
@@ -181,15 +181,15 @@ def test_the_save_interval_is_kept_by_batches_of_its_size(tmp_path):
 
 def test_a_collector_that_ends_early_leaves_a_final_checkpoint(tmp_path):
     file = tmp_path / "state.pt"
-    make_trainer(collector=FakeCollector(num_batches=3), save_trainer_file=file).train()
-    other = make_trainer().load_from_file(file)
+    tiny_trainer(collector=FakeCollector(num_batches=3), save_trainer_file=file).train()
+    other = tiny_trainer().load_from_file(file)
     assert (other.collected_frames, other.optim_count) == (30, 6)
 
 
 def test_a_nan_loss_does_not_reach_the_weights():
     loss = ScriptedLoss(values=[1.0, float("nan")])
     with pytest.raises(NonFiniteError):
-        make_trainer(loss_module=loss).train()
+        tiny_trainer(loss_module=loss).train()
     assert loss.parameter.item() == pytest.approx(-0.1)
 
 
@@ -200,14 +200,14 @@ def test_a_nan_gradient_does_not_reach_the_weights():
 
     loss = Root()
     with pytest.raises(NonFiniteError):
-        make_trainer(loss_module=loss).train()
+        tiny_trainer(loss_module=loss).train()
     assert loss.parameter.item() == 0.0
 
 
 def test_train_on_a_finished_reloaded_run_trains_no_more():
-    finished = make_trainer()
+    finished = tiny_trainer()
     finished.train()
-    reloaded = make_trainer()
+    reloaded = tiny_trainer()
     reloaded.load_state_dict(finished.state_dict())
     reloaded.train()
     assert (reloaded.collected_frames, reloaded.optim_count) == (50, 10)
@@ -234,35 +234,35 @@ def test_the_random_state_is_saved(tmp_path):
         return drawn
 
     file = tmp_path / "state.pt"
-    whole = make_trainer(seed=0)
+    whole = tiny_trainer(seed=0)
     expected = draws(whole)
     whole.train()
-    first = make_trainer(seed=0, total_frames=30, save_trainer_file=file)
+    first = tiny_trainer(seed=0, total_frames=30, save_trainer_file=file)
     draws(first)
     first.train()
-    second = make_trainer().load_from_file(file)
+    second = tiny_trainer().load_from_file(file)
     drawn = draws(second)
     second.train()
     assert torch.stack(drawn).equal(torch.stack(expected[6:]))
 
 
 def test_the_progress_bar_of_a_resumed_run_does_not_start_at_zero(capsys):
-    first = make_trainer(total_frames=30)
+    first = tiny_trainer(total_frames=30)
     first.train()
-    second = make_trainer(progress_bar=True)
+    second = tiny_trainer(progress_bar=True)
     second.load_state_dict(first.state_dict())
     second.train()
     assert "0.00/50.0" not in capsys.readouterr().err
 
 
 def test_a_trainer_pickles():
-    copy = pickle.loads(pickle.dumps(make_trainer()))
+    copy = pickle.loads(pickle.dumps(tiny_trainer()))
     copy.train()
     assert copy.collected_frames == 50
 
 
 def test_early_stopping_waits_for_a_metric_that_is_not_logged_yet():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     EarlyStopping(monitor="late", wait_for=30, patience=100).register(trainer)
     trainer.register_op(
         "post_steps_log", lambda td: {"late": 1.0} if trainer.collected_frames >= 40 else None
@@ -274,7 +274,7 @@ def test_early_stopping_waits_for_a_metric_that_is_not_logged_yet():
 def test_frequency_does_not_change_with_the_number_of_environments():
     fired = []
     for num_envs in (1, 5, 10):
-        trainer = make_trainer(
+        trainer = tiny_trainer(
             collector=FakeCollector(num_envs=num_envs, time=10 // num_envs), total_frames=100
         )
         count = []
@@ -289,7 +289,7 @@ def test_frequency_does_not_change_with_the_number_of_environments():
 def test_a_trainer_that_was_restored_shares_nothing_with_the_one_that_was_saved():
     def adam():
         loss = ScriptedLoss()
-        return make_trainer(
+        return tiny_trainer(
             total_frames=100, loss_module=loss, optimizer=torch.optim.Adam(loss.parameters())
         )
 

@@ -26,7 +26,7 @@ def test_a_star_import_gives_all_of_them():
 
 
 def test_modules_are_imported_when_they_are_asked_for():
-    assert hooktrainer.testing.make_trainer
+    assert hooktrainer.testing.tiny_trainer
     assert hooktrainer.hooks.Evaluate is hooktrainer.Evaluate
 
 

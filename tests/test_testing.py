@@ -13,7 +13,7 @@ from hooktrainer.testing import (
     FakeCollector,
     ScriptedLoss,
     check_hook,
-    make_trainer,
+    tiny_trainer,
 )
 
 
@@ -52,7 +52,7 @@ def test_a_stateless_hook_passes():
 
 def test_a_trainer_that_does_not_pickle_is_no_fault_of_the_hook():
     def make():
-        trainer = make_trainer()
+        trainer = tiny_trainer()
         trainer.register_op("post_steps", lambda: None)
         return trainer
 
@@ -188,7 +188,7 @@ def test_a_trainer_of_ones_own():
     made = []
 
     def make() -> Trainer:
-        made.append(make_trainer(total_frames=20))
+        made.append(tiny_trainer(total_frames=20))
         return made[-1]
 
     check_hook(Good(), make)
@@ -263,7 +263,7 @@ def test_a_scripted_loss_follows_its_script_with_gradient_one():
 
 
 def test_a_recorder_keeps_what_was_passed():
-    recorder, trainer = CallRecorder(), make_trainer(total_frames=10, optim_steps_per_batch=1)
+    recorder, trainer = CallRecorder(), tiny_trainer(total_frames=10, optim_steps_per_batch=1)
     recorder.register(trainer)
     trainer.train()
     passed = dict(zip(recorder.calls, recorder.arguments, strict=True))

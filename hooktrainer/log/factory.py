@@ -43,7 +43,7 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
 
 
 def make_sinks(
-    kinds: Sequence[str], place: Place, kwargs: Mapping[str, Mapping[str, Any]]
+    kinds: Sequence[str], place: LogPlace, kwargs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Sink]:
     """Make the sinks of a run.
 
@@ -55,7 +55,7 @@ def make_sinks(
     return {kind: _SINKS[kind](place, **kwargs.get(kind, {})) for kind in kinds}
 
 
-class Place:
+class LogPlace:
     """Where a run's logs go, what they are called, and where runs have things in common.
 
     Args:
@@ -73,19 +73,19 @@ class Place:
         self.run_id = run_id
 
 
-def _csv(place: Place) -> Sink:
+def _csv(place: LogPlace) -> Sink:
     from .csv import CSVSink
 
     return CSVSink(place.directory / "metrics.csv")
 
 
-def _tensorboard(place: Place) -> Sink:
+def _tensorboard(place: LogPlace) -> Sink:
     from .tensorboard import TensorBoardSink
 
     return TensorBoardSink(place.directory / "tensorboard", place.run)
 
 
-def _mlflow(place: Place, **kwargs: Any) -> Sink:
+def _mlflow(place: LogPlace, **kwargs: Any) -> Sink:
     from .mlflow import MLflowSink
 
     names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
@@ -95,7 +95,7 @@ def _mlflow(place: Place, **kwargs: Any) -> Sink:
     )
 
 
-def _wandb(place: Place, **kwargs: Any) -> Sink:
+def _wandb(place: LogPlace, **kwargs: Any) -> Sink:
     from .wandb import WandbSink
 
     names: dict[str, Any] = {"project": place.experiment, "run_name": place.run}

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..log.factory import Place, check_kinds, make_sinks
+from ..log.factory import LogPlace, check_kinds, make_sinks
 from ..log.logger import Logger
 from ..log.run_logger import LoggedRun, RunLogger
 from ..log.sink import Sink
@@ -80,4 +80,4 @@ def _sinks(
     store: Path,
     run: LoggedRun,
 ) -> dict[str, Sink]:
-    return make_sinks(kinds, Place(run.path, experiment, store, run.run_id), kwargs)
+    return make_sinks(kinds, LogPlace(run.path, experiment, store, run.run_id), kwargs)

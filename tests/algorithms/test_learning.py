@@ -9,7 +9,7 @@ from gymnasium import spaces
 
 from hooktrainer import VectorCollector, algorithms
 from hooktrainer.collect.datasets import RecordDataset
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 pytestmark = pytest.mark.learning
 
@@ -49,7 +49,7 @@ def test_from_a_replay_buffer(name):
 @pytest.mark.parametrize(("name", "arguments"), [("iql", {"expectile": 0.9}), ("cql", {})])
 def test_from_random_actions_of_a_data_set(name, arguments, tmp_path):
     collector = VectorCollector(Copy, num_envs=10, frames_per_batch=1_000)
-    recording = make_trainer(collector=collector, total_frames=2_000, seed=0)
+    recording = tiny_trainer(collector=collector, total_frames=2_000, seed=0)
     record = RecordDataset(tmp_path / "data")
     record.register(recording)
     recording.train()

@@ -15,7 +15,7 @@ from hooktrainer import (
 from hooktrainer.base.batches import count_valid, mask_of, valid, valid_steps
 from hooktrainer.networks import DynamicsEnsemble, RunningNorm
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 MASK = torch.tensor([[True, True, False], [True, False, False], [True, True, True]])
 DATA = [0.0, 1.0, 3.0, 6.0, 7.0, 8.0]
@@ -62,7 +62,7 @@ def test_a_replay_buffer_stores_data_only():
 def test_mini_batches_hold_data_only():
     seen, trainer = (
         [],
-        make_trainer(collector=[padded()], optim_steps_per_batch=None, total_frames=1),
+        tiny_trainer(collector=[padded()], optim_steps_per_batch=None, total_frames=1),
     )
     MiniBatches(4, keys=["action"]).register(trainer)
     trainer.register_op("post_optim_log", lambda piece: seen.extend(piece["action"].tolist()))

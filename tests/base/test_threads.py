@@ -10,7 +10,7 @@ from hooktrainer import ConfigError, algorithms
 from hooktrainer.base import threads
 from hooktrainer.base.threads import SMALL, compute_threads, threads_for
 from hooktrainer.networks import mlp, orthogonal_init
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 LARGE = nn.Linear(SMALL // 2, 2)
 
@@ -36,7 +36,7 @@ def while_training(trainer):
 
 @pytest.mark.usefixtures("three_threads")
 def test_small_networks_are_trained_with_one_thread():
-    assert while_training(make_trainer()) == {1}
+    assert while_training(tiny_trainer()) == {1}
     assert torch.get_num_threads() == 3  # as it was
     algorithm = algorithms.PPO(
         env="CartPole-v1",
@@ -58,23 +58,23 @@ def test_large_networks_keep_them_all():
             super().__init__()
             self.large = LARGE
 
-    assert while_training(make_trainer(loss_module=LargeLoss())) == {3}
+    assert while_training(tiny_trainer(loss_module=LargeLoss())) == {3}
     assert [threads_for(mlp(4, 2)), threads_for(LARGE)] == [1, None]
 
 
 @pytest.mark.usefixtures("three_threads")
 def test_whoever_chooses_is_heeded(monkeypatch):
-    assert while_training(make_trainer(threads=2)) == {2}
+    assert while_training(tiny_trainer(threads=2)) == {2}
     torch.set_num_threads(2)
-    assert while_training(make_trainer()) == {2}
+    assert while_training(tiny_trainer()) == {2}
     torch.set_num_threads(3)
     monkeypatch.setenv("OMP_NUM_THREADS", "3")
-    assert while_training(make_trainer()) == {3}
+    assert while_training(tiny_trainer()) == {3}
 
 
 @pytest.mark.usefixtures("three_threads")
 def test_they_are_given_back_after_a_failure():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         trainer.train()
@@ -91,7 +91,7 @@ def test_what_is_not_known_to_be_small_is_left_alone():
 @pytest.mark.parametrize("number", [0, -1, 1.5])
 def test_no_number_of_threads_is_refused(number):
     with pytest.raises(ConfigError, match="threads="):
-        make_trainer(threads=number)
+        tiny_trainer(threads=number)
 
 
 def test_weights_do_not_depend_on_the_number_of_threads():

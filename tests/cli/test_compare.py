@@ -12,7 +12,7 @@ from hooktrainer.cli.compare import compare_runs, compare_series, without_clock
 from hooktrainer.store import CheckpointManager
 from hooktrainer.store.diff import Difference
 from hooktrainer.store.run_dir import RunDir
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 class Loss(torch.nn.Module):
@@ -27,7 +27,7 @@ class Loss(torch.nn.Module):
 def train(path, *, lr=0.1, logs=None):
     torch.manual_seed(0)
     loss = Loss()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss,
         optimizer=torch.optim.Adam(loss.parameters(), lr=lr),
         logger=get_logger(("csv", "tensorboard"), logs or RunDir(path), "toy"),

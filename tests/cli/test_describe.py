@@ -9,15 +9,15 @@ import pytest
 
 from hooktrainer import RunDir, RunRecorder, Trainer
 from hooktrainer.loop.hook_points import HOOK_POINTS
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 SCRIPT = """
 import sys
 from hooktrainer import Every, RunDir, RunRecorder
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 print("hello", *sys.argv[1:])
-trainer = make_trainer()
+trainer = tiny_trainer()
 run = RunDir.create("runs/never")
 RunRecorder(run).register(trainer)
 trainer.register_op("post_steps", lambda: None, every=Every(frames=50))
@@ -36,7 +36,7 @@ def script(tmp_path, monkeypatch):
 
 def test_a_run_has_written_down_its_hooks(call, tmp_path):
     run = RunDir.create(tmp_path / "run")
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     RunRecorder(run, report=False).register(trainer)
     table = trainer.registry.table()
     trainer.train()
@@ -62,7 +62,7 @@ def test_a_script_is_described_without_training(call, script):
 
 def test_the_trainer_trains_again_afterwards(call, script):
     call("describe", script)
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     assert isinstance(trainer, Trainer)
     trainer.train()
     assert trainer.collected_frames == 50

@@ -22,7 +22,7 @@ from hooktrainer.collect.sequence import SequenceCollector
 from hooktrainer.errors import CollectorError, StateMismatchError
 from hooktrainer.loop.timing import Timing
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.testing import FakeCollector, check_collector, make_trainer
+from hooktrainer.testing import FakeCollector, check_collector, tiny_trainer
 
 
 def a_list() -> Any:
@@ -264,7 +264,7 @@ def test_a_strangers_collector_collects_ahead_with_the_learners_weights(mode):
 
 def trained(collector: Any, frames: int, file: Any, *, resume: bool = False) -> Any:
     torch.manual_seed(0)
-    trainer = make_trainer(collector=collector, total_frames=frames, save_trainer_file=file)
+    trainer = tiny_trainer(collector=collector, total_frames=frames, save_trainer_file=file)
     if resume:
         trainer.load_from_file(file)
     seen: list[Any] = []
@@ -279,7 +279,7 @@ def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
     def collector() -> Any:
         return OverlappedCollector(make(), 1) if overlap else make()
 
-    size = make_trainer(collector=make()).source.collect().numel()
+    size = tiny_trainer(collector=make()).source.collect().numel()
     _, batches = trained(collector(), 4 * size, tmp_path / "whole.pt")
     trained(collector(), 2 * size, file := tmp_path / "half.pt")
     resumed, following = trained(collector(), 4 * size, file, resume=True)
@@ -292,7 +292,7 @@ def test_a_run_with_it_is_resumed_exactly_and_timed(make, overlap, tmp_path):
 
 def test_its_ranks_are_shares_of_it():
     whole = Walks().collect()["observation"][:, 0]
-    shares = [make_trainer(collector=Walks()).source for _ in range(2)]
+    shares = [tiny_trainer(collector=Walks()).source for _ in range(2)]
     for rank, share in enumerate(shares):
         share.shard(rank, 2)
     assert torch.equal(torch.cat([s.collect()["observation"][:, 0] for s in shares]), whole)
@@ -301,12 +301,12 @@ def test_its_ranks_are_shares_of_it():
 def test_the_trainer_keeps_what_it_was_given_and_closes_it_once():
     fake, walks = FakeCollector(), Walks()
     for given in (fake, walks):
-        trainer = make_trainer(collector=given)
+        trainer = tiny_trainer(collector=given)
         assert trainer.collector is given
         trainer.train()
         assert given.closed == 1
     assert adapt(walks) is walks
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.collector = batches = a_list()
     assert trainer.collector is batches
     assert isinstance(trainer.source, SequenceCollector)

@@ -10,7 +10,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode
 
 from hooktrainer import ConfigError, LogEpisodes, VectorCollector
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 LENGTHS = np.array([3, 5, 4])
 
@@ -97,7 +97,7 @@ def test_every_step_is_a_transition_and_the_last_observation_is_the_true_one(poo
 
 def test_it_trains_and_is_closed(pool):
     collector, _ = collect(pool, 3 * 8)
-    trainer = make_trainer(collector=collector, total_frames=96)
+    trainer = tiny_trainer(collector=collector, total_frames=96)
     LogEpisodes().register(trainer)
     trainer.train()
     assert pool.closed_times == 1

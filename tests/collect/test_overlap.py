@@ -15,7 +15,7 @@ from toy_envs import Counter
 from hooktrainer import ConfigError, OverlappedCollector, StateMismatchError
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.store.tree import flatten, unflatten
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 def overlapped(policy, depth=1, mode="thread", env=Counter, collector=None, **options):
@@ -469,7 +469,7 @@ def test_a_collector_of_torchrl_collects_ahead_in_a_thread():
     options = {"frames_per_batch": 20, "total_frames": 100}
     inner = Collector(env, policy, auto_register_policy_transforms=False, **options)
     collector = OverlappedCollector(inner, 1, mode="thread")
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         collector=collector,
         total_frames=100,
         loss_module=lambda batch: TensorDict(

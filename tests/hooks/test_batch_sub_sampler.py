@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import BatchSubSampler, ConfigError
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def numbered(*shape: int) -> TensorDict:
@@ -92,7 +92,7 @@ def test_bad_batch_size(size):
 
 
 def test_in_a_run():
-    shapes, trainer = [], make_trainer(total_frames=10)
+    shapes, trainer = [], tiny_trainer(total_frames=10)
     BatchSubSampler(4, sub_traj_len=2).register(trainer)
     trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
     trainer.train()

@@ -4,12 +4,12 @@ import pytest
 import torch
 
 from hooktrainer import ClearCudaCache, ConfigError
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_every_third_batch_before_the_optimizer_steps(monkeypatch):
     cleared = []
-    trainer = make_trainer(total_frames=70)
+    trainer = tiny_trainer(total_frames=70)
     monkeypatch.setattr(
         torch.cuda, "empty_cache", lambda: cleared.append((trainer.collected_frames, "before"))
     )

@@ -15,10 +15,10 @@ import torchrl.trainers
 import hooktrainer
 import hooktrainer.hooks
 from hooktrainer import Trainer, TrainerHookBase
-from hooktrainer.base.lazy import listed
+from hooktrainer.base.lazy import names_listed
 from hooktrainer.errors import DuplicateNameError
 from hooktrainer.store.tree import flatten
-from hooktrainer.testing import FakeCollector, ScriptedLoss, check_hook, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, check_hook, tiny_trainer
 
 HOOKS = {
     name: hook
@@ -34,7 +34,7 @@ def its_tests(name: str) -> ModuleType:
 
 def prepare(name: str) -> tuple[TrainerHookBase, Trainer]:
     tests = its_tests(name)
-    trainer = getattr(tests, "example_trainer", make_trainer)()
+    trainer = getattr(tests, "example_trainer", tiny_trainer)()
     return getattr(tests, "example", lambda trainer: HOOKS[name]())(trainer), trainer
 
 
@@ -46,7 +46,7 @@ def test_every_hook_is_offered_by_the_package():
 
 def test_every_hook_file_is_listed():
     room = Path(hooktrainer.hooks.__file__)
-    listed_files = {module for module, _ in listed(room).values()} | {"plugins", "__init__"}
+    listed_files = {module for module, _ in names_listed(room).values()} | {"plugins", "__init__"}
     assert {file.stem for file in room.parent.glob("*.py")} == listed_files
 
 

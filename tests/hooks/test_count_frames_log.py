@@ -4,18 +4,18 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import CountFramesLog
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_counts_frames_with_frame_skip(logger):
-    trainer = make_trainer(frame_skip=4, total_frames=120, logger=logger, log_interval=40)
+    trainer = tiny_trainer(frame_skip=4, total_frames=120, logger=logger, log_interval=40)
     CountFramesLog(4).register(trainer)
     trainer.train()
     assert logger.column("n_frames") == {40: 40.0, 80: 80.0, 120: 120.0}
 
 
 def test_a_window_shows_the_last_count_not_the_mean(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     CountFramesLog(1).register(trainer)
     trainer.train()
     assert logger.column("n_frames") == {10: 10.0, 50: 50.0}

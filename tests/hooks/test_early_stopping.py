@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from hooktrainer import ConfigError, EarlyStopping, HookError
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def run(scores, **arguments):
     """Log one score a batch of 10 frames; return the frames at which the run ended."""
     hook = EarlyStopping(monitor="score", **{"wait_for": 0, "patience": 20} | arguments)
-    trainer = make_trainer(total_frames=10 * len(scores))
+    trainer = tiny_trainer(total_frames=10 * len(scores))
     values = iter(scores)
 
     def log(batch):
@@ -76,7 +76,7 @@ def test_a_metric_that_never_comes_is_warned_of_once():
 def test_it_resumes_where_it_was():
     _, hook, trainer = run([1, 5, 4])
     resumed = EarlyStopping(monitor="score", wait_for=0, patience=20)
-    other = make_trainer(total_frames=100)
+    other = tiny_trainer(total_frames=100)
     resumed.register(other)
     other.register_op("post_steps_log", lambda batch: {"score": 4.0})
     handle = trainer.registry.modules["early_stopping"]
@@ -90,7 +90,7 @@ def test_it_resumes_where_it_was():
 @pytest.mark.parametrize(("patience", "frames"), [(20, 40), (30, 50)])
 def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames):
     ended = run([1, 5, 4, 4, 4, 4])[2]
-    resumed = make_trainer(total_frames=100)
+    resumed = tiny_trainer(total_frames=100)
     EarlyStopping(monitor="score", wait_for=0, patience=patience).register(resumed)
     resumed.register_op("post_steps_log", lambda batch: {"score": 4.0})
     resumed.load_state_dict(ended.state_dict())

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, Evaluate, Every
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 class Corridor(gymnasium.Env):
@@ -65,14 +65,14 @@ def test_the_same_episodes_every_time():
 
 
 def test_when_it_evaluates_and_the_end_in_any_case(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     corridor().register(trainer)
     trainer.train()
     assert list(logger.column("eval/return")) == [20, 40, 50]
 
 
 def test_the_end_is_evaluated_once(logger):
-    trainer = make_trainer(logger=logger, total_frames=40)
+    trainer = tiny_trainer(logger=logger, total_frames=40)
     corridor().register(trainer)
     trainer.train()
     assert list(logger.column("eval/return")) == [20, 40]
@@ -80,7 +80,7 @@ def test_the_end_is_evaluated_once(logger):
 
 
 def test_it_stops_the_run_when_the_policy_is_good_enough():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     corridor(always(1), stop_at=1.0).register(trainer)
     trainer.train()
     assert trainer.collected_frames == 20
@@ -89,7 +89,7 @@ def test_it_stops_the_run_when_the_policy_is_good_enough():
 
 
 def test_it_goes_on_when_the_policy_is_not():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     corridor(stop_at=100.0).register(trainer)
     trainer.train()
     assert trainer.collected_frames == 50
@@ -104,7 +104,7 @@ def drawing(observation):
 
 def test_training_draws_the_same_numbers_with_and_without():
     def draws(with_evaluation: bool):
-        trainer, drawn = make_trainer(seed=0), []
+        trainer, drawn = tiny_trainer(seed=0), []
         if with_evaluation:
             corridor(drawing).register(trainer)
         trainer.register_op(
@@ -132,7 +132,7 @@ def test_an_evaluation_that_draws_from_every_generator_is_not_noticed():
 
 
 def test_two_of_them_need_two_groups(logger):
-    trainer = make_trainer(logger=logger, total_frames=20)
+    trainer = tiny_trainer(logger=logger, total_frames=20)
     corridor(always(1)).register(trainer)
     with pytest.raises(ConfigError, match="'hard' logs eval/return, as 'evaluate' does already"):
         corridor().register(trainer, "hard")
@@ -148,7 +148,7 @@ def test_two_of_them_need_two_groups(logger):
 
 def test_the_environments_are_opened_late_and_closed_once():
     Corridor.opened = Corridor.closed = 0
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     corridor().register(trainer)
     assert Corridor.opened == 0
     trainer.train()
@@ -157,11 +157,11 @@ def test_the_environments_are_opened_late_and_closed_once():
 
 def test_a_resumed_run_evaluates_where_the_whole_one_does(make_logger, tmp_path):
     file = tmp_path / "state.pt"
-    first = make_trainer(total_frames=30, save_trainer_file=file, logger=make_logger())
+    first = tiny_trainer(total_frames=30, save_trainer_file=file, logger=make_logger())
     corridor().register(first)
     first.train()
     log = make_logger()
-    second = make_trainer(total_frames=60, logger=log)
+    second = tiny_trainer(total_frames=60, logger=log)
     corridor().register(second)
     second.load_from_file(file)
     second.train()
@@ -175,10 +175,10 @@ def test_bad_episodes():
 
 def test_a_solved_run_that_is_resumed_has_nothing_left_to_do(tmp_path, make_logger):
     file, logger = tmp_path / "state.pt", make_logger()
-    first = make_trainer(save_trainer_file=file, logger=make_logger())
+    first = tiny_trainer(save_trainer_file=file, logger=make_logger())
     corridor(always(1), stop_at=1.0).register(first)
     first.train()
-    second = make_trainer(total_frames=1_000, logger=logger)
+    second = tiny_trainer(total_frames=1_000, logger=logger)
     corridor(always(1), stop_at=1.0).register(second)
     second.load_from_file(file)
     second.train()
@@ -189,10 +189,10 @@ def test_a_solved_run_that_is_resumed_has_nothing_left_to_do(tmp_path, make_logg
 
 def test_a_solved_run_goes_on_if_more_is_asked_for(tmp_path):
     file = tmp_path / "state.pt"
-    first = make_trainer(save_trainer_file=file)
+    first = tiny_trainer(save_trainer_file=file)
     corridor(always(1), stop_at=1.0).register(first)
     first.train()
-    second = make_trainer()
+    second = tiny_trainer()
     corridor(always(1), stop_at=100.0).register(second)
     second.load_from_file(file)
     second.train()
@@ -201,10 +201,10 @@ def test_a_solved_run_goes_on_if_more_is_asked_for(tmp_path):
 
 def test_the_evaluation_at_the_end_does_not_keep_a_longer_run_from_going_on(tmp_path):
     file = tmp_path / "state.pt"
-    first = make_trainer(total_frames=10, save_trainer_file=file)
+    first = tiny_trainer(total_frames=10, save_trainer_file=file)
     corridor(always(1), stop_at=1.0).register(first)
     first.train()  # evaluated at the end alone
-    second = make_trainer(total_frames=50)
+    second = tiny_trainer(total_frames=50)
     corridor(always(1), stop_at=1.0).register(second)
     second.load_from_file(file)
     second.train()
@@ -214,7 +214,7 @@ def test_the_evaluation_at_the_end_does_not_keep_a_longer_run_from_going_on(tmp_
 def test_a_solved_run_is_saved_only_when_its_last_window_is_written(tmp_path, logger):
     """Killed in between, it would never write it: resumed, it has nothing left to do."""
     file = tmp_path / "state.pt"
-    trainer = make_trainer(save_trainer_file=file, logger=logger)
+    trainer = tiny_trainer(save_trainer_file=file, logger=logger)
     corridor(always(1), stop_at=1.0).register(trainer)
     logger.flush = lambda: written.append((logger.steps[-1], file.exists()))
     written = []

@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import HookError, LogEpisodes
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 def batch(done, returns, lengths=None) -> TensorDict:
@@ -25,7 +25,7 @@ def test_every_episode_counts_once(logger):
         batch([[0, 0, 0, 0]], [[7, 7, 7, 7]], [[1, 2, 3, 4]]),
         batch([[1, 0, 0, 0]], [[9, 7, 7, 7]], [[6, 2, 3, 4]]),
     ]
-    trainer = make_trainer(collector=batches, total_frames=12, logger=logger, log_interval=100)
+    trainer = tiny_trainer(collector=batches, total_frames=12, logger=logger, log_interval=100)
     LogEpisodes().register(trainer)
     trainer.train()
     assert logger.column("train/return") == {4: 3.0, 12: 9.0}
@@ -39,7 +39,7 @@ def test_a_window_is_the_mean_over_its_episodes_not_over_its_batches(logger):
         batch([1, 1, 1], [2, 2, 2]),
         batch([1, 0, 0], [6, 0, 0]),
     ]
-    trainer = make_trainer(collector=batches, logger=logger)
+    trainer = tiny_trainer(collector=batches, logger=logger)
     LogEpisodes("g", log_pbar=True).register(trainer)
     trainer.train()
     assert logger.column("g/return") == {7: 3.0}  # (2 + 2 + 2 + 6) / 4
@@ -82,4 +82,4 @@ class Episodes(FakeCollector):
 
 
 def example_trainer():
-    return make_trainer(collector=Episodes())
+    return tiny_trainer(collector=Episodes())

@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, LogScalar
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 REWARDS = torch.tensor([[1.0, 2.0, 3.0], [4.0, 5.0, 9.0]]).unsqueeze(-1)
 
@@ -56,7 +56,7 @@ def test_the_name_is_the_key_by_default():
 
 
 def test_several_in_one_trainer(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     LogScalar(logname="r", log_pbar=True).register(trainer)
     LogScalar(("next", "done"), "done", include_std=False).register(trainer)
     trainer.train()

@@ -4,7 +4,7 @@ import pytest
 from torchrl import timeit
 
 from hooktrainer import LogTiming
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 @pytest.fixture(autouse=True)
@@ -15,7 +15,7 @@ def _no_timers_left():
 
 
 def test_timers_are_logged(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     LogTiming(prefix="mine").register(trainer)
 
     def hook(batch):

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 from hooktrainer import ConfigError, LogValidationReward
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 @pytest.fixture
@@ -59,7 +59,7 @@ def hook(environment, policy=None, **arguments) -> LogValidationReward:
 
 
 def test_every_second_call_beginning_with_the_first(environment, logger):
-    trainer = make_trainer(logger=logger, log_interval=10)
+    trainer = tiny_trainer(logger=logger, log_interval=10)
     hook(environment).register(trainer)
     trainer.train()
     assert list(logger.column("r_evaluation")) == [10, 30, 50]
@@ -127,7 +127,7 @@ def test_evaluating_does_not_change_what_training_draws(environment):
 
 
 def test_the_environment_is_closed_once(environment):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     hook(environment).register(trainer)
     trainer.train()
     assert type(environment).closings == 1

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, LRSchedulerHook, OptimizerHook, Schedule
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
 def halving(**arguments):
@@ -15,7 +15,7 @@ def halving(**arguments):
     loss = ScriptedLoss()
     optimizer = torch.optim.SGD(loss.parameters(), lr=1.0)
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: 0.5**n)
-    trainer = make_trainer(loss_module=loss, optimizer=optimizer, **arguments)
+    trainer = tiny_trainer(loss_module=loss, optimizer=optimizer, **arguments)
     LRSchedulerHook(scheduler, interval).register(trainer)
     return trainer
 
@@ -55,7 +55,7 @@ def test_two_of_them_are_logged_apart(logger):
         def forward(self, batch):
             return self["actor"](batch).update(self["critic"](batch))
 
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=Both(losses), optimizer=None, logger=logger, total_frames=20, log_interval=10
     )
     for name, lr in (("actor", 1.0), ("critic", 8.0)):
@@ -71,7 +71,7 @@ def test_two_of_them_are_logged_apart(logger):
 def test_passed_to_register_op_alone_it_does_not_count_batches_without_a_step_either():
     collector = FakeCollector()
     collector.init_random_frames = 30
-    trainer = make_trainer(total_frames=40, collector=collector)
+    trainer = tiny_trainer(total_frames=40, collector=collector)
     scheduler = torch.optim.lr_scheduler.LambdaLR(trainer.optimizer, lambda n: 0.5**n)
     trainer.register_op("post_steps", LRSchedulerHook(scheduler))
     trainer.train()
@@ -125,7 +125,7 @@ NOT_AT_THEIR_END = [
 
 def trained(make, total_frames, state=None):
     """A trainer that has trained, or, with a state, has begun to go on from there."""
-    trainer = make_trainer(total_frames=total_frames)
+    trainer = tiny_trainer(total_frames=total_frames)
     LRSchedulerHook(make(trainer.optimizer)).register(trainer, "mine")
     if state is None:
         trainer.train()
@@ -159,7 +159,7 @@ def test_one_that_has_more_to_come_or_ended_long_before_is_not(make):
 
 def test_what_the_warning_advises_learns_on():
     first = trained(AT_THEIR_END[0], 30)
-    longer = make_trainer(total_frames=60)
+    longer = tiny_trainer(total_frames=60)
     Schedule.linear(longer.optimizer, "lr", 1.0, 0.0).register(longer)
     with pytest.warns(UserWarning, match="hook/mine is in the state but not in this trainer"):
         longer.load_state_dict(first.state_dict(), strict=False)

@@ -4,7 +4,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import mask_batch
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_valid_steps_are_kept():
@@ -21,7 +21,7 @@ def test_without_a_mask_nothing_happens():
 
 
 def test_in_a_run():
-    shapes, trainer = [], make_trainer(total_frames=10)
+    shapes, trainer = [], tiny_trainer(total_frames=10)
 
     def add_mask(batch):
         mask = torch.arange(5).expand(2, 5) < 3

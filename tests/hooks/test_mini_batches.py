@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, HookError, MiniBatches, RewardNormalizer, ValueEstimatorHook
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def numbered(*shape: int) -> TensorDict:
@@ -16,7 +16,7 @@ def numbered(*shape: int) -> TensorDict:
 def epochs(hook: MiniBatches, batch: TensorDict, number: int = 1) -> list[list[list[int]]]:
     """The mini-batches of each epoch, as the loop sees them."""
     pieces: list[list[list[int]]] = [[] for _ in range(number)]
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         collector=[batch], optim_steps_per_batch=None, num_epochs=number, total_frames=1
     )
     hook.register(trainer)
@@ -44,7 +44,7 @@ def test_every_epoch_is_shuffled_anew():
 
 
 def test_only_the_keys_asked_for():
-    seen, trainer = [], make_trainer(optim_steps_per_batch=1, total_frames=10)
+    seen, trainer = [], tiny_trainer(optim_steps_per_batch=1, total_frames=10)
     MiniBatches(4, keys=["action", ("next", "reward")]).register(trainer)
     trainer.register_op("post_optim_log", lambda piece: seen.append(set(piece.keys(True, True))))
     trainer.train()
@@ -57,14 +57,14 @@ def test_without_a_trainer_it_says_so():
 
 
 def test_in_a_run():
-    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
+    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
     MiniBatches(4).register(trainer)
     trainer.train()
     assert trainer.optim_count == 2 * 3 * 3  # batches, epochs, pieces of 4, 4 and 2
 
 
 def test_an_epoch_cut_short_does_not_reach_into_the_next():
-    seen, trainer = [], make_trainer(optim_steps_per_batch=2, num_epochs=2, total_frames=10)
+    seen, trainer = [], tiny_trainer(optim_steps_per_batch=2, num_epochs=2, total_frames=10)
     MiniBatches(4).register(trainer)
     trainer.register_op("post_optim_log", lambda td: seen.append(len(td)))
     trainer.train()
@@ -80,7 +80,7 @@ def test_a_collector_may_fill_the_same_batch_again():
                 batch["x"].fill_(number)
                 yield batch
 
-    trainer = make_trainer(collector=Reusing(), optim_steps_per_batch=1, total_frames=24)
+    trainer = tiny_trainer(collector=Reusing(), optim_steps_per_batch=1, total_frames=24)
     MiniBatches(4).register(trainer)
     trainer.register_op("post_optim_log", lambda td: seen.append(td["x"].unique().tolist()))
     trainer.train()
@@ -89,7 +89,7 @@ def test_a_collector_may_fill_the_same_batch_again():
 
 @pytest.mark.parametrize("first", [True, False], ids=["before", "behind"])
 def test_together_with_a_hook_that_copies_the_batch(first):
-    trainer = make_trainer(optim_steps_per_batch=None, total_frames=10)
+    trainer = tiny_trainer(optim_steps_per_batch=None, total_frames=10)
 
     def no_more_than_three():
         assert trainer.optim_count <= 3, "the epoch does not end"
@@ -110,7 +110,7 @@ def test_together_with_estimates_renewed_every_epoch():
         calls[0] += 1
         return batch.copy().set("estimate", torch.full(batch.shape, float(calls[0])))
 
-    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10)
+    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10)
     ValueEstimatorHook(estimator, every_epoch=True).register(trainer)
     MiniBatches(5).register(trainer)
 
@@ -129,7 +129,7 @@ def test_bad_batch_size():
 
 
 def test_sequences_stay_together():
-    trainer = make_trainer(optim_steps_per_batch=None, total_frames=10)
+    trainer = tiny_trainer(optim_steps_per_batch=None, total_frames=10)
     seen = []
     MiniBatches(1, sequences=True).register(trainer)
     trainer.register_op("post_loss", lambda batch: seen.append(batch))

@@ -9,7 +9,7 @@ from tensordict import TensorDict
 from hooktrainer import ConfigError, Every, ModelRollouts, ReplayBufferTrainer
 from hooktrainer.networks import DynamicsEnsemble, TanhGaussianPolicy, mlp
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 KEYS = ["observation", "action", *(("next", k) for k in ("observation", "reward", "terminated"))]
 
@@ -49,7 +49,7 @@ class Collector:
 
 
 def train(hook: ModelRollouts, steps=None):
-    trainer = make_trainer(collector=Collector(), total_frames=60)
+    trainer = tiny_trainer(collector=Collector(), total_frames=60)
     ReplayBufferTrainer(hook.replay_buffer).register(trainer)
     hook.register(trainer)
     if steps is not None:
@@ -134,7 +134,7 @@ class Continuous(FakeCollector):
 
 
 def example_trainer():
-    return make_trainer(collector=Continuous())
+    return tiny_trainer(collector=Continuous())
 
 
 def example(trainer):

@@ -5,12 +5,12 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import NanGuard, NonFiniteError
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf"), float("-inf")])
 def test_it_names_key_value_step_and_frames(bad):
-    trainer = make_trainer(loss_module=ScriptedLoss([1.0, 1.0, 1.0, bad], key="loss_critic"))
+    trainer = tiny_trainer(loss_module=ScriptedLoss([1.0, 1.0, 1.0, bad], key="loss_critic"))
     with pytest.raises(NonFiniteError) as caught:
         trainer.train()
     assert str(caught.value).startswith(
@@ -20,7 +20,7 @@ def test_it_names_key_value_step_and_frames(bad):
 
 def test_the_weights_are_as_before_the_step():
     loss = ScriptedLoss([1.0, float("nan")])
-    trainer = make_trainer(loss_module=loss)
+    trainer = tiny_trainer(loss_module=loss)
     with pytest.raises(NonFiniteError):
         trainer.train()
     assert loss.parameter.item() == pytest.approx(-0.1)
@@ -38,12 +38,12 @@ def test_a_loss_of_several_elements():
 
 
 def test_it_is_the_first_at_its_point_whenever_registered():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     assert next(e.name for e in trainer.registry.points["optimizer"].entries) == "nan_guard"
 
 
 def test_it_can_be_left_out():
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         nan_guard=False, loss_module=ScriptedLoss([float("inf")]), total_frames=10
     )
     trainer.train()  # the gradient is 1 all the same
@@ -54,4 +54,4 @@ def test_it_can_be_left_out():
 
 
 def example_trainer():
-    return make_trainer(nan_guard=False)
+    return tiny_trainer(nan_guard=False)

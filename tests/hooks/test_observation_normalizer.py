@@ -4,12 +4,12 @@ import torch
 
 from hooktrainer import ObservationNormalizer
 from hooktrainer.networks import RunningNorm
-from hooktrainer.testing import FakeCollector, check_hook, make_trainer
+from hooktrainer.testing import FakeCollector, check_hook, tiny_trainer
 
 
 def test_every_batch_is_counted_once_and_after_it_was_trained_on():
     norm = RunningNorm(4)
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     counts = []
     trainer.register_op("pre_steps_log", lambda batch: counts.append(norm.count.item()))
     ObservationNormalizer(norm).register(trainer)

@@ -14,7 +14,7 @@ from hooktrainer import (
     OptimizerHook,
     StateMismatchError,
 )
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 def weight(*values: float) -> torch.nn.Parameter:
@@ -65,7 +65,7 @@ def test_a_short_gradient_is_not_stretched():
 
 
 def test_the_norm_is_logged(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     trainer.train()
     assert logger.rows[0][1]["train/grad_norm"] == 1.0
 
@@ -83,7 +83,7 @@ class Two(torch.nn.Module):
 
 
 def two_optimizers(loss, **arguments):
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1, **arguments
     )
     for name, lr in (("a", 0.1), ("b", 0.01)):
@@ -132,7 +132,7 @@ def test_actor_and_critic_in_either_order(first):
             )
 
     loss = ActorCritic()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss, optimizer=None, total_frames=10, optim_steps_per_batch=1
     )
     for name in ("actor", "critic") if first == "actor" else ("critic", "actor"):
@@ -236,14 +236,14 @@ def test_two_optimizers_over_the_same_loss_are_refused():
 
 def test_an_optimizer_of_other_parameters_is_refused():
     with pytest.raises(ConfigError, match="shares no parameter"):
-        OptimizerHook(torch.optim.SGD([weight(1.0)], lr=1.0)).register(make_trainer(), "other")
+        OptimizerHook(torch.optim.SGD([weight(1.0)], lr=1.0)).register(tiny_trainer(), "other")
 
 
 def test_the_optimizers_state_is_saved():
     def train(frames, state=None):
         loss = ScriptedLoss()
         optimizer = torch.optim.Adam(loss.parameters(), lr=0.1)
-        trainer = make_trainer(loss_module=loss, optimizer=optimizer, total_frames=frames)
+        trainer = tiny_trainer(loss_module=loss, optimizer=optimizer, total_frames=frames)
         if state:
             trainer.load_state_dict(state)
         trainer.train()
@@ -298,7 +298,7 @@ class ActorAndCritic(torch.nn.Module):
 
 def delayed_actor(total_frames=50, loss=None, **overrides):
     loss = loss or ActorAndCritic()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss,
         optimizer=None,
         total_frames=total_frames,
@@ -354,7 +354,7 @@ def test_a_delayed_step_that_was_abandoned_is_not_taken_later():
 
 def test_one_optimizer_over_all_losses_may_be_delayed_as_well():
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, optimizer=None)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None)
     hook = OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1), every=Every(optim_steps=5))
     hook.register(trainer)
     trainer.train()
@@ -382,7 +382,7 @@ def test_moments_of_another_shape_are_refused(name):
 
 
 def example_trainer():
-    return make_trainer(optimizer=None)
+    return tiny_trainer(optimizer=None)
 
 
 def example(trainer):

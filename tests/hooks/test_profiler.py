@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import ConfigError, Every, Profiler
-from hooktrainer.testing import check_hook, make_trainer
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 def windows(place):
@@ -15,7 +15,7 @@ def windows(place):
 
 
 def trained(place, frames=100, **options):
-    trainer = make_trainer(total_frames=frames)  # batches of 10 frames
+    trainer = tiny_trainer(total_frames=frames)  # batches of 10 frames
     Profiler(place, **options).register(trainer)
     trainer.train()
     assert trainer.timing.listeners == ()
@@ -54,7 +54,7 @@ def test_a_run_that_ends_before_anything_was_recorded_writes_nothing(tmp_path):
 
 
 def test_a_run_that_fails_leaves_what_was_recorded(tmp_path):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def fails():
         if trainer.progress.batches == 3:
@@ -68,10 +68,10 @@ def test_a_run_that_fails_leaves_what_was_recorded(tmp_path):
 
 
 def test_a_run_resumes_without_its_profiler(tmp_path):
-    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "trainer.pt")
     Profiler(tmp_path / "profile", active=1).register(trainer)
     trainer.train()
-    make_trainer().load_from_file(tmp_path / "trainer.pt")
+    tiny_trainer().load_from_file(tmp_path / "trainer.pt")
 
 
 def test_the_profiler_keeps_the_contract_of_hooks(tmp_path):

@@ -11,7 +11,7 @@ from torchrl.data import (
 from torchrl.data.replay_buffers.samplers import SamplerWithoutReplacement
 
 from hooktrainer import ReplayBufferTrainer
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 def buffer(size: int = 100, **arguments) -> TensorDictReplayBuffer:
@@ -27,7 +27,7 @@ def numbered(*shape: int, start: int = 0) -> TensorDict:
 def test_batches_are_stored_and_samples_trained_on():
     shapes = []
     replay = buffer()
-    trainer = make_trainer(total_frames=20)
+    trainer = tiny_trainer(total_frames=20)
     ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
     trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
     trainer.train()
@@ -95,7 +95,7 @@ def test_later_changes_of_the_batch_do_not_reach_the_buffer():
 def test_iterating_ends_the_inner_loop_and_begins_again():
     seen = []
     replay = buffer(sampler=SamplerWithoutReplacement())
-    trainer = make_trainer(total_frames=10, optim_steps_per_batch=None, num_epochs=3)
+    trainer = tiny_trainer(total_frames=10, optim_steps_per_batch=None, num_epochs=3)
     ReplayBufferTrainer(replay, flatten_tensordicts=True, iterate=True).register(trainer)
     trainer.register_op("post_optim_log", lambda td: seen.append(len(td)))
     trainer.train()
@@ -116,7 +116,7 @@ def test_priorities_are_updated():
     except RuntimeError as error:
         pytest.skip(f"this torchrl was built without its C++ extension: {error}")
     hook = ReplayBufferTrainer(replay, flatten_tensordicts=True)
-    trainer = make_trainer(total_frames=10, optim_steps_per_batch=20)
+    trainer = tiny_trainer(total_frames=10, optim_steps_per_batch=20)
 
     def priorities(sub_batch):
         odd = (sub_batch["observation"][:, 0] > 0).float()
@@ -130,7 +130,7 @@ def test_priorities_are_updated():
 
 
 def test_without_priorities_nothing_is_registered_for_them():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     ReplayBufferTrainer(buffer()).register(trainer)
     assert not trainer.registry.points["post_loss"].entries
 
@@ -149,7 +149,7 @@ def test_a_buffer_created_lazily_is_restored():
 def test_a_run_with_a_buffer_resumes_bit_for_bit(tmp_path):
     def build(frames, **arguments):
         torch.manual_seed(0)
-        trainer = make_trainer(total_frames=frames, seed=1, collector=FakeCollector(), **arguments)
+        trainer = tiny_trainer(total_frames=frames, seed=1, collector=FakeCollector(), **arguments)
         replay = buffer(30)  # overwritten after three batches
         ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
         seen = []

@@ -7,7 +7,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, HookError, RewardNormalizer
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def rewards(*values: float, key=("next", "reward")) -> TensorDict:
@@ -47,7 +47,7 @@ def test_the_batch_is_left_as_it_is():
 
 
 def test_normalized_rewards_are_not_fed_back():
-    trainer = make_trainer(optim_steps_per_batch=5)
+    trainer = tiny_trainer(optim_steps_per_batch=5)
     hook, plain = RewardNormalizer(decay=1.0), []
     hook.register(trainer)
     trainer.register_op("post_steps_log", lambda td: plain.append(td["next", "reward"].clone()))
@@ -97,7 +97,7 @@ def test_the_dtype_is_kept():
 
 
 def test_statistics_are_logged(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     hook = RewardNormalizer(log_pbar=True)
     hook.register(trainer)
     trainer.train()

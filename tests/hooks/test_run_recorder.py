@@ -8,11 +8,11 @@ import pytest
 
 from hooktrainer import RunRecorder, TrainerHookBase
 from hooktrainer.store.run_dir import RunDir
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 def recorded(path, config=None, **arguments):
-    trainer = make_trainer(**arguments)
+    trainer = tiny_trainer(**arguments)
     RunRecorder(RunDir.create(path / "run"), config, report=False).register(trainer)
     return trainer, lambda: json.loads((path / "run" / "run.json").read_text())
 
@@ -67,7 +67,7 @@ def test_it_is_true_even_if_another_hook_fails_to_hear_of_the_exception(tmp_path
         def on_exception(self, trainer, exception):
             raise RuntimeError("worse")
 
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_module("bad", bad := Bad())
     trainer.register_op("post_steps", bad)
     RunRecorder(RunDir.create(tmp_path / "run"), report=False).register(trainer)
@@ -77,7 +77,7 @@ def test_it_is_true_even_if_another_hook_fails_to_hear_of_the_exception(tmp_path
 
 
 def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, capsys):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     RunRecorder(RunDir.create(tmp_path / "run")).register(trainer)
     trainer.register_op("post_steps_log", lambda td: {"eval/return": 12.0})
     trainer.train()
@@ -90,7 +90,7 @@ def test_the_final_report_says_what_was_reached_and_where_to_look(tmp_path, caps
 
 
 def test_where_to_look_is_one_word_that_no_terminal_obeys(tmp_path, capsys):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     run = RunDir.create(tmp_path / "it's\x1b[2J\nmine")
     RunRecorder(run).register(trainer)
     trainer.register_op("post_steps", lambda: trainer.request_stop("done\x1b]0;"))
@@ -102,14 +102,14 @@ def test_where_to_look_is_one_word_that_no_terminal_obeys(tmp_path, capsys):
 
 def test_a_finished_run_that_is_resumed_keeps_its_record(tmp_path, capsys):
     state = tmp_path / "state.pt"
-    trainer = make_trainer(save_trainer_file=state)
+    trainer = tiny_trainer(save_trainer_file=state)
     RunRecorder(RunDir.create(tmp_path / "run")).register(trainer)
     trainer.register_op("post_steps_log", lambda td: {"eval/return": trainer.collected_frames})
     trainer.train()
     before = RunDir(tmp_path / "run").read()
     capsys.readouterr()
 
-    again = make_trainer()
+    again = tiny_trainer()
     RunRecorder(RunDir.create(tmp_path / "run", resume=True)).register(again)
     again.register_op("post_steps_log", lambda td: {"eval/return": 0.0})
     again.load_from_file(state)

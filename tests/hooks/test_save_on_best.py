@@ -5,12 +5,12 @@ import math
 import pytest
 
 from hooktrainer import ConfigError, HookError, SaveOnBest
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def saved_at(scores, **arguments):
     """Log one score a batch of 10 frames; return the frames at which a save was asked for."""
-    trainer, values, saves = make_trainer(total_frames=10 * len(scores)), iter(scores), []
+    trainer, values, saves = tiny_trainer(total_frames=10 * len(scores)), iter(scores), []
     hook = SaveOnBest("score", **arguments)
     hook.register(trainer)  # before the hook that logs: it still sees the batch's own score
     trainer.register_op("post_steps_log", lambda batch: {"score": next(values)})

@@ -13,12 +13,12 @@ from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
 def annealed(total_frames: int, **arguments) -> Trainer:
     """A trainer of 10 frames and 2 steps a batch, whose learning rate falls from 1 to 0."""
-    trainer = make_trainer(total_frames=total_frames, log_interval=10, **arguments)
+    trainer = tiny_trainer(total_frames=total_frames, log_interval=10, **arguments)
     Schedule.linear(trainer.optimizer, "lr", 1.0, 0.0).register(trainer)
     return trainer
 
@@ -128,7 +128,7 @@ def test_another_schedule_takes_effect_at_once_and_is_said(capsys):
     first = annealed(40)
     first.register_op("post_steps", lambda: stop_at(first, 20))
     first.train()
-    other = make_trainer(total_frames=40)
+    other = tiny_trainer(total_frames=40)
     Schedule.linear(other.optimizer, "lr", 0.1, 0.0).register(other)
     other.load_state_dict(first.state_dict())
     other.control.withdraw_stop(None)
@@ -140,13 +140,13 @@ def test_another_schedule_takes_effect_at_once_and_is_said(capsys):
 def test_what_is_not_in_a_checkpoint_follows_too():
     """Nothing but the fraction of the run says what the value is."""
     thing = SimpleNamespace(strength=3.0)
-    first = make_trainer(total_frames=20)
+    first = tiny_trainer(total_frames=20)
     Schedule.linear(thing, "strength", 1.0, 0.0).register(first)
     first.train()
     assert thing.strength == 0.0
     other = SimpleNamespace(strength=3.0)
     seen = []
-    longer = make_trainer(total_frames=40)
+    longer = tiny_trainer(total_frames=40)
     Schedule.linear(other, "strength", 1.0, 0.0).register(longer)
     longer.register_op("pre_optim_steps", lambda: seen.append(other.strength))
     longer.load_state_dict(first.state_dict())
@@ -163,7 +163,7 @@ def test_one_parameter_group_or_all():
         {"params": [p], "lr": lr} for p, lr in zip(loss.parameters(), (1.0, 2.0), strict=True)
     ]
     optimizer = torch.optim.SGD(groups)
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     one = Schedule(optimizer, "lr", lambda fraction: 5.0, group=1)
     assert [g["lr"] for g in optimizer.param_groups] == [1.0, 2.0]
     one.register(trainer)
@@ -179,7 +179,7 @@ def test_several_log_apart(logger):
         def forward(self, batch):
             return self["actor"](batch).update(self["critic"](batch))
 
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=Both(losses), optimizer=None, logger=logger, total_frames=20, log_interval=10
     )
     for name, lr in (("actor", 1.0), ("critic", 8.0)):
@@ -194,7 +194,7 @@ def test_several_log_apart(logger):
 def test_a_rate_that_is_a_tensor_stays_the_same_tensor():
     lr = torch.tensor(0.1)
     optimizer = torch.optim.Adam([nn.Parameter(torch.zeros(1))], lr=lr)
-    Schedule(optimizer, "lr", lambda fraction: 0.5).register(make_trainer())
+    Schedule(optimizer, "lr", lambda fraction: 0.5).register(tiny_trainer())
     assert optimizer.param_groups[0]["lr"] is lr
     assert lr.item() == 0.5
 
@@ -225,7 +225,7 @@ def torchrl_exploration():
 )
 def test_what_else_is_scheduled(make, attribute):
     owner = make()
-    trainer = make_trainer(total_frames=40)
+    trainer = tiny_trainer(total_frames=40)
     Schedule.linear(owner, attribute, 0.4, 0.0).register(trainer)
     assert float(getattr(owner, attribute)) == pytest.approx(0.4)
     trainer.progress.frames = 10
@@ -243,7 +243,7 @@ def test_exploration_of_a_longer_run_is_right_from_its_first_batch():
     def make(total_frames):
         policy = EpsilonGreedy(QNetwork(mlp(4, 2)))
         collector = FakeCollector()
-        trainer = make_trainer(total_frames=total_frames, collector=collector)
+        trainer = tiny_trainer(total_frames=total_frames, collector=collector)
         trainer.register_module("policy", policy)
         Schedule.linear(policy, "eps", 1.0, 0.0).register(trainer)
         seen = []

@@ -3,11 +3,11 @@ from __future__ import annotations
 import pytest
 
 from hooktrainer import ConfigError, SelectKeys
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_only_these_keys_remain():
-    seen, trainer = [], make_trainer(total_frames=10)
+    seen, trainer = [], tiny_trainer(total_frames=10)
     SelectKeys(["action", ("next", "reward")]).register(trainer)
     trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys(True, True))))
     trainer.train()
@@ -15,7 +15,7 @@ def test_only_these_keys_remain():
 
 
 def test_a_missing_key_names_the_hook():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     SelectKeys(["obs"]).register(trainer)
     with pytest.raises(KeyError, match="obs") as caught:
         trainer.train()

@@ -5,7 +5,7 @@ import torch
 from tensordict.nn import TensorDictModule
 
 from hooktrainer import ConfigError, Every, TargetNetUpdaterHook
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def dqn(hard: int | None = None):
@@ -24,7 +24,7 @@ def dqn(hard: int | None = None):
         if hard is None
         else HardUpdate(loss, value_network_update_interval=hard)
     )
-    trainer = make_trainer(loss_module=loss, optimizer=torch.optim.SGD(loss.parameters(), lr=1.0))
+    trainer = tiny_trainer(loss_module=loss, optimizer=torch.optim.SGD(loss.parameters(), lr=1.0))
     TargetNetUpdaterHook(updater).register(trainer)
     return trainer, loss
 
@@ -70,7 +70,7 @@ def test_now_and_then():
         def step(self):
             self.steps += 1
 
-    trainer, updater = make_trainer(), Updater()  # 10 optimizer steps
+    trainer, updater = tiny_trainer(), Updater()  # 10 optimizer steps
     TargetNetUpdaterHook(updater, every=Every(optim_steps=3)).register(trainer)
     assert "Every(optim_steps=3)" in trainer.describe()
     trainer.train()

@@ -10,7 +10,7 @@ import torch
 
 from hooktrainer import ConfigError, Tracer, algorithms
 from hooktrainer.run.recipe import Run, RunConfig
-from hooktrainer.testing import check_hook, make_trainer
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 def spans(path):
@@ -35,7 +35,7 @@ def parents(path):
 
 
 def test_the_first_batches_are_recorded_and_no_more(tmp_path):
-    trainer = make_trainer(total_frames=100)  # 10 batches of 2 steps
+    trainer = tiny_trainer(total_frames=100)  # 10 batches of 2 steps
     trainer.register_op("post_optim", lambda: None)
     seen = []
     trainer.register_op("post_steps", lambda: seen.append(trainer.timing.trace is not None))
@@ -51,7 +51,7 @@ def test_the_first_batches_are_recorded_and_no_more(tmp_path):
 
 
 def test_what_is_logged_and_saved_after_the_last_batch_is_in(tmp_path, logger):
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         logger=logger,
         log_interval=10,
         save_trainer_file=tmp_path / "trainer.pt",
@@ -65,7 +65,7 @@ def test_what_is_logged_and_saved_after_the_last_batch_is_in(tmp_path, logger):
 
 
 def test_a_run_that_ends_before_is_recorded_to_its_end(tmp_path, logger):
-    trainer = make_trainer(logger=logger, save_trainer_file=tmp_path / "trainer.pt")
+    trainer = tiny_trainer(logger=logger, save_trainer_file=tmp_path / "trainer.pt")
     Tracer(tmp_path / "trace.json", 100).register(trainer)
     trainer.train()
     found = parents(tmp_path / "trace.json")
@@ -74,7 +74,7 @@ def test_a_run_that_ends_before_is_recorded_to_its_end(tmp_path, logger):
 
 
 def test_a_run_that_fails_leaves_its_trace(tmp_path):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def fails():
         if trainer.optim_count == 3:
@@ -135,15 +135,15 @@ def test_the_trace_does_not_change_what_is_trained(tmp_path, make_logger):
 
 
 def test_a_run_resumes_with_and_without_a_tracer(tmp_path):
-    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "trainer.pt")
     Tracer(tmp_path / "trace.json", 2).register(trainer)
     trainer.train()
-    resumed = make_trainer(total_frames=100)
+    resumed = tiny_trainer(total_frames=100)
     resumed.load_from_file(tmp_path / "trainer.pt")
     resumed.save_trainer_file = tmp_path / "trainer.pt"
     resumed.train()
     (tmp_path / "trace.json").unlink()
-    again = make_trainer(total_frames=150)
+    again = tiny_trainer(total_frames=150)
     Tracer(tmp_path / "trace.json", 2).register(again)
     again.load_from_file(tmp_path / "trainer.pt")
     again.train()
@@ -155,7 +155,7 @@ def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
         given = {"logger": ("csv",), "progress_bar": False, "total_frames": frames, **options}
         args = RunConfig(run_dir=tmp_path / "run", **given)
         run = Run(args, "toy")
-        run.train(make_trainer(total_frames=frames, **run.trainer_options))
+        run.train(tiny_trainer(total_frames=frames, **run.trainer_options))
         return run.dir
 
     place = trained(60, trace=2, profile=1)
@@ -169,7 +169,7 @@ def test_every_recipe_can_be_traced_and_profiled(tmp_path, capsys):
 
 
 def test_a_finished_run_leaves_no_trace(tmp_path):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Tracer(tmp_path / "trace.json").register(trainer)
     trainer.progress.frames = trainer.total_frames
     trainer.train()

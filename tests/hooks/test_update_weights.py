@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, UpdateWeights
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 class Receiving(FakeCollector):
@@ -25,7 +25,7 @@ class Receiving(FakeCollector):
 
 def run(hook_of, **arguments):
     collector = Receiving()
-    trainer = make_trainer(collector=collector, **arguments)
+    trainer = tiny_trainer(collector=collector, **arguments)
     hook_of(collector).register(trainer)
     trainer.train()
     return collector
@@ -73,7 +73,7 @@ def test_every_kind_sends_once_at_the_start(how):
     """The weights of a resumed run are not those that the collector was made with."""
     if how == "sender":
         sender = Sender()
-        trainer = make_trainer()
+        trainer = tiny_trainer()
         UpdateWeights(sender=sender).register(trainer)
         trainer.train()
         assert sender.sent == 6
@@ -136,7 +136,7 @@ def test_a_torchrl_collector_acts_with_the_trained_weights():
             return TensorDict({"loss": -weight}, [])
 
     loss = Loss()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         collector=collector,
         loss_module=loss,
         optimizer=torch.optim.SGD(loss.parameters(), lr=1.0),

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from hooktrainer import ReplayBufferTrainer, UTDRHook
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_without_a_buffer_it_is_steps_per_transition(logger):
-    trainer = make_trainer(logger=logger, frame_skip=4, total_frames=80, log_interval=40)
+    trainer = tiny_trainer(logger=logger, frame_skip=4, total_frames=80, log_interval=40)
     UTDRHook(trainer).register(trainer)
     trainer.train()
     # seen before the steps of the batch: 0 updates of 10, then 2 of 20
@@ -17,7 +17,7 @@ def test_without_a_buffer_it_is_steps_per_transition(logger):
 def test_with_a_buffer_it_counts_the_samples(logger):
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
-    trainer = make_trainer(logger=logger, total_frames=20, log_interval=10)
+    trainer = tiny_trainer(logger=logger, total_frames=20, log_interval=10)
     replay = TensorDictReplayBuffer(storage=LazyTensorStorage(15), batch_size=5)
     ReplayBufferTrainer(replay, flatten_tensordicts=True).register(trainer)
     UTDRHook(trainer).register(trainer)
@@ -27,7 +27,7 @@ def test_with_a_buffer_it_counts_the_samples(logger):
 
 
 def test_before_any_data_there_is_no_ratio():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     assert UTDRHook(trainer)(None) == {}
 
 

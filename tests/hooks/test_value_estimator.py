@@ -6,7 +6,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 from hooktrainer import BatchSubSampler, ConfigError, ValueEstimatorHook
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def counting(in_place: bool = True):
@@ -22,7 +22,7 @@ def counting(in_place: bool = True):
 
 def test_once_a_batch():
     estimate, calls = counting()
-    seen, trainer = [], make_trainer(num_epochs=3)
+    seen, trainer = [], tiny_trainer(num_epochs=3)
     ValueEstimatorHook(estimate).register(trainer)
     trainer.register_op("post_optim_log", lambda td: seen.append(td["advantage"].mean().item()))
     trainer.train()
@@ -39,7 +39,7 @@ def test_of_no_batch_there_is_nothing_to_estimate():
 @pytest.mark.parametrize("in_place", [True, False], ids=["in place", "new"])
 def test_again_at_every_epoch(in_place):
     estimate, calls = counting(in_place)
-    seen, trainer = [], make_trainer(num_epochs=3, total_frames=20)
+    seen, trainer = [], tiny_trainer(num_epochs=3, total_frames=20)
     ValueEstimatorHook(estimate, every_epoch=True).register(trainer)
     BatchSubSampler(5, sub_traj_len=5).register(trainer)
     trainer.register_op("post_optim_log", lambda td: seen.append(td["advantage"].mean().item()))

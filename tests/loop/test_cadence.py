@@ -4,7 +4,7 @@ import pytest
 
 from hooktrainer import ConfigError, Every, StateMismatchError
 from hooktrainer.loop.progress import Progress
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 def fired(every: Every, counts: list[float], unit: str = "frames") -> list[float]:
@@ -108,7 +108,7 @@ def test_a_copy_starts_at_the_beginning():
 
 def test_one_every_may_serve_several_ops():
     every, seen = Every(batches=2), []
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: seen.append("a"), every=every)
     trainer.register_op("post_steps", lambda: seen.append("b"), every=every)
     trainer.train()
@@ -118,7 +118,7 @@ def test_one_every_may_serve_several_ops():
 @pytest.mark.parametrize(("num_envs", "time"), [(1, 20), (2, 10), (20, 1)])
 def test_frequency_does_not_depend_on_the_number_of_environments(num_envs, time):
     seen = []
-    trainer = make_trainer(collector=FakeCollector(num_envs=num_envs, time=time), total_frames=200)
+    trainer = tiny_trainer(collector=FakeCollector(num_envs=num_envs, time=time), total_frames=200)
     trainer.register_op(
         "post_steps", lambda: seen.append(trainer.collected_frames), every=Every(frames=50)
     )
@@ -128,7 +128,7 @@ def test_frequency_does_not_depend_on_the_number_of_environments(num_envs, time)
 
 def test_gate_at_every_kind_of_point():
     seen = []
-    trainer = make_trainer(total_frames=40)
+    trainer = tiny_trainer(total_frames=40)
     every = Every(optim_steps=4)
     trainer.register_op("process_optim_batch", lambda td: (seen.append("sub"), td)[1], every=every)
     trainer.register_op("post_optim_log", lambda td: seen.append("log"), every=every)

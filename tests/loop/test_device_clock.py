@@ -7,7 +7,7 @@ import torch
 
 from hooktrainer.loop.device_clock import DeviceClock, time_device
 from hooktrainer.loop.timing import Timing
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 class Device:
@@ -104,7 +104,7 @@ def test_without_an_accelerator_nothing_is_marked(loss):
 
 
 def test_a_run_on_the_cpu_reports_no_device_times(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     trainer.train()
     assert not [name for _, row in logger.rows for name in row if "device" in name]
 

@@ -6,7 +6,7 @@ from tensordict import TensorDict
 
 from hooktrainer import HookError
 from hooktrainer.errors import HookReturnError
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def plus_one(batch):
@@ -18,7 +18,7 @@ def plus_one(batch):
 
 def test_each_transform_receives_what_the_one_before_returned():
     seen = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     trainer.register_op("batch_process", plus_one)
     trainer.register_op("batch_process", lambda batch: None)  # unchanged
     trainer.register_op("batch_process", plus_one)
@@ -39,7 +39,7 @@ def test_sub_batches_come_from_the_batch_and_reach_the_loss():
             seen.append(tuple(td.shape))
             return TensorDict({"loss": self.w * 1.0}, [])
 
-    trainer = make_trainer(total_frames=10, loss_module=Loss())
+    trainer = tiny_trainer(total_frames=10, loss_module=Loss())
     trainer.register_op("process_optim_batch", lambda batch: batch.reshape(-1)[:3])
     trainer.train()
     assert seen == [(3,), (3,)]
@@ -47,7 +47,7 @@ def test_sub_batches_come_from_the_batch_and_reach_the_loss():
 
 def test_optimizer_hooks_pass_losses_on():
     seen = []
-    trainer = make_trainer(total_frames=10, optim_steps_per_batch=1)
+    trainer = tiny_trainer(total_frames=10, optim_steps_per_batch=1)
     trainer.register_op(
         "optimizer",
         lambda losses, clip, norm, index: losses.set("loss", losses["loss"] * 3),
@@ -64,7 +64,7 @@ def test_optimizer_hooks_pass_losses_on():
 @pytest.mark.parametrize("point", ["batch_process", "process_optim_batch", "post_loss"])
 @pytest.mark.parametrize("value", [{"x": 1}, 3, "td", (), False], ids=repr)
 def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def bad_hook(batch):
         return value
@@ -81,7 +81,7 @@ def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
 
 def test_none_ends_the_inner_loop():
     called = []
-    trainer = make_trainer(total_frames=20)
+    trainer = tiny_trainer(total_frames=20)
     trainer.register_op("process_optim_batch", lambda batch: None)
     trainer.register_op("process_optim_batch", called.append)
     trainer.train()
@@ -95,7 +95,7 @@ def test_none_ends_the_inner_loop():
 
 @pytest.mark.parametrize("point", ["pre_steps_log", "post_optim_log", "post_steps_log"])
 def test_log_hooks_log(point, logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     trainer.register_op(point, lambda batch: {"a": 2.0})
     trainer.register_op(point, lambda batch: {})
     trainer.register_op(point, lambda batch: None)
@@ -105,14 +105,14 @@ def test_log_hooks_log(point, logger):
 
 @pytest.mark.parametrize("value", [3, "x", [1], torch.zeros(())], ids=repr)
 def test_a_log_hook_that_returns_no_dict_is_refused(value):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps_log", lambda batch: value)
     with pytest.raises(HookReturnError, match=r"post_steps_log returned .* dict of metrics"):
         trainer.train()
 
 
 def test_a_metric_that_is_no_scalar_names_the_hook():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def bad_hook(batch):
         return {"a": batch["next", "reward"]}
@@ -127,7 +127,7 @@ def test_a_metric_that_is_no_scalar_names_the_hook():
 
 
 def test_what_an_action_returns_is_ignored():
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     trainer.register_op("post_steps", lambda: {"anything": object()})
     trainer.train()
 
@@ -151,7 +151,7 @@ def test_what_an_action_returns_is_ignored():
     ],
 )
 def test_an_error_carries_hook_point_frames_and_step(point, step):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def broken(*args):
         if trainer.collected_frames == 20:
@@ -171,7 +171,7 @@ def test_the_note_names_the_module_and_its_method():
         def act(self):
             raise ValueError
 
-    trainer, hook = make_trainer(), Hook()
+    trainer, hook = tiny_trainer(), Hook()
     trainer.register_op("post_steps", hook.act)
     trainer.register_module("my_hook", hook)
     with pytest.raises(ValueError) as caught:  # noqa: PT011
@@ -180,7 +180,7 @@ def test_the_note_names_the_module_and_its_method():
 
 
 def test_a_hook_may_take_itself_out_and_then_fail():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
 
     def once():
         handle.remove()
@@ -193,7 +193,7 @@ def test_a_hook_may_take_itself_out_and_then_fail():
 
 
 def test_an_error_after_many_passes_is_annotated_too():
-    trainer = make_trainer(optim_steps_per_batch=100)
+    trainer = tiny_trainer(optim_steps_per_batch=100)
 
     def broken():
         if trainer.optim_count == 150:
@@ -214,7 +214,7 @@ def test_an_error_of_the_runs_own_methods_names_the_hook(method):
     def broken(trainer):
         raise ValueError("boom")
 
-    hook, trainer = Hook(), make_trainer()
+    hook, trainer = Hook(), tiny_trainer()
     setattr(hook, method, broken)
     trainer.register_op("post_steps", hook)
     trainer.register_module("my_hook", hook)
@@ -225,7 +225,7 @@ def test_an_error_of_the_runs_own_methods_names_the_hook(method):
 
 def test_a_hook_registered_during_the_run_is_called():
     seen = []
-    trainer = make_trainer(total_frames=30)
+    trainer = tiny_trainer(total_frames=30)
 
     def late():
         if trainer.collected_frames == 20:

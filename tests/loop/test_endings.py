@@ -20,7 +20,7 @@ from hooktrainer import (
     VectorCollector,
 )
 from hooktrainer.loop.hook_points import HOOK_POINTS
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 ROOT = Path(__file__).parents[2]
 
@@ -40,7 +40,7 @@ class Schedule:
 
 
 def test_a_number_of_steps_is_a_number_of_steps():
-    trainer = make_trainer(optim_steps_per_batch=32)
+    trainer = tiny_trainer(optim_steps_per_batch=32)
     trainer.register_op("process_optim_batch", Schedule(5))
     message = r"hook 'schedule' at hook point process_optim_batch raised StopIteration: if an iter"
     with pytest.raises(HookError, match=message) as caught:
@@ -53,7 +53,7 @@ def test_a_number_of_steps_is_a_number_of_steps():
 
 def test_none_ends_the_inner_loop_with_a_number_of_steps_too():
     rest = iter(range(5))
-    trainer = make_trainer(optim_steps_per_batch=32, total_frames=10)
+    trainer = tiny_trainer(optim_steps_per_batch=32, total_frames=10)
     trainer.register_op("process_optim_batch", lambda b: None if next(rest, None) is None else b)
     trainer.train()
     assert (trainer.optim_count, trainer.control.status) == (5, "finished")
@@ -77,7 +77,7 @@ class Rows:
 
 
 def test_where_the_sub_batches_say_how_many_steps_there_are_they_may_run_out():
-    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
+    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=20)
     trainer.register_op("process_optim_batch", Rows())
     trainer.train()
     assert trainer.optim_count == 2 * 3 * 2  # batches, epochs, rows
@@ -85,7 +85,7 @@ def test_where_the_sub_batches_say_how_many_steps_there_are_they_may_run_out():
 
 @pytest.mark.parametrize("build", [lambda: Rows(anew=False), lambda: Schedule(0)])
 def test_an_epoch_without_any_is_none(build):
-    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=3)
+    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=3)
     trainer.register_op("process_optim_batch", build())
     with pytest.raises(HookError, match="raised StopIteration"):
         trainer.train()
@@ -93,7 +93,7 @@ def test_an_epoch_without_any_is_none(build):
 
 
 def test_a_hook_that_runs_out_behind_the_sub_batches_does_not_pass_unseen():
-    trainer = make_trainer(optim_steps_per_batch=None, num_epochs=2)
+    trainer = tiny_trainer(optim_steps_per_batch=None, num_epochs=2)
     MiniBatches(5).register(trainer)
     trainer.register_op("process_optim_batch", Schedule(1))
     with pytest.raises(HookError, match="hook 'schedule'"):
@@ -105,7 +105,7 @@ ELSEWHERE = [p for p in HOOK_POINTS if p != "process_optim_batch"]
 
 @pytest.mark.parametrize("point", ELSEWHERE)
 def test_at_any_other_point_it_is_an_error(point):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op(point, lambda *args: next(iter(())))
     with pytest.raises(RuntimeError, match=r"was raised in <lambda>, test_endings.py:"):
         trainer.train()
@@ -126,7 +126,7 @@ class LeakingLoss(ScriptedLoss):
 
 
 def test_so_it_is_in_the_loss_and_in_what_the_run_calls():
-    trainers = [make_trainer(loss_module=LeakingLoss()), make_trainer()]
+    trainers = [tiny_trainer(loss_module=LeakingLoss()), tiny_trainer()]
     Begins().register(trainers[1])
     for trainer in trainers:
         with pytest.raises(RuntimeError, match="StopIteration was raised in"):
@@ -151,7 +151,7 @@ def test_an_environment_that_runs_out_is_no_end_of_collecting(workers, overlap):
     collector = VectorCollector(Leaking, num_envs=2, frames_per_batch=10, workers=workers)
     if overlap:
         collector = OverlappedCollector(collector, mode=overlap)
-    trainer = make_trainer(collector=collector, total_frames=1000)
+    trainer = tiny_trainer(collector=collector, total_frames=1000)
     with pytest.raises(RuntimeError, match=r"StopIteration was raised in step, test_endings.py:"):
         trainer.train()
     assert trainer.control.status == "failed"
@@ -166,7 +166,7 @@ def test_a_policy_that_runs_out_is_none_either():
 
 
 def test_a_collector_that_ends_is_an_end():
-    trainer = make_trainer(collector=FakeCollector(num_batches=2), total_frames=1000)
+    trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=1000)
     trainer.train()
     assert trainer.control.status == "finished"
 
@@ -187,7 +187,7 @@ def test_where_it_left_is_told_although_a_package_replaced_sys_exit(monkeypatch)
 @pytest.mark.parametrize("code", [0, None])
 @pytest.mark.parametrize("point", HOOK_POINTS)
 def test_a_hook_that_leaves_interrupts_the_run(point, code):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op(point, lambda *args: sys.exit(code))
     with pytest.raises(SystemExit) as caught:
         trainer.train()
@@ -199,7 +199,7 @@ def test_a_hook_that_leaves_interrupts_the_run(point, code):
 
 
 def test_another_exit_code_is_kept():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: sys.exit(3))
     with pytest.raises(SystemExit) as caught:
         trainer.train()

@@ -8,7 +8,7 @@ import pickle
 import pytest
 
 from hooktrainer import HookError, TrainerHookBase
-from hooktrainer.testing import check_hook, make_trainer
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 class Stopper(TrainerHookBase):
@@ -23,7 +23,7 @@ class Stopper(TrainerHookBase):
 
 
 def test_a_registered_hook_knows_its_trainer():
-    trainer, hook = make_trainer(), Stopper()
+    trainer, hook = tiny_trainer(), Stopper()
     assert not hook.is_registered
     hook.register(trainer)
     assert hook.is_registered
@@ -42,7 +42,7 @@ def test_a_registered_hook_knows_its_trainer():
     ids=["op", "method", "module"],
 )
 def test_either_way_of_registering_is_enough(put):
-    trainer, hook = make_trainer(), Stopper()
+    trainer, hook = tiny_trainer(), Stopper()
     put(trainer, hook)
     assert hook.trainer is trainer
 
@@ -69,7 +69,7 @@ def test_a_hook_may_go_on_keeping_the_trainer_itself():
             assert self.trainer is self._trainer
             super().__call__()
 
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Own().register(trainer)
     trainer.train()
     assert trainer.stop_reason == "enough"
@@ -80,20 +80,20 @@ def test_a_frozen_hook_can_be_registered():
     class Frozen(Stopper):
         reason: str = "enough"
 
-    trainer, hook = make_trainer(), Frozen()
+    trainer, hook = tiny_trainer(), Frozen()
     hook.register(trainer)
     assert hook.trainer is trainer
 
 
 def test_a_trainer_that_was_sent_elsewhere_is_still_its_hooks():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Stopper().register(trainer)
     copy = pickle.loads(pickle.dumps(trainer))
     assert copy.registry.modules["stopper"].trainer is copy
 
 
 def test_the_last_trainer_counts():
-    hook, one, other = Stopper(), make_trainer(), make_trainer()
+    hook, one, other = Stopper(), tiny_trainer(), tiny_trainer()
     hook.register(one)
     hook.register(other)
     assert hook.trainer is other

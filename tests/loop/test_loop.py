@@ -15,7 +15,7 @@ import hooktrainer
 from hooktrainer import ConfigError, OptimizerHook, TrainerHookBase
 from hooktrainer.collect import adapt
 from hooktrainer.loop.loop import Loop
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 PACKAGE = Path(hooktrainer.__file__).parent
 BELOW = {"loop", "store", "networks", "base", "errors"}
@@ -31,7 +31,7 @@ def make_loop(**arguments) -> Loop:
 
 
 def test_it_trains_as_a_trainer_does():
-    loop, trainer = make_loop(), make_trainer(nan_guard=False)
+    loop, trainer = make_loop(), tiny_trainer(nan_guard=False)
     loop.train()
     trainer.train()
     assert loop.collected_frames == trainer.collected_frames == 50

@@ -24,7 +24,7 @@ from hooktrainer.loop.part import ModulePart, as_part, differences, fitting, has
 from hooktrainer.loop.progress import Progress
 from hooktrainer.loop.state import components
 from hooktrainer.store.tree import flatten
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 PARTS: dict[type, Callable[[Path], Any]] = {
     Every: lambda path: Every(frames=10),
@@ -78,7 +78,7 @@ def test_a_part_fits_its_own_state_and_restores_it(kind, tmp_path):
 
 
 def test_the_parts_of_a_trainer_are_these_and_its_hooks():
-    parts = components(make_trainer(logger=Logger({})))
+    parts = components(tiny_trainer(logger=Logger({})))
     assert {"progress", "metrics", "loss_module", "collector", "logger/0", "cadence/log"} <= set(
         parts
     )
@@ -117,7 +117,7 @@ class Forgiving(Decaying):
 
 
 def with_decay(decay: float, kind: type = Decaying):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_module("decaying", op := kind(decay))
     trainer.register_op("post_steps", op)
     return trainer, op
@@ -151,7 +151,7 @@ def test_an_optimizer_of_other_parameters_is_said():
     def trainer(*more: torch.nn.Parameter):
         loss = ScriptedLoss()
         optimizer = torch.optim.SGD([loss.parameter, *more], lr=0.1)
-        return make_trainer(loss_module=loss, optimizer=optimizer)
+        return tiny_trainer(loss_module=loss, optimizer=optimizer)
 
     saved, live = trainer().state_dict(), trainer(torch.nn.Parameter(torch.zeros(2)))
     line = r"hook/optimizer: its groups hold \[2\] parameters here and \[1\] in the state"

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def test_the_bar_ends_at_the_last_frame_with_the_marked_metrics(capsys):
-    trainer = make_trainer(progress_bar=True)
+    trainer = tiny_trainer(progress_bar=True)
     trainer.register_op("post_steps_log", lambda td: {"reward": 2.5, "log_pbar": True})
     trainer.train()
     last = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[-1]
@@ -14,14 +14,14 @@ def test_the_bar_ends_at_the_last_frame_with_the_marked_metrics(capsys):
 
 
 def test_no_bar_unless_asked_for(capsys):
-    make_trainer(progress_bar=False).train()
+    tiny_trainer(progress_bar=False).train()
     assert capsys.readouterr().err == ""
 
 
 def test_the_bar_of_a_resumed_run_begins_where_it_stands(capsys):
-    first = make_trainer(total_frames=30)
+    first = tiny_trainer(total_frames=30)
     first.train()
-    second = make_trainer(total_frames=50, progress_bar=True)
+    second = tiny_trainer(total_frames=50, progress_bar=True)
     second.load_state_dict(first.state_dict())
     second.train()
     start = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[0]

@@ -13,7 +13,7 @@ from hooktrainer import (
 )
 from hooktrainer.errors import DuplicateNameError, HookSignatureError, UnknownHookPointError
 from hooktrainer.loop.registry import snake_case
-from hooktrainer.testing import CallRecorder, make_trainer
+from hooktrainer.testing import CallRecorder, tiny_trainer
 
 
 class Counter(TrainerHookBase):
@@ -41,7 +41,7 @@ class Counter(TrainerHookBase):
 
 def run_order(*priorities: float) -> list[int]:
     seen: list[int] = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     for index, priority in enumerate(priorities):
         trainer.register_op("post_steps", functools.partial(seen.append, index), priority=priority)
     trainer.train()
@@ -58,7 +58,7 @@ def test_higher_priorities_first_and_ties_stable():
 
 def test_a_handle_takes_its_op_out_and_no_other():
     seen = []
-    trainer = make_trainer(total_frames=20)
+    trainer = tiny_trainer(total_frames=20)
     first = trainer.register_op("post_steps", lambda: seen.append("first"))
     trainer.register_op("post_steps", lambda: (seen.append("second"), first.remove()))
     trainer.train()
@@ -67,7 +67,7 @@ def test_a_handle_takes_its_op_out_and_no_other():
 
 
 def test_a_handle_takes_one_op_of_a_hook_out_and_leaves_its_others():
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     recorder = CallRecorder()
     recorder.register(trainer)
     trainer.register_op("post_steps", recorder._at_0, point="mine").remove()
@@ -78,7 +78,7 @@ def test_a_handle_takes_one_op_of_a_hook_out_and_leaves_its_others():
 
 def test_the_same_op_twice_is_called_twice_and_removed_once():
     seen = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
 
     def op() -> None:
         seen.append(1)
@@ -91,7 +91,7 @@ def test_the_same_op_twice_is_called_twice_and_removed_once():
 
 def test_extra_keywords_reach_the_op():
     seen = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     trainer.register_op("post_steps_log", lambda batch, tag: seen.append(tag), tag="x")
     trainer.train()
     assert seen == ["x"]
@@ -102,7 +102,7 @@ def test_extra_keywords_reach_the_op():
 
 def test_an_unknown_point_names_the_nearest_and_all_ten():
     with pytest.raises(UnknownHookPointError) as caught:
-        make_trainer().register_op("post_optim_logs", lambda batch: None)
+        tiny_trainer().register_op("post_optim_logs", lambda batch: None)
     message = str(caught.value)
     assert "'post_optim_logs'" in message
     assert "Did you mean post_optim_log?" in message
@@ -114,7 +114,7 @@ def test_a_callable_with_too_few_arguments_is_refused_at_registration():
         pass
 
     with pytest.raises(HookSignatureError) as caught:
-        make_trainer().register_op("post_optim_log", my_hook)
+        tiny_trainer().register_op("post_optim_log", my_hook)
     message = str(caught.value)
     assert "my_hook" in message
     assert "takes ()" in message
@@ -124,9 +124,9 @@ def test_a_callable_with_too_few_arguments_is_refused_at_registration():
 
 def test_a_callable_with_too_many_arguments_is_refused():
     with pytest.raises(HookSignatureError, match="optimizer passes"):
-        make_trainer().register_op("optimizer", lambda losses: losses)
+        tiny_trainer().register_op("optimizer", lambda losses: losses)
     with pytest.raises(HookSignatureError, match="pre_optim_steps passes"):
-        make_trainer().register_op("pre_optim_steps", lambda batch: None)
+        tiny_trainer().register_op("pre_optim_steps", lambda batch: None)
 
 
 async def _coroutine() -> None: ...
@@ -151,12 +151,12 @@ class _CalledLater:
 )
 def test_what_would_never_run_is_refused_at_registration(op):
     with pytest.raises(HookSignatureError, match="runs none of its lines"):
-        make_trainer().register_op("post_steps", op)
+        tiny_trainer().register_op("post_steps", op)
 
 
 def test_an_unknown_keyword_is_refused():
     with pytest.raises(HookSignatureError, match="tag"):
-        make_trainer().register_op("post_steps", lambda: None, tag="x")
+        tiny_trainer().register_op("post_steps", lambda: None, tag="x")
 
 
 @pytest.mark.parametrize(
@@ -170,21 +170,21 @@ def test_an_unknown_keyword_is_refused():
     ids=["star", "default", "partial", "builtin"],
 )
 def test_callables_that_fit_are_taken(op):
-    make_trainer().register_op("post_steps_log", op)
+    tiny_trainer().register_op("post_steps_log", op)
 
 
 def test_what_cannot_be_called_is_refused():
     with pytest.raises(HookSignatureError, match="not callable"):
-        make_trainer().register_op("post_steps", 3)
+        tiny_trainer().register_op("post_steps", 3)
 
 
 def test_a_cadence_that_is_none_is_refused():
     with pytest.raises(ConfigError, match="every=10"):
-        make_trainer().register_op("post_steps", lambda: None, every=10)
+        tiny_trainer().register_op("post_steps", lambda: None, every=10)
 
 
 def test_a_duplicate_name_is_refused_with_a_free_one():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Counter().register(trainer)
     with pytest.raises(DuplicateNameError, match="'counter_2'"):
         Counter().register(trainer)
@@ -193,7 +193,7 @@ def test_a_duplicate_name_is_refused_with_a_free_one():
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_name_is_a_string(name):
     with pytest.raises(ConfigError, match="name"):
-        make_trainer().register_module(name, Counter())
+        tiny_trainer().register_module(name, Counter())
 
 
 def test_a_hook_without_register_says_what_to_write():
@@ -201,7 +201,7 @@ def test_a_hook_without_register_says_what_to_write():
         pass
 
     with pytest.raises(NotImplementedError, match="Nothing has no register"):
-        Nothing().register(make_trainer(), "nothing")
+        Nothing().register(tiny_trainer(), "nothing")
 
 
 # -- state ---------------------------------------------------------------------------------------
@@ -213,7 +213,7 @@ def hook_states(trainer) -> dict[str, dict]:
 
 
 def test_an_op_with_state_is_saved_however_it_was_registered():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps_log", Counter())
     trainer.train()
     assert hook_states(trainer)["counter"] == {"n": 5}
@@ -224,7 +224,7 @@ def test_bound_methods_and_partials_are_saved_as_their_object():
         def act(self, step):
             self.n += step
 
-    trainer, hook = make_trainer(), Methods()
+    trainer, hook = tiny_trainer(), Methods()
     trainer.register_op("post_steps", functools.partial(hook.act, 2))
     trainer.register_op("pre_optim_steps", hook.act, step=1)
     trainer.train()
@@ -235,34 +235,34 @@ def test_bound_methods_and_partials_are_saved_as_their_object():
 
 
 def test_two_unnamed_hooks_of_one_class_have_two_names():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps_log", Counter())
     trainer.register_op("post_steps_log", Counter())
     assert {"counter", "counter_2"} <= hook_states(trainer).keys()
 
 
 def test_a_hook_at_several_points_is_saved_once():
-    trainer, recorder = make_trainer(), CallRecorder()
+    trainer, recorder = tiny_trainer(), CallRecorder()
     recorder.register(trainer)
     assert [n for n in hook_states(trainer) if "recorder" in n] == ["call_recorder"]
 
 
 def test_a_hook_under_two_names_is_saved_once():
-    trainer, hook = make_trainer(), Counter()
+    trainer, hook = tiny_trainer(), Counter()
     hook.register(trainer, "one")
     trainer.register_module("two", hook)
     assert len([n for n in hook_states(trainer) if n in ("one", "two")]) == 1
 
 
 def test_what_the_trainer_saves_anyway_is_not_saved_again():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", trainer.collector.update_policy_weights_)
     trainer.register_op("post_steps_log", lambda td: None)
     assert set(hook_states(trainer)) == {"nan_guard", "optimizer"}
 
 
 def test_cadences_of_hooks_are_saved():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps_log", Counter(), every=Every(batches=2))
     trainer.train()
     assert trainer.state_dict()["components"]["cadence/post_steps_log/counter"] == {
@@ -276,7 +276,7 @@ def test_cadences_of_hooks_are_saved():
 
 
 def test_describe_lists_every_point_and_hook_in_run_order():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Counter().register(trainer, "eval")
     trainer.register_op("post_steps_log", lambda td: None, priority=3, every=Every(frames=100))
     text = trainer.describe()
@@ -294,7 +294,7 @@ def test_describe_lists_every_point_and_hook_in_run_order():
 
 
 def test_describe_does_not_collect_states_of_what_has_none():
-    assert make_trainer().describe().count("saves") == 1
+    assert tiny_trainer().describe().count("saves") == 1
 
 
 @pytest.mark.parametrize(
@@ -312,7 +312,7 @@ def test_snake_case(name, expected):
 
 
 def test_a_hook_is_taken_out_by_its_name_with_all_its_ops() -> None:
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     recorder = CallRecorder()
     recorder.register(trainer)
     assert trainer.remove_hook("call_recorder") is recorder

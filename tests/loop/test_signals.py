@@ -17,7 +17,7 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.loop.control import Control
 from hooktrainer.loop.signals import GracefulSignals, SignalExit, ending_cleanly
 from hooktrainer.store import CheckpointManager, list_checkpoints
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 ALL = [signal.SIGINT, signal.SIGTERM, signal.SIGHUP]
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -62,7 +62,7 @@ def trainer_that(tmp_path, do, **options: Any) -> tuple[Any, Watching]:
     """A trainer that does something in its third batch, of ten frames each."""
     options = {"grace": 60.0, "save_trainer_interval": 10, **options}
     checkpoints = CheckpointManager(tmp_path / "checkpoints")
-    trainer = make_trainer(total_frames=1_000, checkpoints=checkpoints, **options)
+    trainer = tiny_trainer(total_frames=1_000, checkpoints=checkpoints, **options)
     watching = Watching(tmp_path / "checkpoints")
     trainer.register_op("post_steps_log", watching)
     trainer.register_op("post_steps", lambda: trainer.progress.batches == 3 and do())
@@ -271,4 +271,4 @@ def test_so_does_one_while_an_algorithm_is_imported(tmp_path):
 
 def test_the_time_that_is_given_is_positive():
     with pytest.raises(ConfigError, match="grace=0"):
-        make_trainer(grace=0)
+        tiny_trainer(grace=0)

@@ -27,7 +27,7 @@ from hooktrainer import (
     UpdateWeights,
 )
 from hooktrainer.store import load_file
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 class Regression(torch.nn.Module):
@@ -69,7 +69,7 @@ def toy(logger=None, **arguments) -> Trainer:
     torch.manual_seed(0)
     loss = Regression()
     optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss,
         optimizer=optimizer,
         logger=logger,
@@ -288,7 +288,7 @@ def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path)
 
     batches = Batches()
     file = tmp_path / "state.pt" if saves else None
-    trainer = make_trainer(collector=batches, save_trainer_file=file)
+    trainer = tiny_trainer(collector=batches, save_trainer_file=file)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         trainer.train()
@@ -300,11 +300,11 @@ def test_a_collector_that_is_not_restored_is_named_at_the_start(saves, tmp_path)
 
 
 def test_missing_and_extra_hooks_are_all_listed_and_nothing_is_changed():
-    saved = make_trainer()
+    saved = tiny_trainer()
     Noise().register(saved, "only_saved")
     CountFramesLog(1).register(saved, "count")
     saved.train()
-    live = make_trainer()
+    live = tiny_trainer()
     Noise().register(live, "only_live")
     BatchSubSampler(2).register(live, "sampler")
     with pytest.raises(StateMismatchError) as caught:
@@ -319,9 +319,9 @@ def test_missing_and_extra_hooks_are_all_listed_and_nothing_is_changed():
 
 
 def test_without_strict_the_rest_is_loaded_with_a_warning():
-    saved = make_trainer()
+    saved = tiny_trainer()
     saved.train()
-    live = make_trainer()
+    live = tiny_trainer()
     Noise().register(live)
     with pytest.warns(UserWarning, match="hook/noise is in this trainer but not in the state"):
         live.load_state_dict(saved.state_dict(), strict=False)
@@ -329,9 +329,9 @@ def test_without_strict_the_rest_is_loaded_with_a_warning():
 
 
 def test_a_cadence_over_another_unit_is_refused_or_left_at_its_beginning():
-    saved = make_trainer(save_trainer_interval=Every(frames=20))
+    saved = tiny_trainer(save_trainer_interval=Every(frames=20))
     saved.train()
-    live = make_trainer(save_trainer_interval=Every(seconds=60))
+    live = tiny_trainer(save_trainer_interval=Every(seconds=60))
     with pytest.raises(StateMismatchError, match="cadence/save: counts seconds here and frames in"):
         live.load_state_dict(saved.state_dict())
     assert live.collected_frames == 0
@@ -347,7 +347,7 @@ def other(width=8, **arguments) -> Trainer:
     loss = Regression()
     loss.net[0], loss.net[2] = torch.nn.Linear(4, width), torch.nn.Linear(width, 1)
     optimizer = torch.optim.Adam(loss.parameters(), lr=1e-2)
-    return make_trainer(loss_module=loss, optimizer=optimizer, **arguments)
+    return tiny_trainer(loss_module=loss, optimizer=optimizer, **arguments)
 
 
 def test_hooks_shapes_and_versions_are_listed_in_one_error_and_nothing_is_changed():
@@ -389,14 +389,14 @@ def test_without_strict_parameters_that_fit_are_taken_over_and_the_optimizer_beg
 
 
 def test_other_versions_alone_are_warned_of_without_strict():
-    saved = make_trainer()
+    saved = tiny_trainer()
     saved.train()
     state = saved.state_dict()
     state["versions"] = {"torch": "1.13.0"}
     with pytest.warns(UserWarning, match=r"1\.13\.0 in the state"):
-        make_trainer().load_state_dict(state, strict=False)
+        tiny_trainer().load_state_dict(state, strict=False)
     del state["versions"], state["ended"]  # as saved before they were
-    make_trainer().load_state_dict(state)
+    tiny_trainer().load_state_dict(state)
 
 
 def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_path):
@@ -414,7 +414,7 @@ def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_p
             """Is a hook."""
 
     file = tmp_path / "state.pt"
-    killed = make_trainer(total_frames=100, save_trainer_file=file, save_trainer_interval=10)
+    killed = tiny_trainer(total_frames=100, save_trainer_file=file, save_trainer_interval=10)
 
     def kill():
         if killed.collected_frames == 60:
@@ -425,7 +425,7 @@ def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_p
     with pytest.raises(KeyboardInterrupt):
         killed.train()
     for times in (1, 0):  # it has ended then
-        shorter = make_trainer(total_frames=30, save_trainer_file=file)
+        shorter = tiny_trainer(total_frames=30, save_trainer_file=file)
         hook = AtTheEnd()
         hook.register(shorter)
         shorter.load_from_file(file)
@@ -437,24 +437,24 @@ def test_a_run_with_enough_frames_that_had_not_ended_is_brought_to_its_end(tmp_p
 @pytest.mark.parametrize("state", [{}, [], {"format": 2}, {"loss_module": {}}], ids=repr)
 def test_what_is_no_state_is_refused(state):
     with pytest.raises(StateMismatchError, match=r"not the state of a hooktrainer\.Trainer"):
-        make_trainer().load_state_dict(state)
+        tiny_trainer().load_state_dict(state)
 
 
 def test_names_out_of_a_state_are_said_in_a_line_each():
-    saved = make_trainer().state_dict()
+    saved = tiny_trainer().state_dict()
     saved["components"]["hook/\ud800\n\x1b[31m" + "x" * 5000] = {}
     with pytest.raises(StateMismatchError, match="the state and this trainer differ") as caught:
-        make_trainer().load_state_dict(saved)
+        tiny_trainer().load_state_dict(saved)
     lines = str(caught.value).split("\n")
     assert len(lines) == 3
     assert all(line.isprintable() and len(line) < 500 for line in lines)
 
 
 def test_a_component_that_cannot_load_is_named():
-    saved = make_trainer().state_dict()
+    saved = tiny_trainer().state_dict()
     saved["components"]["hook/optimizer"] = {"nonsense": 1}
     with pytest.raises(StateMismatchError, match=r"hook/optimizer cannot take up .* KeyError"):
-        make_trainer().load_state_dict(saved)
+        tiny_trainer().load_state_dict(saved)
 
 
 @pytest.mark.parametrize(
@@ -470,7 +470,7 @@ def test_a_component_that_cannot_load_is_named():
     ids=["components", "versions", "torch", "python", "numpy", "missing"],
 )
 def test_a_state_that_is_malformed_changes_nothing(spoil):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     saved = trainer.state_dict()
     spoil(saved)
     drawn = torch.random.get_rng_state()
@@ -532,7 +532,7 @@ class Pickler(TrainerHookBase):
 
 
 def test_after_unpickling_hooks_and_trainer_are_still_one():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     hook = UpdateWeights(trainer.collector)
     hook.register(trainer)
     copy = pickle.loads(pickle.dumps(trainer))
@@ -557,11 +557,11 @@ def test_a_target_updater_counts_on(tmp_path):
                 self.counter = 0
                 self.updates += 1
 
-    one, updater = make_trainer(total_frames=20), Updater()
+    one, updater = tiny_trainer(total_frames=20), Updater()
     TargetNetUpdaterHook(updater).register(one)
     one.train()
     assert updater.counter == 4
-    other, resumed = make_trainer(total_frames=40), Updater()
+    other, resumed = tiny_trainer(total_frames=40), Updater()
     TargetNetUpdaterHook(resumed).register(other)
     other.load_state_dict(one.state_dict())
     other.train()
@@ -576,10 +576,10 @@ def test_a_collector_without_state_is_left_alone():
         def __iter__(self):
             return iter(self.batches)
 
-    one = make_trainer(collector=Stateless(), total_frames=20)
+    one = tiny_trainer(collector=Stateless(), total_frames=20)
     one.train()
     assert "collector" not in one.state_dict()["components"]
-    other = make_trainer(collector=Stateless())
+    other = tiny_trainer(collector=Stateless())
     other.load_state_dict(one.state_dict())
     assert other.collected_frames == 20
 

@@ -14,7 +14,7 @@ from hooktrainer.log import read_csv
 from hooktrainer.loop.hook import TrainerHookBase
 from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing
 from hooktrainer.loop.tracing import Trace
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 @pytest.fixture
@@ -99,7 +99,7 @@ def test_a_slow_first_call_does_not_speak_for_later_ones(clock):
 
 
 def test_of_a_hook_of_the_inner_loop_a_sample_is_timed(clock):
-    trainer = make_trainer(optim_steps_per_batch=40, total_frames=100)
+    trainer = tiny_trainer(optim_steps_per_batch=40, total_frames=100)
 
     def two_seconds():  # and one for reading the clock, where it is read
         clock[0] += 2.0
@@ -113,7 +113,7 @@ def test_of_a_hook_of_the_inner_loop_a_sample_is_timed(clock):
 
 
 def test_only_hooks_that_were_called_are_reported():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_optim", lambda: None)
     Estimates().register(trainer)
     assert trainer.timing.totals == {}
@@ -223,7 +223,7 @@ def test_listeners_hear_of_serial_phases_and_are_read_when_a_window_closes():
 
 
 def test_a_trainer_times_every_phase_and_every_hook(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
 
     def slow_hook() -> None:
         sum(range(1000))
@@ -259,7 +259,7 @@ class Estimates(TrainerHookBase):
 
 
 def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Estimates().register(trainer)
     trainer.register_op("post_steps", lambda: None)
     trainer.train()
@@ -274,7 +274,7 @@ def test_the_time_of_a_hook_belongs_to_the_phase_it_declares():
 def test_what_a_collector_tells_of_its_time_is_in_the_runs():
     collector = FakeCollector()
     collector.timing = Timing()
-    trainer = make_trainer(collector=collector)
+    trainer = tiny_trainer(collector=collector)
     trainer.train()
     assert collector.timing is trainer.timing
 
@@ -282,7 +282,7 @@ def test_what_a_collector_tells_of_its_time_is_in_the_runs():
 def test_a_collector_with_a_timing_of_another_kind_keeps_it():
     collector = FakeCollector()
     collector.timing = "mine"
-    make_trainer(collector=collector).train()
+    tiny_trainer(collector=collector).train()
     assert collector.timing == "mine"
 
 
@@ -318,7 +318,7 @@ def test_the_serial_phases_are_the_step(algorithm, tmp_path):
 
 
 def test_a_run_that_saves_in_the_middle_of_a_batch_counts_that_once(tmp_path):
-    trainer = make_trainer(save_trainer_file=tmp_path / "trainer.pt")
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "trainer.pt")
     trainer.register_op("post_steps", lambda: trainer.save_trainer(force_save=True))
     trainer.train()
     totals = trainer.timing.totals
@@ -330,7 +330,7 @@ def test_a_run_that_saves_in_the_middle_of_a_batch_counts_that_once(tmp_path):
 def test_the_final_evaluation_is_in_the_time_of_the_run():
     evaluate = Evaluate("CartPole-v1", None, every=Every(frames=10_000), episodes=1)
     evaluate.evaluate = lambda: {"eval/return": torch.ones(()) * sum(range(1000))}
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     evaluate.register(trainer)
     trainer.train()
     totals = trainer.timing.totals
@@ -340,7 +340,7 @@ def test_the_final_evaluation_is_in_the_time_of_the_run():
 
 
 def test_the_table_shows_the_parts_of_each_phase(tmp_path):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     Estimates().register(trainer)
     trainer.train()
     out = io.StringIO()

@@ -8,7 +8,7 @@ from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
 from hooktrainer import ConfigError, HookPoint, NonFiniteError, Trainer, TrainerHookBase
-from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, tiny_trainer
 
 STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]
 BEFORE = ["batch_process", "pre_steps_log", "pre_optim_steps"]
@@ -16,7 +16,7 @@ AFTER = ["post_steps", "post_steps_log"]
 
 
 def recorded(**arguments) -> CallRecorder:
-    recorder, trainer = CallRecorder(), make_trainer(**arguments)
+    recorder, trainer = CallRecorder(), tiny_trainer(**arguments)
     recorder.register(trainer)
     trainer.train()
     return recorder
@@ -55,7 +55,7 @@ def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
 
     recorder, trainer = (
         CallRecorder(),
-        make_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10),
+        tiny_trainer(optim_steps_per_batch=None, num_epochs=3, total_frames=10),
     )
     trainer.register_op("process_optim_batch", sub_batches, priority=1)
     recorder.register(trainer)
@@ -115,7 +115,7 @@ def test_the_program_in_the_contract():
 def test_sgd_by_hand():
     # the loss has the gradient 1, so 10 steps with lr 0.1 move the parameter by -1
     loss = ScriptedLoss()
-    make_trainer(loss_module=loss).train()
+    tiny_trainer(loss_module=loss).train()
     assert loss.parameter.item() == pytest.approx(-1.0)
 
 
@@ -123,20 +123,20 @@ def test_sgd_by_hand():
 
 
 def test_it_ends_at_total_frames():
-    trainer = make_trainer(total_frames=50)
+    trainer = tiny_trainer(total_frames=50)
     trainer.train()
     assert (trainer.collected_frames, trainer.optim_count) == (50, 10)
     assert trainer.collector.yielded == 5
 
 
 def test_the_last_batch_may_overshoot():
-    trainer = make_trainer(total_frames=41)
+    trainer = tiny_trainer(total_frames=41)
     trainer.train()
     assert trainer.collected_frames == 50
 
 
 def test_frames_count_what_the_environment_skipped():
-    trainer = make_trainer(frame_skip=4, total_frames=80)
+    trainer = tiny_trainer(frame_skip=4, total_frames=80)
     trainer.train()
     assert trainer.collector.yielded == 2
     assert trainer.collected_frames == 80
@@ -145,11 +145,11 @@ def test_frames_count_what_the_environment_skipped():
 def test_the_collector_s_frame_skip_is_the_trainer_s():
     collector = FakeCollector()
     collector.frame_skip = 4
-    assert make_trainer(collector=collector, frame_skip=None).frame_skip == 4
-    assert make_trainer(collector=collector, frame_skip=4).frame_skip == 4
-    assert make_trainer(frame_skip=None).frame_skip == 1
+    assert tiny_trainer(collector=collector, frame_skip=None).frame_skip == 4
+    assert tiny_trainer(collector=collector, frame_skip=4).frame_skip == 4
+    assert tiny_trainer(frame_skip=None).frame_skip == 1
     with pytest.raises(ConfigError, match=r"frame_skip=2, but the collector repeats .* 4 times"):
-        make_trainer(collector=collector, frame_skip=2)
+        tiny_trainer(collector=collector, frame_skip=2)
 
 
 def test_padding_is_not_counted():
@@ -160,13 +160,13 @@ def test_padding_is_not_counted():
         },
         [2, 4],
     )
-    trainer = make_trainer(collector=[batch, batch.clone()], total_frames=100)
+    trainer = tiny_trainer(collector=[batch, batch.clone()], total_frames=100)
     trainer.train()
     assert trainer.collected_frames == 8
 
 
 def test_the_end_of_the_collector_is_the_end_of_the_run(logger):
-    trainer = make_trainer(collector=FakeCollector(num_batches=3), logger=logger)
+    trainer = tiny_trainer(collector=FakeCollector(num_batches=3), logger=logger)
     trainer.train()
     assert (trainer.collected_frames, trainer.optim_count) == (30, 6)
     assert trainer.collector.closed == 1
@@ -178,7 +178,7 @@ def test_random_frames_are_collected_without_optimizing(frame_skip):
     collector = FakeCollector()
     collector.init_random_frames = 30  # transitions
     recorder = CallRecorder()
-    trainer = make_trainer(collector=collector, frame_skip=frame_skip, total_frames=50 * frame_skip)
+    trainer = tiny_trainer(collector=collector, frame_skip=frame_skip, total_frames=50 * frame_skip)
     recorder.register(trainer)
     trainer.train()
     quiet = ["batch_process", "pre_steps_log", *AFTER]
@@ -186,9 +186,9 @@ def test_random_frames_are_collected_without_optimizing(frame_skip):
 
 
 def test_a_finished_run_does_nothing_and_closes():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.train()
-    other = make_trainer()
+    other = tiny_trainer()
     other.load_state_dict(trainer.state_dict())
     recorder = CallRecorder()
     recorder.register(other)
@@ -199,7 +199,7 @@ def test_a_finished_run_does_nothing_and_closes():
 
 
 def test_a_trainer_trains_once():
-    trainer = make_trainer(collector=FakeCollector(num_batches=1))
+    trainer = tiny_trainer(collector=FakeCollector(num_batches=1))
     trainer.train()
     with pytest.raises(ConfigError, match="closed"):
         trainer.train()
@@ -207,7 +207,7 @@ def test_a_trainer_trains_once():
 
 
 def test_shutdown_twice_is_harmless():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.shutdown()
     trainer.shutdown()
     assert trainer.collector.closed == 1
@@ -217,7 +217,7 @@ def test_shutdown_twice_is_harmless():
 
 
 def test_a_stop_ends_the_run_after_the_batch(logger):
-    recorder, trainer = CallRecorder(), make_trainer(logger=logger)
+    recorder, trainer = CallRecorder(), tiny_trainer(logger=logger)
     recorder.register(trainer)
     trainer.register_op(
         "post_optim", lambda: trainer.request_stop("solved") if trainer.optim_count == 3 else None
@@ -232,7 +232,7 @@ def test_a_stop_ends_the_run_after_the_batch(logger):
 @pytest.mark.parametrize("point", ["process_optim_batch", "post_loss", "optimizer"])
 def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
     loss = ScriptedLoss(values=[1.0, 100.0, 3.0, 5.0])
-    trainer = make_trainer(loss_module=loss, total_frames=20, logger=logger)
+    trainer = tiny_trainer(loss_module=loss, total_frames=20, logger=logger)
     passes = [0]
 
     def skip_second(*arguments):
@@ -254,7 +254,7 @@ def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
 
 
 def test_skipping_outside_a_step_says_so():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_steps", trainer.skip_optim_step)
     with pytest.raises(BaseException, match="outside an optimizer step"):
         trainer.train()
@@ -263,7 +263,7 @@ def test_skipping_outside_a_step_says_so():
 
 def test_a_skipped_step_leaves_no_gradient():
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, total_frames=10, optim_steps_per_batch=1)
+    trainer = tiny_trainer(loss_module=loss, total_frames=10, optim_steps_per_batch=1)
 
     def backward_then_skip(losses, clip, norm, index):
         losses["loss"].backward()
@@ -277,7 +277,7 @@ def test_a_skipped_step_leaves_no_gradient():
 
 def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
     file = tmp_path / "state.pt"
-    trainer = make_trainer(save_trainer_file=file, save_trainer_interval=10**6)
+    trainer = tiny_trainer(save_trainer_file=file, save_trainer_interval=10**6)
     seen = {}
 
     def ask_and_look():
@@ -291,7 +291,7 @@ def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
 
 
 def test_a_window_is_closed_on_request(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     trainer.register_op(
         "post_steps", lambda: trainer.request_log() if trainer.collected_frames == 30 else None
     )
@@ -301,7 +301,7 @@ def test_a_window_is_closed_on_request(logger):
 
 def test_no_file_no_saving(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    trainer = make_trainer(save_trainer_interval=10)
+    trainer = tiny_trainer(save_trainer_interval=10)
     trainer.save_trainer(True)
     trainer.train()
     assert list(tmp_path.iterdir()) == []
@@ -311,18 +311,18 @@ def test_no_file_no_saving(tmp_path, monkeypatch):
 
 
 def test_first_and_last_window_of_a_short_run(logger):
-    make_trainer(logger=logger).train()
+    tiny_trainer(logger=logger).train()
     assert logger.steps == [10, 50]
 
 
 def test_windows_close_when_the_interval_is_crossed(logger):
-    make_trainer(logger=logger, log_interval=25, total_frames=100).train()
+    tiny_trainer(logger=logger, log_interval=25, total_frames=100).train()
     assert logger.steps == [10, 30, 50, 80, 100]
 
 
 def test_a_window_is_the_mean_of_everything_in_it(logger):
     loss = ScriptedLoss(values=range(1, 11))
-    make_trainer(logger=logger, loss_module=loss).train()
+    tiny_trainer(logger=logger, loss_module=loss).train()
     assert logger.column("loss/loss") == {10: 1.5, 50: 6.5}  # (1+2)/2, (3+…+10)/8
 
 
@@ -337,7 +337,7 @@ def test_a_window_is_the_mean_of_everything_in_it(logger):
     ids=["every batch", "collector ends", "collector ends at a window", "one batch"],
 )
 def test_no_step_is_written_twice(arguments, logger):
-    make_trainer(logger=logger, **arguments).train()
+    tiny_trainer(logger=logger, **arguments).train()
     assert logger.steps == sorted(set(logger.steps))
 
 
@@ -349,14 +349,14 @@ def test_what_is_logged_at_the_end_of_the_run_is_written(logger):
         def on_train_end(self, trainer):
             trainer.log({"final": 7.0})
 
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     trainer.register_op("post_steps", Final())
     trainer.train()
     assert logger.column("final") == {50: 7.0}
 
 
 def test_metrics_may_be_logged_from_anywhere(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     trainer.register_op("post_optim", lambda: trainer.log({"x": float(trainer.optim_count)}))
     trainer.train()
     assert logger.column("x") == {10: 1.5, 50: 6.5}
@@ -364,13 +364,13 @@ def test_metrics_may_be_logged_from_anywhere(logger):
 
 def test_several_loggers(make_logger):
     one, two = make_logger(), make_logger()
-    make_trainer(logger=[one, two]).train()
+    tiny_trainer(logger=[one, two]).train()
     assert one.rows == two.rows
     assert len(one.rows) == 2
 
 
 def test_the_number_of_optimizer_steps_is_logged(logger):
-    make_trainer(logger=logger).train()
+    tiny_trainer(logger=logger).train()
     assert logger.column("train/optim_steps") == {10: 2.0, 50: 10.0}
 
 
@@ -431,7 +431,7 @@ class Hostile:
 
 
 def test_a_good_run_calls_start_end_and_close_once(logger):
-    hook, trainer = Recording(), make_trainer(logger=logger)
+    hook, trainer = Recording(), tiny_trainer(logger=logger)
     hook.register(trainer)
     trainer.train()
     assert hook.calls == ["start", "end", "close"]
@@ -444,7 +444,7 @@ def test_a_failing_hook_closes_everything_once(error, logger):
     def fail():
         raise error
 
-    hook, trainer = Recording(), make_trainer(logger=logger)
+    hook, trainer = Recording(), tiny_trainer(logger=logger)
     hook.register(trainer)
     trainer.register_op("post_steps", fail)
     with pytest.raises(error):
@@ -459,7 +459,7 @@ def test_a_failing_hook_closes_everything_once(error, logger):
 @pytest.mark.parametrize("error", [Boom, KeyboardInterrupt])
 def test_a_failing_collector_closes_everything_once(where, error, logger):
     hook, collector = Recording(), Hostile(where, error)
-    trainer = make_trainer(collector=collector, logger=logger)
+    trainer = tiny_trainer(collector=collector, logger=logger)
     hook.register(trainer)
     with pytest.raises(error):
         trainer.train()
@@ -472,7 +472,7 @@ def test_a_failing_loss_closes_everything_once(logger):
         def forward(self, batch):
             raise Boom
 
-    trainer = make_trainer(loss_module=Loss(), logger=logger)
+    trainer = tiny_trainer(loss_module=Loss(), logger=logger)
     with pytest.raises(Boom):
         trainer.train()
     assert (trainer.collector.closed, logger.closed) == (1, 1)
@@ -483,7 +483,7 @@ def test_a_hook_that_fails_at_the_ends_of_the_run_closes_everything(method, logg
     def fail(trainer):
         raise Boom
 
-    hook, trainer = Recording(), make_trainer(logger=logger)
+    hook, trainer = Recording(), tiny_trainer(logger=logger)
     setattr(hook, method, fail)
     hook.register(trainer)
     with pytest.raises(Boom):
@@ -494,7 +494,7 @@ def test_a_hook_that_fails_at_the_ends_of_the_run_closes_everything(method, logg
 
 def test_a_failing_save_closes_everything(tmp_path, logger):
     (tmp_path / "file").write_text("not a directory")
-    trainer = make_trainer(save_trainer_file=tmp_path / "file" / "state.pt", logger=logger)
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "file" / "state.pt", logger=logger)
     with pytest.raises(OSError):  # noqa: PT011
         trainer.train()
     assert (trainer.collector.closed, logger.closed) == (1, 1)
@@ -507,7 +507,7 @@ def test_a_failing_close_does_not_keep_the_others_open(logger):
             raise Boom("stuck")
 
     first, second = Stuck(), Recording()
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     first.register(trainer, "first")
     second.register(trainer, "second")
     with pytest.raises(Boom, match="stuck"):
@@ -519,7 +519,7 @@ def test_a_failing_close_does_not_keep_the_others_open(logger):
 
 def test_a_failing_close_is_reported_beside_the_error_not_instead(logger):
     collector = Hostile("shutdown")
-    trainer = make_trainer(collector=collector, logger=logger)
+    trainer = tiny_trainer(collector=collector, logger=logger)
 
     def fail():
         raise ValueError("the cause")
@@ -537,7 +537,7 @@ def test_several_failing_closes_are_all_reported():
             raise Boom("hook")
 
     collector = Hostile("shutdown")
-    trainer = make_trainer(collector=collector, total_frames=20)
+    trainer = tiny_trainer(collector=collector, total_frames=20)
     Stuck().register(trainer)
     with pytest.raises(Boom, match="hook") as caught:
         trainer.train()
@@ -545,7 +545,7 @@ def test_several_failing_closes_are_all_reported():
 
 
 def test_a_failing_close_is_raised_inside_an_except_block_too():
-    trainer = make_trainer(collector=Hostile("shutdown"), total_frames=20)
+    trainer = tiny_trainer(collector=Hostile("shutdown"), total_frames=20)
     try:
         raise ValueError("an error that the caller handles")
     except ValueError as other:
@@ -563,7 +563,7 @@ def test_a_failing_on_exception_does_not_hide_the_error_nor_the_others():
     def fail():
         raise ValueError("the cause")
 
-    trainer, good = make_trainer(), Recording()
+    trainer, good = tiny_trainer(), Recording()
     Bad().register(trainer, "bad")
     good.register(trainer, "good")
     trainer.register_op("post_steps", fail)
@@ -581,14 +581,14 @@ def test_a_collector_with_close_is_closed_once_even_if_it_is_a_hook_too():
             self.closed += 1
 
     collector = Closable()
-    trainer = make_trainer(collector=collector)
+    trainer = tiny_trainer(collector=collector)
     trainer.register_op("post_steps", collector.update_policy_weights_)
     trainer.train()
     assert collector.closed == 1
 
 
 def test_a_logger_is_closed_once_even_if_it_is_a_hook_too(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     trainer.register_op("post_steps", logger.flush)
     trainer.train()
     assert logger.closed == 1
@@ -604,12 +604,12 @@ def test_a_generator_is_closed():
         finally:
             closed.append(True)
 
-    make_trainer(collector=batches()).train()
+    tiny_trainer(collector=batches()).train()
     assert closed == [True]
 
 
 def test_a_run_that_cannot_start_closes_everything(logger):
-    trainer = make_trainer(optimizer=None, logger=logger)
+    trainer = tiny_trainer(optimizer=None, logger=logger)
     with pytest.raises(ConfigError, match="nothing would be trained"):
         trainer.train()
     assert (trainer.collector.closed, logger.closed) == (1, 1)
@@ -636,10 +636,10 @@ def objects_of(thing, found=None) -> dict[int, object]:
 
 
 def test_two_trainers_share_nothing():
-    one = make_trainer()
+    one = tiny_trainer()
     Recording().register(one)
     one.train()
-    two = make_trainer()
+    two = tiny_trainer()
     of_one, of_two = objects_of(one), objects_of(two)
     assert len(of_two) > 30
     assert [of_one[key] for key in of_one.keys() & of_two.keys()] == []
@@ -655,7 +655,7 @@ def test_two_trainers_share_nothing():
 def test_the_seed_reaches_collector_and_generators():
     seen = []
     for _ in range(2):
-        trainer = make_trainer(seed=7, total_frames=10, collector=FakeCollector(seed=len(seen)))
+        trainer = tiny_trainer(seed=7, total_frames=10, collector=FakeCollector(seed=len(seen)))
         trainer.register_op(
             "post_steps_log",
             lambda td: seen.append((td["observation"].sum().item(), torch.rand(()).item())),
@@ -714,7 +714,7 @@ def run_cartpole(make, seed: int) -> tuple[torch.Tensor, object]:
     collector, policy = make()
     seen = []
     loss = PolicyLoss(policy)
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         collector=collector,
         loss_module=loss,
         optimizer=torch.optim.SGD(loss.parameters(), lr=0.01),
@@ -739,7 +739,7 @@ def test_a_torchrl_collector_is_seeded_and_closed(cartpole):
 
 def test_a_nan_from_the_loss_stops_before_the_weights(logger):
     loss = ScriptedLoss(values=[1.0, 1.0, float("nan")])
-    trainer = make_trainer(loss_module=loss, logger=logger)
+    trainer = tiny_trainer(loss_module=loss, logger=logger)
     with pytest.raises(NonFiniteError, match="loss is nan at optimizer step 3, after 20 frames"):
         trainer.train()
     assert loss.parameter.item() == pytest.approx(-0.2)

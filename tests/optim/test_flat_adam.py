@@ -11,7 +11,7 @@ from torch import nn
 from hooktrainer import ConfigError, OptimizerHook
 from hooktrainer.networks import mlp
 from hooktrainer.optim import FlatAdam
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 def pair(**options):
@@ -184,7 +184,7 @@ def test_two_dtypes_in_a_group_are_refused():
 
 
 def test_a_trainer_clips_with_it_and_logs_the_norm():
-    trainer = make_trainer(optimizer=None, clip_norm=1e-3)
+    trainer = tiny_trainer(optimizer=None, clip_norm=1e-3)
     optimizer = FlatAdam(trainer.loss_module.parameters(), lr=0.1)
     OptimizerHook(optimizer).register(trainer)
     trainer.train()

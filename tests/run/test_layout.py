@@ -11,12 +11,12 @@ from hooktrainer.run import ray
 from hooktrainer.run.config import RunConfig
 from hooktrainer.run.layout import Layout
 from hooktrainer.run.ranks import Ranks
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 
 @pytest.fixture
 def trainer():
-    trainer = make_trainer(collector=VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4))
+    trainer = tiny_trainer(collector=VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4))
     yield trainer
     trainer.shutdown()
 

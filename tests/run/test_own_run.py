@@ -15,7 +15,7 @@ from hooktrainer import Trainer, get_logger
 from hooktrainer.log import read_csv, read_scalars
 from hooktrainer.store import CheckpointManager
 from hooktrainer.store.run_dir import RunDir, find_runs
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 KINDS = ("csv", "tensorboard")
 
@@ -147,7 +147,7 @@ def test_a_state_of_logs_that_are_not_here_is_reported_and_mixes_nothing(tmp_pat
 
 def test_a_trainer_that_loads_its_state_logs_on_and_one_that_does_not_is_a_new_run(tmp_path):
     def train(total_frames: int, load: bool) -> Trainer:
-        trainer = make_trainer(
+        trainer = tiny_trainer(
             total_frames=total_frames,
             log_interval=10,
             logger=get_logger("csv", tmp_path, "first"),

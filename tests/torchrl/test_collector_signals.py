@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import UpdateWeights
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The collector, a "),
@@ -87,7 +87,7 @@ class Mortal(FakeCollector):
 
 def mortal(total_frames=50, **overrides):
     box = []
-    trainer = make_trainer(collector=Mortal(lambda: box), total_frames=total_frames, **overrides)
+    trainer = tiny_trainer(collector=Mortal(lambda: box), total_frames=total_frames, **overrides)
     box.append(trainer)
     UpdateWeights(trainer.collector).register(trainer)
     return trainer
@@ -133,7 +133,7 @@ def test_weights_under_way_are_broken_off(tmp_path):
                 raise AssertionError("it was waited for")
 
     box = []
-    trainer = make_trainer(collector=Deaf(lambda: box), save_trainer_file=tmp_path / "state.pt")
+    trainer = tiny_trainer(collector=Deaf(lambda: box), save_trainer_file=tmp_path / "state.pt")
     box.append(trainer)
     UpdateWeights(trainer.collector).register(trainer)
     end_by_signal(trainer)
@@ -159,7 +159,7 @@ def test_without_a_signal_a_dead_collector_is_an_error():
             raise RuntimeError("At least one process failed")
 
     with pytest.raises(RuntimeError, match="At least one process failed"):
-        make_trainer(collector=Dies()).train()
+        tiny_trainer(collector=Dies()).train()
 
 
 def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
@@ -167,7 +167,7 @@ def test_without_a_signal_a_state_that_cannot_be_had_is_an_error():
         def state_dict(self):
             raise OSError("handle is closed")
 
-    trainer = make_trainer(collector=Silent(lambda: [trainer]))
+    trainer = tiny_trainer(collector=Silent(lambda: [trainer]))
     with pytest.raises(OSError, match="handle is closed"):
         trainer.state_dict()
 
@@ -181,7 +181,7 @@ def test_the_handler_of_memory_mapped_storages_does_not_end_the_run(tmp_path):
 
     before = signal.signal(signal.SIGTERM, tensor._signal_cleanup_handler)
     try:
-        trainer = make_trainer(save_trainer_file=tmp_path / "state.pt")
+        trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
         trainer.register_op("post_steps", receive)
         end_by_signal(trainer)
         assert signal.getsignal(signal.SIGTERM) is tensor._signal_cleanup_handler

@@ -15,7 +15,7 @@ from torchrl.objectives import DQNLoss, HardUpdate
 from torchrl.trainers.trainers import LogTiming
 
 from hooktrainer import Trainer
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
 class Stateless(theirs.TrainerHookBase):
@@ -55,7 +55,7 @@ def dqn(seed=0):
 
 
 def plain(total_frames, **overrides) -> Trainer:
-    return make_trainer(total_frames=total_frames, **overrides)
+    return tiny_trainer(total_frames=total_frames, **overrides)
 
 
 def adds(*hooks):
@@ -228,7 +228,7 @@ def test_all_of_torchrls_hooks_are_in_the_list():
 
 
 def test_early_stopping_ends_the_run():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     values = iter([1.0, 2.0, 2.0, 2.0, 2.0])
     trainer.register_op("pre_steps_log", lambda td: {"score": next(values)})
     theirs.EarlyStopping(monitor="score", patience=10, wait_for=0).register(trainer)
@@ -239,7 +239,7 @@ def test_early_stopping_ends_the_run():
 
 @pytest.mark.parametrize("name", ["loss", "loss/loss", "optim_steps"])
 def test_early_stopping_finds_what_torchrls_trainer_logs_itself(name):
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     theirs.EarlyStopping(monitor=name, patience=0, wait_for=20).register(trainer)
     trainer.register_op("post_steps_log", lambda td: trainer.request_log(), priority=9)
     trainer.train()
@@ -247,7 +247,7 @@ def test_early_stopping_finds_what_torchrls_trainer_logs_itself(name):
 
 
 def test_the_ratio_of_updates_to_data(logger):
-    trainer = make_trainer(logger=logger)
+    trainer = tiny_trainer(logger=logger)
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
     theirs.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
     theirs.UTDRHook(trainer).register(trainer)
@@ -263,7 +263,7 @@ def test_several_optimizers_name_their_norms_by_their_place(logger):
             return losses.set("loss_other", self.parameter - self.parameter.detach())
 
     loss = Two(key="loss_one")
-    trainer = make_trainer(loss_module=loss, optimizer=None, logger=logger)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None, logger=logger)
     for key in ("loss_one", "loss_other"):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)
@@ -275,7 +275,7 @@ def test_several_optimizers_name_their_norms_by_their_place(logger):
 
 
 def test_register_hook_and_log_have_torchrls_names(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     trainer.register_hook("post_steps", lambda: trainer._log(value=3.0, log_pbar=True))
     trainer.train()
     assert logger.column("value") == {10: 3.0}

@@ -14,7 +14,7 @@ from hooktrainer import Trainer
 from hooktrainer.cli import main
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.store import CheckpointManager, load_file, save_file
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The collector, a torchrl"),
@@ -102,7 +102,7 @@ def test_and_back_again(tmp_path, capsys):
 
 
 def test_the_file_of_a_trainer_is_taken_as_well(tmp_path, capsys):
-    trainer = make_trainer(save_trainer_file=tmp_path / "state.pt")
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
     trainer.train()
     out = tmp_path / "out.pt"
     assert main(["ckpt", "export", str(tmp_path / "state.pt"), str(out)]) == 0
@@ -112,7 +112,7 @@ def test_the_file_of_a_trainer_is_taken_as_well(tmp_path, capsys):
 
 
 def test_what_torchrl_has_no_form_for_is_said(tmp_path, capsys):
-    trainer = make_trainer(save_trainer_file=tmp_path / "state.pt")
+    trainer = tiny_trainer(save_trainer_file=tmp_path / "state.pt")
     buffer = ReplayBuffer(20, batch_size=4)
     hooktrainer.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
     trainer.train()
@@ -122,7 +122,7 @@ def test_what_torchrl_has_no_form_for_is_said(tmp_path, capsys):
 
 
 def test_no_file_is_written_over(tmp_path, capsys):
-    make_trainer(save_trainer_file=tmp_path / "state.pt").train()
+    tiny_trainer(save_trainer_file=tmp_path / "state.pt").train()
     (tmp_path / "out.pt").write_text("mine")
     assert main(["ckpt", "export", str(tmp_path / "state.pt"), str(tmp_path / "out.pt")]) == 2
     assert "is there already" in capsys.readouterr().err

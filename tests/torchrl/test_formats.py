@@ -14,7 +14,7 @@ from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
 import hooktrainer
 from hooktrainer import CheckpointError, Trainer
 from hooktrainer.replay import ReplayBuffer
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 from hooktrainer.torchrl import formats
 
 pytestmark = [
@@ -106,7 +106,7 @@ def test_priorities_are_taken_over(form, module, tmp_path):
 def test_a_pickled_tree_is_refused_by_its_name(form, tmp_path):
     save(form, tmp_path / form, prioritized())
     with pytest.raises(CheckpointError, match=r"torchrl\._torchrl\.SumSegmentTreeFp32"):
-        make_trainer().load_from_file(tmp_path / form)
+        tiny_trainer().load_from_file(tmp_path / form)
 
 
 def test_some_components_only(tmp_path):
@@ -207,7 +207,7 @@ def test_a_packed_state_is_left_out_and_said(tmp_path):
         "optimizer", Everything(), adapter=StateDictCheckpointAdapter("consolidated")
     )
     checkpoint.save(tmp_path / "packed")
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     with pytest.warns(UserWarning, match=r"'optimizer': it is packed; save it with StateDict"):
         trainer.load_from_file(tmp_path / "packed")
     assert trainer.collected_frames == 10

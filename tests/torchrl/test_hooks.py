@@ -9,7 +9,7 @@ import torch
 import torchrl.trainers
 from tensordict import TensorDict
 
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
 
 class Third(torchrl.trainers.TrainerHookBase):
@@ -38,7 +38,7 @@ class Third(torchrl.trainers.TrainerHookBase):
 
 
 def test_a_subclass_of_torchrls_base_class(logger):
-    trainer, hook = make_trainer(logger=logger), Third()
+    trainer, hook = tiny_trainer(logger=logger), Third()
     hook.register(trainer)
     trainer.train()
     assert hook.seen == [3, 6, 9]
@@ -47,10 +47,10 @@ def test_a_subclass_of_torchrls_base_class(logger):
 
 
 def test_its_state_is_restored():
-    one, hook = make_trainer(), Third()
+    one, hook = tiny_trainer(), Third()
     hook.register(one)
     one.train()
-    other, again = make_trainer(total_frames=100), Third()
+    other, again = tiny_trainer(total_frames=100), Third()
     again.register(other)
     other.load_state_dict(one.state_dict())
     other.train()
@@ -58,7 +58,7 @@ def test_its_state_is_restored():
 
 
 def test_select_keys():
-    seen, trainer = [], make_trainer(total_frames=10)
+    seen, trainer = [], tiny_trainer(total_frames=10)
     torchrl.trainers.SelectKeys(["action"]).register(trainer)
     trainer.register_op("pre_steps_log", lambda td: seen.append(set(td.keys())))
     trainer.train()
@@ -66,7 +66,7 @@ def test_select_keys():
 
 
 def test_batch_sub_sampler():
-    shapes, trainer = [], make_trainer(total_frames=10)
+    shapes, trainer = [], tiny_trainer(total_frames=10)
     torchrl.trainers.BatchSubSampler(4, sub_traj_len=2).register(trainer)
     trainer.register_op("post_optim_log", lambda td: shapes.append(tuple(td.shape)))
     trainer.train()
@@ -77,7 +77,7 @@ def test_mask_batch():
     batch = TensorDict(
         {"x": torch.arange(4), "collector": {"mask": torch.tensor([1, 0, 1, 1]).bool()}}, [4]
     )
-    seen, trainer = [], make_trainer(collector=[batch])
+    seen, trainer = [], tiny_trainer(collector=[batch])
     trainer.register_op("batch_process", torchrl.trainers.mask_batch)
     trainer.register_op("post_steps_log", lambda td: seen.append(td["x"].tolist()))
     trainer.train()
@@ -85,7 +85,7 @@ def test_mask_batch():
 
 
 def test_log_scalar_count_frames_and_clear_cuda_cache(logger):
-    trainer = make_trainer(logger=logger, total_frames=10)
+    trainer = tiny_trainer(logger=logger, total_frames=10)
     torchrl.trainers.LogScalar(("next", "reward"), "r").register(trainer)
     torchrl.trainers.CountFramesLog(frame_skip=1).register(trainer)
     torchrl.trainers.ClearCudaCache(1).register(trainer)
@@ -94,7 +94,7 @@ def test_log_scalar_count_frames_and_clear_cuda_cache(logger):
 
 
 def test_reward_normalizer():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     torchrl.trainers.RewardNormalizer().register(trainer)
     trainer.train()
     assert trainer.optim_count == 10
@@ -104,7 +104,7 @@ def test_replay_buffer_trainer():
     from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 
     buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(100), batch_size=4)
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     torchrl.trainers.ReplayBufferTrainer(buffer, flatten_tensordicts=True).register(trainer)
     trainer.train()
     assert len(buffer) == 50
@@ -112,7 +112,7 @@ def test_replay_buffer_trainer():
 
 def test_optimizer_hook():
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, optimizer=None)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # torchrl deprecates its own
         hook = torchrl.trainers.OptimizerHook(torch.optim.SGD(loss.parameters(), lr=0.1))
@@ -131,7 +131,7 @@ def test_target_net_updater():
         action_space="categorical",
         delay_value=True,
     )
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         loss_module=loss,
         optimizer=torch.optim.SGD(loss.parameters(), lr=1.0),
         total_frames=10,
@@ -158,13 +158,13 @@ def test_update_weights():
             self.received += 1
 
     collector = Receiving()
-    trainer = make_trainer(collector=collector)
+    trainer = tiny_trainer(collector=collector)
     torchrl.trainers.UpdateWeights(collector, 1).register(trainer)
     trainer.train()
     assert collector.received == 5
 
 
 def test_log_timing():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     torchrl.trainers.LogTiming().register(trainer)
     trainer.train()

@@ -8,7 +8,7 @@ import torchrl.trainers
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, HookError, NonFiniteError, TrainerHookBase
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
 class Halves(TrainerHookBase):
@@ -37,7 +37,7 @@ class Halves(TrainerHookBase):
 
 
 def halving(loss, **overrides):
-    trainer = make_trainer(loss_module=loss, optimizer=None, **overrides)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None, **overrides)
     hook = Halves(torch.optim.SGD(loss.parameters(), lr=0.1))
     hook.register(trainer)
     return trainer, hook
@@ -91,7 +91,7 @@ def test_it_may_abandon_a_step():
             self.trainer.skip_optim_step()
 
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, optimizer=None)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None)
     Skips(None).register(trainer)
     trainer.train()
     assert (trainer.optim_count, loss.calls) == (0, 0)
@@ -103,7 +103,7 @@ def test_it_must_return_the_losses():
             super().__call__(*args)
 
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, optimizer=None)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None)
     Forgets(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
     with pytest.raises(HookError, match="returned None; return the losses") as caught:
         trainer.train()
@@ -118,7 +118,7 @@ def test_a_second_one_is_refused():
 
 def test_beside_an_optimizer_it_is_an_error_that_says_so():
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss)
+    trainer = tiny_trainer(loss_module=loss)
     Halves(torch.optim.SGD(loss.parameters(), lr=0.1)).register(trainer)
     with pytest.raises(ConfigError, match=r"'halves' computes the losses and .* no optimizer="):
         trainer.train()
@@ -126,7 +126,7 @@ def test_beside_an_optimizer_it_is_an_error_that_says_so():
 
 
 def test_without_such_a_hook_compute_loss_is_the_loss_module():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_loss", lambda td: pytest.fail("it has nothing to do with the loop"))
     assert trainer.compute_loss(TensorDict({}, []))["loss"].item() == 1.0
     assert trainer.compute_loss(TensorDict({}, []), "forward")["loss"].item() == 1.0
@@ -167,7 +167,7 @@ class Stepper(torchrl.trainers.OptimizationStepper):
 @pytest.mark.filterwarnings("ignore:the state and this trainer differ")
 def test_a_stepper_of_torchrls(logger):
     loss = ScriptedLoss()
-    trainer = make_trainer(loss_module=loss, optimizer=None, logger=logger)
+    trainer = tiny_trainer(loss_module=loss, optimizer=None, logger=logger)
     stepper = Stepper(torch.optim.SGD(loss.parameters(), lr=0.1))
     stepper.register(trainer)
     assert trainer.optimization_stepper is stepper
@@ -175,7 +175,7 @@ def test_a_stepper_of_torchrls(logger):
     assert (loss.calls, stepper.steps, trainer.optim_count) == (20, 10, 10)
     assert loss.parameter.item() == pytest.approx(-2.0)
     assert logger.column("loss/loss")[50] == 1.0
-    other, again = make_trainer(optimizer=None), Stepper(stepper.optimizer)
+    other, again = tiny_trainer(optimizer=None), Stepper(stepper.optimizer)
     again.register(other)
     other.load_state_dict(trainer.state_dict(), strict=False)
     assert again.steps == 10
@@ -184,7 +184,7 @@ def test_a_stepper_of_torchrls(logger):
 def test_torchrls_default_stepper_uses_the_trainers_optimizer(logger):
     loss = ScriptedLoss()
     adam = torch.optim.Adam(loss.parameters(), lr=0.1)
-    trainer = make_trainer(loss_module=loss, optimizer=adam, logger=logger, clip_norm=1.0)
+    trainer = tiny_trainer(loss_module=loss, optimizer=adam, logger=logger, clip_norm=1.0)
     torchrl.trainers.DefaultOptimizationStepper().register(trainer)
     trainer.train()
     assert loss.calls == 10
@@ -201,7 +201,7 @@ def test_torchrls_mixed_precision_stepper_goes_on_after_a_resume():
         stepper = torchrl.trainers.MixedPrecisionOptimizationStepper(
             adam, gradient_accumulation_steps=2, mixed_precision=True
         )
-        trainer = make_trainer(loss_module=loss, optimizer=None, total_frames=frames)
+        trainer = tiny_trainer(loss_module=loss, optimizer=None, total_frames=frames)
         stepper.register(trainer)
         return trainer, stepper
 

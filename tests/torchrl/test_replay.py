@@ -23,7 +23,7 @@ from hooktrainer import CheckpointError, ReplayBufferTrainer
 from hooktrainer.store import load_file, save_file
 from hooktrainer.store import trees as tree_values
 from hooktrainer.store.tree import flatten, unflatten
-from hooktrainer.testing import ScriptedLoss, make_trainer
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 pytestmark = pytest.mark.usefixtures("trees")
 
@@ -42,7 +42,7 @@ def prioritized_run(hook, total_frames, storage=LazyTensorStorage):
         alpha=0.7, beta=0.5, storage=storage(30), batch_size=4, priority_key="td_error"
     )
     loss = Surprised()
-    trainer = make_trainer(
+    trainer = tiny_trainer(
         total_frames=total_frames,
         loss_module=loss,
         optimizer=torch.optim.SGD(loss.parameters(), lr=0.1),

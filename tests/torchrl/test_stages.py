@@ -7,13 +7,13 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, Every, HookError, NonFiniteError
-from hooktrainer.testing import FakeCollector, ScriptedLoss, make_trainer
+from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 from hooktrainer.torchrl.stages import STAGES
 
 
 def trainer_that_writes(calls, **overrides):
     """A trainer with a hook at every stage and at the points around them, which writes it down."""
-    trainer = make_trainer(total_frames=20, num_epochs=2, **overrides)
+    trainer = tiny_trainer(total_frames=20, num_epochs=2, **overrides)
     record = calls.append
     trainer.register_op("pre_optim_steps", lambda: record("pre_optim_steps"))
     trainer.register_op("process_optim_batch", lambda td: record("sample") or td)
@@ -53,7 +53,7 @@ def test_pre_epoch_makes_the_batch_that_is_sampled_anew_each_epoch():
         made.append(float(len(made)))
         return batch.clone().set("made", torch.full(batch.shape, made[-1]))
 
-    trainer = make_trainer(total_frames=20, num_epochs=2)
+    trainer = tiny_trainer(total_frames=20, num_epochs=2)
     trainer.register_op("pre_epoch", renew)
     trainer.register_op("pre_epoch", lambda batch: batch.set("made", batch["made"] + 10))
     trainer.register_op("post_optim_log", lambda td: seen.append(td["made"][0, 0].item()))
@@ -64,7 +64,7 @@ def test_pre_epoch_makes_the_batch_that_is_sampled_anew_each_epoch():
 
 def test_priorities_order_the_ops_of_a_stage():
     calls: list[str] = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     trainer.register_op("pre_epoch_log", lambda td: calls.append("low"), priority=-1e9)
     trainer.register_op("pre_epoch", lambda td: calls.append("epoch"), priority=1e9)
     trainer.register_op("pre_epoch_log", lambda td: calls.append("high"), priority=1e9)
@@ -74,7 +74,7 @@ def test_priorities_order_the_ops_of_a_stage():
 
 @pytest.mark.parametrize("stage", ["pre_epoch_log", "post_epoch_log"])
 def test_the_epoch_logs_are_logged(stage, logger):
-    trainer = make_trainer(total_frames=10, num_epochs=2, logger=logger)
+    trainer = tiny_trainer(total_frames=10, num_epochs=2, logger=logger)
     values = iter([1.0, 4.0])
     trainer.register_op(stage, lambda td: {"value": next(values)})
     trainer.train()
@@ -89,7 +89,7 @@ def test_the_mean_losses_of_a_batch(logger):
         return {"extra": 7.0}
 
     loss = ScriptedLoss(values=[1, 2, 3, 4])
-    trainer = make_trainer(loss_module=loss, total_frames=20, logger=logger)
+    trainer = tiny_trainer(loss_module=loss, total_frames=20, logger=logger)
     trainer.register_op("post_optim_complete_log", look)
     trainer.train()
     assert got == [(2, 1.5, False), (4, 3.5, False)]
@@ -101,14 +101,14 @@ def test_process_loss_gets_the_sub_batch_and_the_optimizer_its_result():
         assert sub_batch["observation"].shape == (2, 5, 4)
         return losses.apply(lambda loss: 3 * loss)
 
-    trainer = make_trainer(total_frames=10, optim_steps_per_batch=1)
+    trainer = tiny_trainer(total_frames=10, optim_steps_per_batch=1)
     trainer.register_op("process_loss", weigh)
     trainer.train()
     assert trainer.loss_module.parameter.item() == pytest.approx(-0.3)
 
 
 def test_what_process_loss_returns_is_checked_before_the_step():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("process_loss", lambda td, losses: losses.apply(lambda x: x / 0))
     with pytest.raises(NonFiniteError):
         trainer.train()
@@ -133,13 +133,13 @@ class Counting:
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_an_op_with_state_is_saved_once_and_restored(stage):
-    trainer, hook = make_trainer(), Counting()
+    trainer, hook = tiny_trainer(), Counting()
     trainer.register_op(stage, hook)
     trainer.train()
     assert hook.n > 0
     state = trainer.state_dict()
     assert [n for n in state["components"] if n.startswith("hook/")][-1] == "hook/counting"
-    other, again = make_trainer(), Counting()
+    other, again = tiny_trainer(), Counting()
     other.register_op(stage, again)
     other.load_state_dict(state)
     assert again.n == hook.n
@@ -147,7 +147,7 @@ def test_an_op_with_state_is_saved_once_and_restored(stage):
 
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_its_handle_takes_it_out(stage):
-    trainer, hook = make_trainer(), Counting()
+    trainer, hook = tiny_trainer(), Counting()
     handle = trainer.register_op(stage, hook)
     handle.remove()
     handle.remove()
@@ -162,7 +162,7 @@ def test_its_name_goes_with_a_failure(stage):
         def __call__(self, *args):
             raise ValueError("no")
 
-    trainer, hook = make_trainer(), Failing()
+    trainer, hook = tiny_trainer(), Failing()
     trainer.register_op(stage, hook)
     trainer.register_module("mine", hook)
     with pytest.raises(ValueError, match="no") as caught:
@@ -174,23 +174,23 @@ def test_its_name_goes_with_a_failure(stage):
 @pytest.mark.parametrize("stage", sorted(STAGES))
 def test_its_signature_is_checked(stage):
     with pytest.raises(HookError, match=f"but {stage} passes"):
-        make_trainer().register_op(stage, lambda a, b, c, d: None)
+        tiny_trainer().register_op(stage, lambda a, b, c, d: None)
 
 
 def test_a_cadence_is_refused():
     with pytest.raises(ConfigError, match="pre_epoch is a stage of torchrl's"):
-        make_trainer().register_op("pre_epoch", lambda td: td, every=Every(batches=2))
+        tiny_trainer().register_op("pre_epoch", lambda td: td, every=Every(batches=2))
 
 
 def test_a_log_stage_that_returns_no_dict_is_refused():
-    trainer = make_trainer()
+    trainer = tiny_trainer()
     trainer.register_op("post_epoch_log", lambda td: 3.0)
     with pytest.raises(HookError, match="post_epoch_log takes a dict of metrics"):
         trainer.train()
 
 
 def test_a_removed_module_takes_its_stages_along():
-    trainer, hook = make_trainer(), Counting()
+    trainer, hook = tiny_trainer(), Counting()
     trainer.register_module("mine", hook)
     trainer.register_op("setup", hook)
     trainer.register_op("post_epoch", hook)
@@ -201,7 +201,7 @@ def test_a_removed_module_takes_its_stages_along():
 
 def test_keywords_are_passed():
     got = []
-    trainer = make_trainer(total_frames=10)
+    trainer = tiny_trainer(total_frames=10)
     trainer.register_op("pre_epoch", lambda td, factor: got.append(factor), factor=3)
     trainer.train()
     assert got == [3]
@@ -214,7 +214,7 @@ def test_losses_of_other_shapes_are_averaged_as_they_are():
         def forward(self, batch):
             return super().forward(batch).update(TensorDict({"each": torch.ones(3)}))
 
-    trainer = make_trainer(loss_module=Two(), total_frames=10)
+    trainer = tiny_trainer(loss_module=Two(), total_frames=10)
     trainer.register_op("post_optim_complete_log", lambda n, td: got.append(td["each"].tolist()))
     trainer.train()
     assert got == [[1.0, 1.0, 1.0]]

@@ -14,7 +14,7 @@ from saved_there import Parts, same
 
 import hooktrainer
 from hooktrainer import CheckpointError, Trainer
-from hooktrainer.testing import make_trainer
+from hooktrainer.testing import tiny_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The collector, a torchrl"),
@@ -24,7 +24,7 @@ pytestmark = [
 
 def refuse(path, match):
     with pytest.raises(CheckpointError, match=match) as caught:
-        make_trainer().load_from_file(path)
+        tiny_trainer().load_from_file(path)
     assert "\n" not in str(caught.value)
 
 

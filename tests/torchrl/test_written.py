@@ -11,7 +11,7 @@ from torchrl.data import LazyTensorStorage, TensorDictMaxValueWriter, TensorDict
 from torchrl.envs import GymEnv, SerialEnv
 
 from hooktrainer import ConfigError, CountFramesLog, ReplayBufferTrainer
-from hooktrainer.testing import FakeCollector, make_trainer
+from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
 class Writing(FakeCollector):
@@ -34,7 +34,7 @@ def make_buffer(size=25, **options):
 @pytest.mark.parametrize("hook", [ReplayBufferTrainer, theirs.ReplayBufferTrainer])
 def test_hooks_see_what_was_written_and_it_is_stored_once(hook, logger):
     buffer = make_buffer()
-    trainer = make_trainer(collector=Writing(buffer), logger=logger)
+    trainer = tiny_trainer(collector=Writing(buffer), logger=logger)
     hook(buffer, 4).register(trainer)
     CountFramesLog(1).register(trainer)
     seen, sampled = [], []
@@ -49,7 +49,7 @@ def test_hooks_see_what_was_written_and_it_is_stored_once(hook, logger):
 
 def test_a_batch_is_a_copy():
     buffer = make_buffer()
-    trainer = make_trainer(collector=Writing(buffer), total_frames=10)
+    trainer = tiny_trainer(collector=Writing(buffer), total_frames=10)
     trainer.register_op("batch_process", lambda td: td.set_("number", td["number"] - 7))
     trainer.train()
     assert buffer[:]["number"].tolist() == [0] * 10
@@ -58,7 +58,7 @@ def test_a_batch_is_a_copy():
 def test_it_goes_on_after_a_resume():
     def make(frames):
         buffer = make_buffer()
-        trainer = make_trainer(collector=Writing(buffer), total_frames=frames)
+        trainer = tiny_trainer(collector=Writing(buffer), total_frames=frames)
         ReplayBufferTrainer(buffer).register(trainer)
         return trainer, buffer
 
@@ -85,7 +85,7 @@ def test_torchrls_collector_counts_in_frames(num_envs, extend_buffer):
         replay_buffer=buffer,
         extend_buffer=extend_buffer,
     )
-    trainer = make_trainer(collector=collector, total_frames=100, frame_skip=2)
+    trainer = tiny_trainer(collector=collector, total_frames=100, frame_skip=2)
     frames = []
     trainer.register_op("post_steps", lambda: frames.append(trainer.collected_frames))
     trainer.register_op("post_steps_log", lambda td: frames.append(td["next", "reward"].numel()))
@@ -94,7 +94,7 @@ def test_torchrls_collector_counts_in_frames(num_envs, extend_buffer):
 
 
 def test_a_buffer_too_small_for_a_batch_is_refused():
-    trainer = make_trainer(collector=Writing(make_buffer(8)))
+    trainer = tiny_trainer(collector=Writing(make_buffer(8)))
     with pytest.raises(ConfigError, match="wrote 10 entries into a replay buffer of 8 for one"):
         trainer.train()
 
@@ -107,16 +107,16 @@ def test_a_collector_that_writes_nothing_is_refused():
             yield None
 
     with pytest.raises(ConfigError, match="wrote 0 entries"):
-        make_trainer(collector=Idle(make_buffer())).train()
+        tiny_trainer(collector=Idle(make_buffer())).train()
 
 
 def test_a_writer_that_keeps_no_order_is_refused():
     writer = TensorDictMaxValueWriter(rank_key="number")
-    trainer = make_trainer(collector=Writing(make_buffer(writer=writer)))
+    trainer = tiny_trainer(collector=Writing(make_buffer(writer=writer)))
     with pytest.raises(ConfigError, match="TensorDictMaxValueWriter does not keep the order"):
         trainer.train()
 
 
 def test_none_of_a_collector_without_a_buffer_is_no_batch():
     with pytest.raises(ConfigError, match="the collector's batch is None"):
-        make_trainer(collector=iter([None])).train()
+        tiny_trainer(collector=iter([None])).train()

@@ -15,7 +15,7 @@ from ...collect.collector import Collector
 from ...collect.weights import Weights, weights_of
 from ...loop.timing import Timing
 from ...store.rng import rng_state, set_rng_state
-from ..ranks.restore import seed_rank
+from ..ranks.rank_state import seed_rank
 
 Arrays = dict[NestedKey, np.ndarray[Any, Any]]
 

@@ -19,7 +19,7 @@ ENTRY_POINTS = "hooktrainer.backends"
 
 _FACTORIES: dict[str, str | Callable[[], Backend]] = {
     "torch": "torch_file:TorchBackend",
-    "torchsnapshot": "snapshot:TorchSnapshotBackend",
+    "torchsnapshot": "torchsnapshot:TorchSnapshotBackend",
     "native": "native:NativeBackend",
 }
 """Back ends by name: the file and the class, imported when it is used, or what was registered."""

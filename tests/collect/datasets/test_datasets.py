@@ -15,7 +15,7 @@ from tensordict import TensorDict
 from hooktrainer import VectorCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector, RecordDataset, load_dataset
 from hooktrainer.errors import ConfigError, StateMismatchError
-from hooktrainer.testing import check_hook, make_trainer
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 def make_dataset(number: int = 20, **arguments: object) -> Dataset:
@@ -115,7 +115,7 @@ def test_the_collector_draws_batches_that_a_resumed_one_draws_too():
 
 def test_what_is_recorded_lies_in_the_order_of_trajectories(tmp_path):
     collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=100, seed=1)
-    trainer = make_trainer(collector=collector, total_frames=500)
+    trainer = tiny_trainer(collector=collector, total_frames=500)
     hook = RecordDataset(tmp_path / "data", env="Pendulum-v1", description="random")
     hook.register(trainer)
     trainer.train()
@@ -132,7 +132,7 @@ def test_what_is_recorded_lies_in_the_order_of_trajectories(tmp_path):
     assert dataset.returns == pytest.approx([s.item() for s in sums], rel=1e-4)
     assert trainer.metrics.reported["data/return"] == pytest.approx(dataset.mean_return)
 
-    again = make_trainer()
+    again = tiny_trainer()
     RecordDataset(tmp_path / "data").register(again)
     with pytest.raises(FileExistsError, match="exists already"):
         again.train()
@@ -141,7 +141,7 @@ def test_what_is_recorded_lies_in_the_order_of_trajectories(tmp_path):
 def test_recording_goes_on_after_a_resume(tmp_path):
     def record(name, batches=5):
         collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=100)
-        trainer = make_trainer(collector=collector, total_frames=100 * batches, seed=0)
+        trainer = tiny_trainer(collector=collector, total_frames=100 * batches, seed=0)
         RecordDataset(tmp_path / name).register(trainer)
         return trainer
 
@@ -159,7 +159,7 @@ def test_recording_goes_on_after_a_resume(tmp_path):
 def test_the_recording_hook_keeps_the_contract(tmp_path):
     def make():
         collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10)
-        return make_trainer(collector=collector)
+        return tiny_trainer(collector=collector)
 
     check_hook(RecordDataset(tmp_path / "data"), make)
 

@@ -24,13 +24,13 @@ def exhibit(run, **options):
 def drawn(monkeypatch):
     """Frames of the policies that are played for a picture."""
     seen = []
-    record = exhibits_module.record
+    record = exhibits_module.record_episodes
 
     def spy(policy, **options):
         seen.append(policy.saved.frames)
         return record(policy, **options)
 
-    monkeypatch.setattr(exhibits_module, "record", spy)
+    monkeypatch.setattr(exhibits_module, "record_episodes", spy)
     return seen
 
 
