@@ -13,6 +13,7 @@ arXiv:1707.06347); the task is from Wierstra et al., 2007, Solving Deep Memory P
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import gymnasium as gym
 import numpy as np
@@ -83,6 +84,7 @@ class Positions(gym.ObservationWrapper):
     def __init__(self) -> None:
         super().__init__(gym.make("CartPole-v1"))
         space = self.env.observation_space
+        assert isinstance(space, gym.spaces.Box)
         self.observation_space = gym.spaces.Box(space.low[[0, 2]], space.high[[0, 2]])
 
     def observation(self, observation: np.ndarray) -> np.ndarray:
@@ -118,9 +120,9 @@ def main(args: Args) -> None:
     features = make_features(args)
     logits = orthogonal_init(mlp(args.hidden_size, 2, (64,)), output_gain=0.01)
     value = orthogonal_init(mlp(args.hidden_size, 1, (64,)))
-    critic = TensorDictSequential(features, ValueOperator(value, in_keys=["features"]))
+    critic = TensorDictSequential([features, ValueOperator(value, in_keys=["features"])])
     actor = ProbabilisticActor(
-        TensorDictSequential(features, TensorDictModule(logits, ["features"], ["logits"])),
+        TensorDictSequential([features, TensorDictModule(logits, ["features"], ["logits"])]),
         in_keys=["logits"],
         distribution_class=torch.distributions.Categorical,
         return_log_prob=True,
@@ -142,7 +144,8 @@ def main(args: Args) -> None:
     @torch.no_grad()
     def estimate_values(batch: TensorDictBase) -> None:
         """Write the values of all observations and, one step on from them, of the next ones."""
-        for data in (batch, batch["next"]):
+        following: Any = batch["next"]
+        for data in (batch, following):
             steps = data.select(*critic.in_keys, strict=False).reshape(-1)
             if data is not batch:  # no next observation is an episode's first
                 steps["is_init"] = torch.zeros_like(data["done"]).reshape(-1, 1)

@@ -7,15 +7,23 @@ own fields (`hooktrainer.algorithms.Algorithm`), and so does a recipe.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tyro.conf import UseAppendAction
 
 from ..base.plain import to_plain
 from ..loop.signals import GRACE
 from .fields import Count, FreeAmongSeeds, FreeOnResume, Mark, Means, Number, Rate, Seed, marked
+
+if TYPE_CHECKING:  # what may be given in Python, and is made what the command line gives
+    Names = str | Sequence[str]
+    Directory = str | Path
+else:
+    Names = UseAppendAction[tuple[str, ...]]
+    Directory = Path
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,7 +35,7 @@ class RunConfig:
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
 
-    logger: Means[UseAppendAction[tuple[str, ...]]] = ()
+    logger: Means[Names] = ()
     """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
     log_interval: FreeAmongSeeds[Count] = 5_000
     """frames in a log window"""
@@ -38,13 +46,13 @@ class RunConfig:
     profile: Means[Number] = 0
     """profile N batches with torch.profiler, after two to warm up"""
 
-    run_dir: Means[Path | None] = None
+    run_dir: Means[Directory | None] = None
     """directory of the run; by default runs/<name>/<timestamp>_seed<seed>"""
     resume: Means[str | None] = None
     """go on from a checkpoint: latest, best, its frames, PATH or RUN@FRAMES"""
     fork: Means[str | None] = None
     """begin a new run from a checkpoint: PATH, RUN (its latest), RUN@best or RUN@FRAMES"""
-    allow_change: Means[UseAppendAction[tuple[str, ...]]] = ()
+    allow_change: Means[Names] = ()
     """an option that may differ from the run that is resumed; may be repeated"""
     strict: Means[bool] = True
     """whether a resume is refused where hooks, shapes or versions differ, or only warns of it"""

@@ -27,6 +27,7 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
         CheckpointError: If there is no such run or checkpoint.
         ConfigError: If the options contradict each other.
     """
+    given = None if args.run_dir is None else Path(args.run_dir)
     if args.fork is not None:
         if args.resume is not None:
             raise ConfigError(
@@ -34,18 +35,18 @@ def directory_of(args: RunConfig, experiment: str) -> Path | None:
                 "one: give one of them."
             )
         find(args.fork)  # before anything is made
-        return args.run_dir
+        return given
     if args.resume is None:
-        return args.run_dir
+        return given
     if which(args.resume) is not None:
-        place = args.run_dir or _newest_run(experiment)
+        place = given or _newest_run(experiment)
         if not RunDir(place).holds_run:
             raise CheckpointError(f"--resume {args.resume}: {place} holds no run.")
         if args.resume != "latest":
             find(args.resume, place)
         return place
     checkpoint = find(args.resume)[0]
-    run = args.run_dir or run_of(checkpoint)
+    run = given or run_of(checkpoint)
     if run is None or not RunDir(run).holds_run:
         raise ConfigError(
             f"--resume {args.resume}: "

@@ -89,5 +89,6 @@ def in_one_line() -> None:
     """An algorithm, and its policy."""
     hooks = [EveryTenth(), LogEpisodes()]
     algorithms.PPO(env="CartPole-v1", total_frames=20_000, seed=1, hooks=hooks).train()
+    algorithms.PPO(env="CartPole-v1", total_frames=9, logger="csv", run_dir="runs/a", workers=2)
     hooktrainer.algorithms.SAC(env="Pendulum-v1", total_frames=9, lrr=1)  # type: ignore[call-arg]
     print(load_policy("runs/first@best"), hooktrainer.__version__)
