@@ -29,10 +29,11 @@ test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thou
 test-fuzz: $(VENV)/.dev  ## open 10,000 spoilt files of every kind; ARGS='--cases 500 policy' fewer
 	$(VENV)/bin/python tests/fuzz $(ARGS)
 
-lint: $(VENV)/.dev  ## check style, format and types
+lint: $(VENV)/.dev  ## check style, format, types and who imports whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
 	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports
 
 docs: $(VENV)/.docs  ## build the documentation into site/
 	NO_MKDOCS_2_WARNING=1 $(VENV)/bin/mkdocs build --strict
