@@ -6,23 +6,23 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Mapping, Set
+from collections.abc import Callable, Iterator, Set
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import (
     ConfigError,
     DuplicateNameError,
     HookSignatureError,
-    UnknownHookPointError,
     add_note,
 )
 from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
-from .hook_points import HOOK_POINTS, HookPoint
+from .hook_points import HOOK_POINTS
 from .metrics import Metrics
 from .part import as_part, has_state
 from .progress import Progress
+from .signatures import check_signature, find_point
 from .timing import Timing
 
 
@@ -85,7 +85,7 @@ class Registry:
         kwargs: dict[str, Any] | None = None,
     ) -> HookHandle:
         """Register ``op`` at hook point ``dest``; see `Trainer.register_op`."""
-        point = _find_point(dest, self._bridge.stages)
+        point = find_point(dest, self._bridge.stages)
         if not callable(op):
             raise HookSignatureError(
                 f"cannot register {op!r:.80} at {point!r}: it is not callable. The loop calls "
@@ -93,7 +93,7 @@ class Registry:
             )
         if every is not None and not isinstance(every, Every):
             raise ConfigError(f"every={every!r}: pass a cadence such as Every(frames=10_000).")
-        _check_signature(point, op, kwargs or {})
+        check_signature(point, op, kwargs or {})
         if point not in self.points:
             handles = self._bridge.place(point, op, kwargs or {}, priority, every)
             return HookHandle(functools.partial(_remove_all, handles))
@@ -340,58 +340,3 @@ def _unused(name: str, taken: Any) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
-
-
-def _find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
-    for point in (*HOOK_POINTS, *stages.values()):
-        if point == dest:
-            return point
-    near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
-    hint = f"Did you mean {near[0]!s}?" if near else ""
-    raise UnknownHookPointError(
-        f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
-    )
-
-
-def _check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
-    if kind := _runs_later(op):
-        name = getattr(op, "__qualname__", type(op).__name__)
-        raise HookSignatureError(
-            f"hook {name} is {kind}: calling it runs none of its lines. Write a plain function."
-        )
-    try:
-        signature = inspect.signature(op)
-    except (TypeError, ValueError):  # some builtins tell nothing; their first call will
-        return
-    try:
-        signature.bind(*point.receives, **kwargs)
-    except TypeError as error:
-        name = getattr(op, "__qualname__", type(op).__name__)
-        extra = f" and {kwargs}" if kwargs else ""
-        fits = [p for p in HOOK_POINTS if _binds(signature, p, kwargs)]
-        near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
-        hint = f" The nearest point it fits is {near[0]!s}." if near else ""
-        raise HookSignatureError(
-            f"hook {name} takes {signature}, but {point} passes "
-            f"({', '.join(point.receives)}){extra}: {error}.{hint}"
-        ) from None
-
-
-def _runs_later(op: Any) -> str | None:
-    """What an op is whose call only makes something that somebody else would have to run."""
-    while isinstance(op, functools.partial):
-        op = op.func
-    for called in (op, type(op).__call__ if callable(op) else None):
-        if inspect.iscoroutinefunction(called):
-            return "a coroutine function (async def)"
-        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
-            return "a generator function (it has a yield)"
-    return None
-
-
-def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:
-    try:
-        signature.bind(*point.receives, **kwargs)
-    except TypeError:
-        return False
-    return True
