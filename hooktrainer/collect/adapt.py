@@ -41,8 +41,9 @@ def adapt(collector: Any) -> Collector:
         ConfigError: If it is nothing of the kind, a sequence holds something else, or it has a
             method ``register`` that does not take a trainer.
     """
-    if isinstance(collector, CollectorBase) or all(hasattr(collector, n) for n in _MEMBERS):
-        found: Collector = collector
+    found: Collector
+    if isinstance(collector, CollectorBase) or all(hasattr(collector, name) for name in _MEMBERS):
+        found = collector
     elif isinstance(collector, Sequence) and not has_state(collector):
         found = SequenceCollector(collector)
     elif isinstance(collector, Iterable) or callable(getattr(collector, "collect", None)):

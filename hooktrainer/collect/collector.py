@@ -11,7 +11,7 @@ another library's collector, is made into one by `hooktrainer.collect.adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
 import torch
 from tensordict import TensorDictBase
@@ -338,6 +338,10 @@ class CollectorBase:
             f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
             "step in processes; leave these out."
         )
+
+
+if TYPE_CHECKING:
+    _FULFILS: type[Collector] = CollectorBase  # as the type checker sees
 
 
 def no_shard(name: str, number: int) -> ConfigError:

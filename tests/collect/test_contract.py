@@ -15,7 +15,7 @@ from toy_envs import Counter
 
 import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
-from hooktrainer.collect import CollectorBase, adapt
+from hooktrainer.collect import Collector, CollectorBase, adapt
 from hooktrainer.collect.adapt import AdaptedCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.collect.sequence import SequenceCollector
@@ -313,6 +313,12 @@ def test_the_trainer_keeps_what_it_was_given_and_closes_it_once():
 
 
 # -- adapt ---------------------------------------------------------------------------------------
+
+
+def test_the_base_has_every_member_of_the_protocol():
+    members = {name for name in vars(Collector) if not name.startswith("_")}
+    assert {"collect", "shard", "state_dict", "frame_skip"} < members
+    assert [name for name in members if not hasattr(CollectorBase, name)] == []
 
 
 def test_an_object_with_every_member_is_a_collector_whatever_it_derives_from():
