@@ -1,4 +1,4 @@
-"""`Trainer`: the loop, with what one usually wants of it put in."""
+"""`Trainer`: the loop with an optimizer, a guard against NaN, loggers, files and checkpoints."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ class Trainer(TorchRLNames, Loop):
             strict: As for `load_state_dict`; not for what TorchRL wrote.
 
         Raises:
-            CheckpointError: If it is damaged, or something else.
+            CheckpointError: If it is damaged, or no trainer's state.
             StateMismatchError: If it does not fit the trainer.
         """
         from .torchrl import checkpoint as torchrl_checkpoint  # which not every trainer needs

@@ -1,4 +1,4 @@
-"""`Algorithm`: what a run of every algorithm is described by, and how a class becomes one."""
+"""`Algorithm`, from which every algorithm derives, and `algorithm`, which makes a class one."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Algorithm(AlgorithmConfig):
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 def algorithm(kind: Kind) -> Kind:
-    """Make a class of fields an algorithm: a frozen dataclass whose defaults know environments.
+    """Make a class an algorithm: a frozen dataclass whose defaults are tuned for its environment.
 
     Args:
         kind: A class that derives from `Algorithm`.
@@ -116,7 +116,7 @@ def check_names(name: str, given: Mapping[str, Any], known: list[str]) -> None:
     """Refuse fields that do not exist.
 
     Raises:
-        TypeError: If there is one; it lists the nearest.
+        TypeError: If there is one; it names the nearest field, and lists all.
     """
     for other in given:
         if other not in known:

@@ -16,7 +16,7 @@ from ..run.fields import Count, Number
 from .check_spaces import Actions, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""For environments, by id, the fields whose defaults are others there."""
+"""By an environment's id, the fields that have another default there, and which."""
 
 
 def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
@@ -51,7 +51,7 @@ JSON = tyro.constructors.PrimitiveConstructorSpec(
 
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(RunConfig):
-    """What a run of an algorithm is, but for the algorithm's own fields."""
+    """The fields that every algorithm has; `hooktrainer.algorithms.task.Task` acts on them."""
 
     env: Annotated[Any, Word("ENV")]
     """environment: an id; in Python also a specification, a factory or a list of factories"""
@@ -72,10 +72,10 @@ class AlgorithmConfig(RunConfig):
     loggers: Suppress[Sequence[Any]] = ()
     """loggers of yours, beside those that ``logger`` names"""
     hooks: Suppress[Sequence[TrainerHookBase]] = ()
-    """hooks of yours, registered behind the algorithm's; only these are restored by a resume"""
+    """hooks of yours, registered behind the algorithm's; one registered later misses the resume"""
 
     tuned_for: ClassVar[Settings] = {}
-    """The defaults that are others for an environment, by its id."""
+    """By an environment's id, the defaults that are tuned for it."""
     actions: ClassVar[Actions] = "any"
     """The actions it can take."""
     collects: ClassVar[bool] = True
@@ -92,16 +92,16 @@ class AlgorithmConfig(RunConfig):
 
     @classmethod
     def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
-        """The fields whose defaults are others for an environment, as far as one is known."""
+        """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``."""
         return cls.tuned_for.get(env, {}) if tuned and isinstance(env, str) else {}
 
     def tuned_settings(self) -> Mapping[str, Any]:
-        """The fields that have their value from what is known of the environment."""
+        """The fields whose values are those tuned for the environment."""
         settings = self.tuned_settings_for(self.env, self.tuned)
         return {name: value for name, value in settings.items() if getattr(self, name) == value}
 
     def as_dict(self) -> dict[str, Any]:
-        """The fields as plain values, without those that Python alone has."""
+        """The fields as plain values, without those that can be given in Python only."""
         hints = get_type_hints(type(self), include_extras=True)
         plain = super().as_dict()
         plain["env"] = name_of(self.env)

@@ -1,4 +1,4 @@
-"""`adapt`: anything that yields batches as a `Collector`.
+"""`adapt` makes a `Collector` of anything that yields batches.
 
 This is the only place that asks an object whether it has some method or attribute of a collector;
 everything else uses the protocol.
@@ -90,7 +90,7 @@ class AdaptedCollector(CollectorBase):
     """Something that yields batches, as a `Collector`; made by `adapt`.
 
     Args:
-        wrapped: It.
+        wrapped: What yields the batches.
     """
 
     policy = _said("policy")
@@ -131,7 +131,7 @@ class AdaptedCollector(CollectorBase):
 
     @property
     def total_frames(self) -> int:  # type: ignore[override]
-        """Transitions after which it ends; in TorchRL infinity says that there is no end."""
+        """Transitions after which it ends; TorchRL says infinity where there is no end."""
         total = getattr(self.wrapped, "total_frames", None)
         return -1 if total is None or total == math.inf else int(total)
 
@@ -173,7 +173,7 @@ class AdaptedCollector(CollectorBase):
     def collect(self) -> TensorDictBase:
         """Return the next batch: by iterating over it, or by its ``collect`` if that is all it has.
 
-        Of one that yields ``None`` and writes into a replay buffer it is what was written there.
+        Where it yields ``None``, having written into a replay buffer, return what it wrote.
         """
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
@@ -205,7 +205,7 @@ class AdaptedCollector(CollectorBase):
             raise
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
-        """Seed it, if that can be done; TorchRL's were reset before they could be seeded."""
+        """Seed it, if that can be done, and reset it: TorchRL's are reset when they are made."""
         if callable(getattr(self.wrapped, "set_seed", None)):
             self.wrapped.set_seed(seed)
             self._call("reset")

@@ -1,10 +1,10 @@
 """What collects: the `Collector` protocol, and `CollectorBase`, which fulfils most of it.
 
-A collector is a source of batches. Whatever fulfils the protocol can be given to a trainer, collect
-ahead of the learner (`OverlappedCollector`), be divided among the processes of a Ray cluster
-(`RayCollector`) or among ranks, and is timed and resumed. Derive from `CollectorBase` and write
-`collect`; each ability that you add is one method more. `hooktrainer.testing.check_collector` says
-whether you keep what is promised here. What does not derive from it, such as a list, a data set or
+A collector is a source of batches. Whatever fulfils the protocol can be given to a trainer, can
+collect ahead of the learner (`OverlappedCollector`), can be divided among the processes of a Ray
+cluster (`RayCollector`) or among ranks, and is timed and resumed. Derive from `CollectorBase` and
+write `collect`; each further ability is a method or two. `hooktrainer.testing.check_collector` says
+whether a collector keeps what is promised here. What does not derive from it, such as a list or
 another library's collector, is made into one by `hooktrainer.collect.adapt`.
 """
 
@@ -41,8 +41,8 @@ class Collector(Protocol):
     **Counts** are of transitions; each is ``frame_skip`` frames of the environment.
 
     **Order of calls.** `set_seed`, `load_state_dict`, `shard` and `use_workers` may come before
-    `start`, `start` before the first `collect`; `shutdown` is last. A collector that was not begun
-    can be pickled or copied, if it is to work in another process or thread.
+    `start`, `start` before the first `collect`; `shutdown` is last. Before its first batch a
+    collector can be pickled or copied, if it is to work in another process or thread.
     """
 
     # -- what it says of itself ------------------------------------------------------------------
@@ -72,7 +72,7 @@ class Collector(Protocol):
 
     @property
     def frame_skip(self) -> int | None:
-        """How often the environment repeats each action; ``None`` if it does not say: once."""
+        """How often the environment repeats each action; ``None``, unknown, is taken for once."""
 
     @property
     def device(self) -> torch.device | None:
@@ -88,7 +88,7 @@ class Collector(Protocol):
 
     @property
     def processes(self) -> int:
-        """How many processes have a share of the environments each; 0 if none but this one."""
+        """How many processes collect a share of the batch each; 0 if only this one collects."""
 
     @property
     def replay_buffer(self) -> Any:
@@ -98,7 +98,7 @@ class Collector(Protocol):
     def resumes(self) -> Resumes:
         """What a resumed run is, as far as the collector is concerned.
 
-        ``"exactly"``: bit for bit the run that was never interrupted; it is held to it.
+        ``"exactly"``: bit for bit the run that was never interrupted, as `check_collector` tests.
         ``"partly"``: its state is saved and restored, but is not all. ``"anew"``: it has no state.
         """
 
@@ -109,9 +109,9 @@ class Collector(Protocol):
     # -- collecting ------------------------------------------------------------------------------
 
     timing: Timing
-    """Where it adds the seconds of its parts, ``collect/<part>`` or ``worker/<part>``.
+    """The clock that is told how long its work takes, as ``collect/<part>`` or ``worker/<part>``.
 
-    The trainer puts its own here before `start`.
+    The trainer sets its own before `start`.
     """
 
     def register(self, trainer: Any) -> None:
@@ -215,20 +215,21 @@ class Collector(Protocol):
 
 
 def _left_out(method: _Method) -> _Method:
-    """Mark a method that says nothing by itself: who does not write it does not have it."""
+    """Mark a method that counts as missing unless a subclass writes it; see `has_state`."""
     method.__isabstractmethod__ = True  # type: ignore[attr-defined]
     return method
 
 
 class CollectorBase:
-    """A `Collector` but for `collect`: derive from it, and replace what you can do better.
+    """All of a `Collector` but `collect`: derive from it, and replace what you can do better.
 
     Without more, a collector can be trained on, timed, and made to collect ahead. Add
     ``state_dict`` and ``load_state_dict``, and it is resumed: exactly, unless you set
     ``resumes = "partly"``. Add ``shard``, and it is divided among ranks and the processes of a Ray
-    cluster; what is to be refused, other than a ``num_envs`` that is no multiple, is said in
-    ``check_shares``. Set as attributes what you know of ``num_envs``, ``frames_per_batch``,
-    ``frame_skip``, ``policy`` and so on. With ``total_frames``, count ``frames`` in ``collect``.
+    cluster; a ``num_envs`` that is no multiple of their number is refused, what else cannot be
+    divided you refuse in ``check_shares``. Set as attributes what you know of ``num_envs``,
+    ``frames_per_batch``, ``frame_skip``, ``policy`` and so on. If you set ``total_frames``, add to
+    ``frames`` in ``collect``.
 
     Examples:
         >>> from tensordict import TensorDict

@@ -1,4 +1,4 @@
-"""The hooks: one idea a file, and one line each here, which all else is made from."""
+"""The hooks, a file each. What is listed here is exported, documented and tested as a hook."""
 
 from typing import TYPE_CHECKING
 

@@ -43,7 +43,8 @@ class Loop(Lifecycle):
         threads: Threads of the CPU that torch computes with while it trains; ``None``: one for
             small networks, as many as torch has for large ones.
         grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process.
-        bridge: Makes, of the loop, what serves hooks and collectors of another trainer.
+        bridge: Takes the loop, and makes what serves hooks and collectors of another trainer; see
+            `hooktrainer.loop.bridge.Bridge`.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -138,10 +139,11 @@ class Loop(Lifecycle):
                     break
 
     def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
-        """Compute the losses of a sub-batch, in a hook that says `computes_loss`.
+        """Compute the losses of a sub-batch; for a hook that sets ``computes_loss``.
 
-        What the loop does where no hook says so: it calls the loss module, the hooks at
-        ``post_loss``, and those at ``optimizer`` before that hook, such as `NanGuard`.
+        It does what the loop does itself where no hook sets that: it calls the loss module, then
+        the hooks at ``post_loss``, then those at ``optimizer`` before that hook, such as
+        `NanGuard`.
 
         Args:
             sub_batch: The sub-batch, or a part of it.

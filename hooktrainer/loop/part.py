@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from torch import nn
 
 REGISTER = "register the same hooks under the same names and cadences"
-"""What to do where a part differs that says nothing else."""
+"""What to do about a difference, if the part has no `remedy` of its own."""
 
 
 class Part(Protocol):
@@ -35,8 +35,7 @@ class Part(Protocol):
 class ComparedPart(Part, Protocol):
     """A part that says beforehand whether a saved state is its own.
 
-    What follows is all optional: a part may have any of it. What it lacks, it is as if it had what
-    is written here.
+    All that follows is optional. Whatever of it a part lacks is taken to be as it is written here.
 
     Attributes:
         remedy: What to do about its differences, as a clause of the message: ``"build the networks
@@ -81,9 +80,9 @@ class ComparedPart(Part, Protocol):
 
 
 def has_state(thing: Any) -> bool:
-    """Whether ``thing`` is a `Part`: it has both methods, and not from a base that leaves them out.
+    """Whether ``thing`` is a `Part`: it has both methods.
 
-    Methods that a base class leaves to be written do not count.
+    A method that a base class leaves for others to write, an abstract one, does not count.
     """
     methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
     return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
@@ -102,7 +101,7 @@ def fitting(part: Any, saved: Any) -> Mapping[str, Any] | None:
 
 
 def as_part(thing: Any) -> Any:
-    """What holds the state of ``thing``: of a torch module a `ModulePart`, else it itself."""
+    """``thing`` as a part: a `ModulePart` around a torch module, anything else as it is."""
     return ModulePart(thing) if isinstance(thing, nn.Module) else thing
 
 
@@ -120,11 +119,11 @@ class ModulePart:
         self._module = module
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the module's."""
+        """Return the module's state."""
         return self._module.state_dict()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load it into the module."""
+        """Load a state into the module."""
         self._module.load_state_dict(state_dict)
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:

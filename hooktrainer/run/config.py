@@ -28,7 +28,11 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class RunConfig:
-    """What a run is: how long, from which seed, how it is watched, kept, placed and collected."""
+    """What a run is: how long, from which seed, how it is watched, kept, placed and collected.
+
+    A field does nothing by itself: `hooktrainer.run.run.Run` acts on it, or
+    `hooktrainer.run.layout.Layout` if it says where something computes.
+    """
 
     total_frames: FreeOnResume[Count]
     """frames after which the run ends"""
@@ -87,7 +91,7 @@ class RunConfig:
     """threads of the CPU that torch computes with; by default one for small networks"""
 
     def __post_init__(self) -> None:
-        """Take one name where several may stand, a path as text, and lists, which could change."""
+        """Accept one name in place of several, a path as text, and lists, which become tuples."""
         for one in fields(self):
             value = getattr(self, one.name)
             if one.name in ("logger", "allow_change") and isinstance(value, str):
@@ -106,4 +110,4 @@ FREE_ON_RESUME: Final = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
 """Fields that may differ from those of the run that is resumed."""
 
 FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS)
-"""Fields in which runs may differ that are shown as one curve, the mean of their seeds."""
+"""Fields in which runs may differ and still be one curve, the mean of their seeds."""

@@ -1,8 +1,10 @@
-"""What is said at a field of a run's description, beside its type, its default and its help.
+"""What a field of a run says beside its type, its default and its help: a mark and a range.
 
     total_frames: FreeOnResume[Count]
 
-`FREE_ON_RESUME` and the like are read off these marks, and values are checked against them.
+A mark says in what two runs may differ: `FREE_ON_RESUME` and `FREE_AMONG_SEEDS` are the marked
+fields of `RunConfig`; marks in classes that derive from it are not read. A range says which values
+there are: `check_ranges` holds the fields of all these classes to theirs.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ T = TypeVar("T")
 
 
 class Mark(Enum):
-    """What a change of a field changes."""
+    """When a field may have another value; `MEANS` is in either case."""
 
     MEANS = auto()
     ON_RESUME = auto()
@@ -29,7 +31,7 @@ class Mark(Enum):
 
 
 Means = Annotated[T, Mark.MEANS]
-"""A field that says where the run is kept or with what means it runs, not what it computes."""
+"""A field that says where the run is kept or by what means it runs, not what it computes."""
 FreeOnResume = Annotated[T, Mark.ON_RESUME]
 """A field that may change when the run is resumed."""
 FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
@@ -60,14 +62,14 @@ Rate = Annotated[float, Range(check_rate)]
 
 
 def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
-    """The fields of a dataclass that bear one of some marks."""
+    """The names of the fields of a dataclass that have one of the marks."""
     return frozenset(
         name for name, said in _said(kind).items() if any(mark in said for mark in marks)
     )
 
 
 def check_ranges(subject: str, described: Any) -> None:
-    """Refuse values out of the range of their field, and what is not a number, in any.
+    """Refuse a value out of the range of its field, and NaN in any field.
 
     Args:
         subject: What the message begins with.
@@ -87,13 +89,13 @@ def check_ranges(subject: str, described: Any) -> None:
 
 
 def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
-    """By field, what is said at it."""
+    """For each field the marks and ranges in its annotation."""
     hints: dict[str, Any] = get_type_hints(kind, include_extras=True)
     return {field.name: _metadata(hints[field.name]) for field in fields(kind)}
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:
-    """What is said at a type, or at one of those it is a union of."""
+    """The marks and ranges of an annotation and, of a union, of its members."""
     own = tuple(getattr(hint, "__metadata__", ()))
     inner = [one for one in get_args(hint) if hasattr(one, "__metadata__") or get_args(one)]
     return own + tuple(said for one in inner for said in _metadata(one))
