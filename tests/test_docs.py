@@ -147,7 +147,7 @@ def test_the_page_of_the_command_line_has_every_command() -> None:
         assert f"### `hooktrainer {name}`\n" in page
 
 
-def test_the_layers_on_the_page_of_the_architecture_are_those_that_lint_imports_knows() -> None:
+def test_the_layers_on_the_page_of_the_architecture_are_those_that_make_lint_knows() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     drawn = page.split("<!-- layers -->\n```text\n")[1].split("```")[0]
     rows = [re.split(r"  +\|  +", line) for line in drawn.splitlines()]
