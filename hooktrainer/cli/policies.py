@@ -191,9 +191,8 @@ def prune(
     from operator import or_
 
     from ..errors import ConfigError
-    from ..policies.recorder import METRIC, as_checkpoints
-    from ..policies.spread import Spread
-    from ..store import Best, EveryFrames, Last, Retention
+    from ..policies.saved import METRIC
+    from ..store import Best, EveryFrames, Last, Retention, Spread
     from ..store.housekeeping import delete, surplus
 
     rules: list[Retention] = []
@@ -208,9 +207,9 @@ def prune(
         )
     policies, _ = _scan(run)
     gone = {
-        checkpoint.path
-        for checkpoint in surplus(as_checkpoints(policies), reduce(or_, rules), None)
-        if keep_best is None or METRIC in checkpoint.manifest.metrics
+        saved.path
+        for saved in surplus(policies, reduce(or_, rules), None)
+        if keep_best is None or METRIC in saved.metrics
     }
     if not gone:
         output.tell(f"nothing to delete: all {len(policies)} stay.")

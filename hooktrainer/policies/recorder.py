@@ -4,29 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from ..collect.make_group import Envs
 from ..loop.progress import Progress
-from ..store import Checkpoint, Manifest, Retention, fs
+from ..store import Retention, fs
 from ..store.background_job import BackgroundJob
 from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
-from ..store.manifest import FileRecord
 from ..store.provenance import origin
 from ..store.retention import best_of
 from .describe_environment import Described, describe_environment
 from .environment import Environment
-from .files import POLICY, PolicyContent
+from .files import PolicyContent
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, still_holds, trace
 from .writing import point_latest_at, write_policy
 
 _log = logging.getLogger(__name__)
-
-METRIC = "eval/return"
-"""The metric that the evaluation of a policy gives, for the retention policy `Best`."""
 
 
 class PolicyRecorder:
@@ -124,11 +120,10 @@ class PolicyRecorder:
 
         Where the best ones are to be kept, so are those that were not evaluated yet.
         """
-        checkpoints = as_checkpoints(self._own())
         best = best_of(keep)
-        for checkpoint in surplus(checkpoints, keep, best):
-            if best is None or best.metric in checkpoint.manifest.metrics:
-                delete(checkpoint.path)
+        for saved in surplus(self._own(), keep, best):
+            if best is None or best.metric in saved.metrics:
+                delete(saved.path)
 
     def take_up(self, frames: int) -> int:
         """Go on in a run that has come to ``frames``, and return the frames of its newest policy.
@@ -154,23 +149,3 @@ class PolicyRecorder:
             action = self._traced.example
             self._described.action_format.check(action.numpy(), len(action))
         return self._traced
-
-
-def as_checkpoints(policies: Sequence[SavedPolicy]) -> list[Checkpoint]:
-    """Return policies, the earliest first, as the retention policies of checkpoints see them."""
-    return [
-        Checkpoint(
-            saved.path,
-            Manifest(
-                frames=saved.frames,
-                optim_steps=saved.optim_steps,
-                sequence=sequence,
-                time=saved.time,
-                backend="policy",
-                run_id="",
-                metrics={} if saved.evaluation is None else {METRIC: saved.mean},
-                files={POLICY: FileRecord(saved.nbytes, str(saved.path))},
-            ),
-        )
-        for sequence, saved in enumerate(policies)
-    ]

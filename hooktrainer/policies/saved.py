@@ -16,6 +16,9 @@ from .environment import Environment
 from .evaluation import Evaluation
 from .files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
+METRIC = "eval/return"
+"""The metric that the evaluation of a policy gives."""
+
 NAME = re.compile(r"step_(\d{12,})")
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
@@ -68,6 +71,16 @@ class SavedPolicy:
     def mean(self) -> float:
         """Mean return of the evaluation; NaN if there is none."""
         return math.nan if self.evaluation is None else self.evaluation.mean
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The mean return as ``eval/return``, by which `Best` ranks; empty if it was not played."""
+        return {} if self.evaluation is None else {METRIC: self.mean}
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of its file."""
+        return {str(self.path): self.nbytes}
 
     @classmethod
     def open(cls, path: Path) -> SavedPolicy:

@@ -1,42 +1,12 @@
-"""Some policies spread evenly over a run of unknown length: when to save, and which to keep."""
+"""Some policies spread evenly over a run of unknown length: when to save, and what to keep."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
 
-from ..errors import ConfigError
-from ..store import Checkpoint, EveryFrames, Last, Retention
+from ..store import EveryFrames, Last, Retention, Spread
 
 _HALVINGS = 6
-
-
-@dataclass(frozen=True)
-class Spread(Retention):
-    """Keeps ``n``: the first, the last, and those nearest to even marks between the two."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or self.n < 2:
-            raise ConfigError(f"Spread({self.n!r}): the number must be at least 2.")
-
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
-        """Return the paths of those to keep; all, if there are no more than ``n``."""
-        left = sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.frames)
-        if len(left) <= self.n:
-            return {checkpoint.path for checkpoint in left}
-        first, last = left[0].manifest.frames, left[-1].manifest.frames
-        kept = {left[0].path, left[-1].path}
-        left = left[1:-1]
-        for mark in range(1, self.n - 1):
-            frames = first + (last - first) * mark / (self.n - 1)
-            nearest = min(left, key=lambda checkpoint: abs(checkpoint.manifest.frames - frames))
-            kept.add(nearest.path)
-            left.remove(nearest)
-        return kept
 
 
 class SpreadCadence:
@@ -77,4 +47,4 @@ class SpreadCadence:
 
     def keep(self, frames: int) -> Retention:
         """What to keep in the course of the run."""
-        return EveryFrames(self.spacing(frames)) | Last(1)  # type: ignore[arg-type]
+        return EveryFrames(self.spacing(frames)) | Last(1)

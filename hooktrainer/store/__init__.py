@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from .retention import Last as Last
     from .retention import MaxBytes as MaxBytes
     from .retention import Retention as Retention
+    from .retention import Saved as Saved
+    from .retention import Spread as Spread
     from .rng import rng_state as rng_state
     from .rng import set_rng_state as set_rng_state
     from .single_file import load_file as load_file

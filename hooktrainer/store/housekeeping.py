@@ -10,8 +10,7 @@ from pathlib import Path
 
 from . import fs, lock
 from .manifest import FILE as MANIFEST
-from .retention import Best, Last, Retention
-from .stored import Checkpoint
+from .retention import AnySaved, Best, Last, Retention
 
 _log = logging.getLogger(__name__)
 
@@ -74,11 +73,9 @@ def quarantine(path: Path, reason: str) -> None:
         _log.warning("%s could not be set aside: %s", path, error)
 
 
-def surplus(
-    checkpoints: Sequence[Checkpoint], keep: Retention, best: Best | None
-) -> list[Checkpoint]:
-    """Return what a policy lets go of, the oldest first; the latest and the best stay anyway."""
-    kept = keep.keep(checkpoints) | Last(1).keep(checkpoints)
+def surplus(saved: Sequence[AnySaved], keep: Retention, best: Best | None) -> list[AnySaved]:
+    """Return what is not to be kept, the oldest first; the latest and the best stay anyway."""
+    kept = keep.keep(saved) | Last(1).keep(saved)
     if best:
-        kept |= {checkpoint.path for checkpoint in best.ranked(checkpoints)[:1]}
-    return [checkpoint for checkpoint in checkpoints if checkpoint.path not in kept]
+        kept |= {one.path for one in best.ranked(saved)[:1]}
+    return [one for one in saved if one.path not in kept]

@@ -1,32 +1,59 @@
-"""Which checkpoints to keep: small policies, joined with ``|`` (either) and ``&`` (both).
+"""What to keep of what a run saves: rules, joined with ``|`` (either) and ``&`` (both).
 
 ``Last(5) | Best(3, "eval/return") | EveryFrames(1_000_000)`` keeps the five latest, the three
-best, and the first of every million frames.
+best, and the first of every million frames. Checkpoints and saved policies are kept by the same
+rules, which see of them what is in `Saved`.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, TypeVar
 
 from ..errors import ConfigError
-from .stored import Checkpoint
+
+
+class Saved(Protocol):
+    """What a run saves again and again, and does not keep for ever: a checkpoint, a policy."""
+
+    @property
+    def path(self) -> Path:
+        """Its directory."""
+
+    @property
+    def frames(self) -> int:
+        """Environment frames of the run when it was saved."""
+
+    @property
+    def time(self) -> float:
+        """When it was saved, in seconds since 1970."""
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """What is known of how good it is, by name."""
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """Bytes of each of its files, by what tells its content from any other's."""
+
+
+AnySaved = TypeVar("AnySaved", bound=Saved)
 
 
 class Retention(ABC):
-    """Says which of a run's checkpoints to keep."""
+    """Says what to keep of what a run has saved."""
 
     @abstractmethod
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
-        """Return the paths of the checkpoints to keep.
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        """Return the paths of what to keep.
 
         Args:
-            checkpoints: All of the run, in the order they were committed. The choice must depend on
-                these alone: it is made again after every commit.
+            saved: All of the run, in the order it was saved. The choice must depend on these alone:
+                it is made again whenever something is saved.
         """
 
     def __or__(self, other: Retention) -> Retention:
@@ -37,7 +64,7 @@ class Retention(ABC):
 
 
 def as_retention(keep: Any) -> Retention:
-    """Return what says which checkpoints to keep; refuse anything else before there are any.
+    """Return what says what to keep; refuse anything else before there is anything to keep.
 
     Raises:
         ConfigError: If it is something else.
@@ -45,7 +72,7 @@ def as_retention(keep: Any) -> Retention:
     if not isinstance(keep, Retention):
         raise ConfigError(
             f"keep={keep!r} of type {type(keep).__module__}.{type(keep).__name__} does not say "
-            "which checkpoints to keep: give Last(5), Best(1, 'eval/return') or another of "
+            "what to keep: give Last(5), Best(1, 'eval/return') or another of "
             "hooktrainer.store."
         )
     return keep
@@ -56,8 +83,8 @@ class _Either(Retention):
     left: Retention
     right: Retention
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
-        return self.left.keep(checkpoints) | self.right.keep(checkpoints)
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        return self.left.keep(saved) | self.right.keep(saved)
 
 
 @dataclass(frozen=True)
@@ -65,38 +92,38 @@ class _Both(Retention):
     left: Retention
     right: Retention
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
-        return self.left.keep(checkpoints) & self.right.keep(checkpoints)
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        return self.left.keep(saved) & self.right.keep(saved)
 
 
 @dataclass(frozen=True)
 class All(Retention):
-    """Keeps every checkpoint."""
+    """Keeps everything."""
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return all paths."""
-        return {checkpoint.path for checkpoint in checkpoints}
+        return {one.path for one in saved}
 
 
 @dataclass(frozen=True)
 class Last(Retention):
-    """Keeps the ``n`` checkpoints committed last."""
+    """Keeps the ``n`` that were saved last."""
 
     n: int
 
     def __post_init__(self) -> None:
         _positive("Last", self.n)
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the last ``n``."""
-        return {checkpoint.path for checkpoint in checkpoints[-self.n :]}
+        return {one.path for one in saved[-self.n :]}
 
 
 @dataclass(frozen=True)
 class Best(Retention):
-    """Keeps the ``n`` checkpoints with the best value of a metric; of equal ones, the later.
+    """Keeps the ``n`` with the best value of a metric; of equal ones, the later.
 
-    Checkpoints without the metric, or with NaN for it, are not ranked.
+    What lacks the metric, or has NaN for it, is not ranked.
     """
 
     n: int
@@ -108,78 +135,103 @@ class Best(Retention):
         if self.mode not in ("max", "min"):
             raise ConfigError(f"Best(mode={self.mode!r}): the mode must be 'max' or 'min'.")
 
-    def ranked(self, checkpoints: Iterable[Checkpoint]) -> list[Checkpoint]:
-        """Return the checkpoints that have the metric, the best first."""
+    def ranked(self, saved: Iterable[AnySaved]) -> list[AnySaved]:
+        """Return those that have the metric, the best first; ``saved`` in the order of saving."""
         sign = 1 if self.mode == "max" else -1
         rated = [
-            (sign * value, checkpoint.manifest.sequence, checkpoint)
-            for checkpoint in checkpoints
-            if not math.isnan(value := checkpoint.manifest.metrics.get(self.metric, math.nan))
+            (sign * value, number, one)
+            for number, one in enumerate(saved)
+            if not math.isnan(value := one.metrics.get(self.metric, math.nan))
         ]
         rated.sort(key=lambda item: item[:2], reverse=True)
-        return [checkpoint for _, _, checkpoint in rated]
+        return [one for _, _, one in rated]
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the best ``n``."""
-        return {checkpoint.path for checkpoint in self.ranked(checkpoints)[: self.n]}
+        return {one.path for one in self.ranked(saved)[: self.n]}
 
 
 @dataclass(frozen=True)
 class EveryFrames(Retention):
-    """Keeps the first checkpoint in every ``n`` environment frames."""
+    """Keeps the first in every ``n`` environment frames."""
 
-    n: int
+    n: float
 
     def __post_init__(self) -> None:
         _positive("EveryFrames", self.n)
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the first of each interval."""
-        ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.frames)
-        return _first_of_each((c.manifest.frames // self.n, c) for c in ordered)
+        ordered = sorted(saved, key=lambda one: one.frames)
+        return _first_of_each((one.frames // self.n, one) for one in ordered)
 
 
 @dataclass(frozen=True)
 class EveryHours(Retention):
-    """Keeps the first checkpoint in every ``n`` hours of the clock."""
+    """Keeps the first in every ``n`` hours of the clock."""
 
     n: float
 
     def __post_init__(self) -> None:
         _positive("EveryHours", self.n)
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the first of each interval."""
-        ordered = sorted(checkpoints, key=lambda checkpoint: checkpoint.manifest.time)
-        return _first_of_each((int(c.manifest.time / 3600 // self.n), c) for c in ordered)
+        ordered = sorted(saved, key=lambda one: one.time)
+        return _first_of_each((one.time / 3600 // self.n, one) for one in ordered)
 
 
 @dataclass(frozen=True)
 class MaxBytes(Retention):
-    """Keeps the latest checkpoints that fit together in ``n`` bytes; shared files count once."""
+    """Keeps the latest that fit together in ``n`` bytes; shared files count once."""
 
     n: int
 
     def __post_init__(self) -> None:
         _positive("MaxBytes", self.n)
 
-    def keep(self, checkpoints: Sequence[Checkpoint]) -> set[Path]:
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the latest that fit."""
         kept: set[Path] = set()
-        seen: dict[tuple[str, str], int] = {}
-        for checkpoint in reversed(checkpoints):
-            for name, record in checkpoint.manifest.files.items():
-                seen[name, record.xxh3_128] = record.size
+        seen: dict[str, int] = {}
+        for one in reversed(saved):
+            seen |= one.sizes
             if sum(seen.values()) > self.n:
                 break
-            kept.add(checkpoint.path)
+            kept.add(one.path)
         return kept
 
 
-def _first_of_each(numbered: Iterable[tuple[int, Checkpoint]]) -> set[Path]:
-    first: dict[int, Path] = {}
-    for number, checkpoint in numbered:
-        first.setdefault(number, checkpoint.path)
+@dataclass(frozen=True)
+class Spread(Retention):
+    """Keeps ``n``: the first, the last, and those nearest to even marks between the two."""
+
+    n: int
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n, bool) or self.n < 2:
+            raise ConfigError(f"Spread({self.n!r}): the number must be at least 2.")
+
+    def keep(self, saved: Sequence[Saved]) -> set[Path]:
+        """Return the paths of those to keep; all, if there are no more than ``n``."""
+        left = sorted(saved, key=lambda one: one.frames)
+        if len(left) <= self.n:
+            return {one.path for one in left}
+        first, last = left[0].frames, left[-1].frames
+        kept = {left[0].path, left[-1].path}
+        left = left[1:-1]
+        for mark in range(1, self.n - 1):
+            frames = first + (last - first) * mark / (self.n - 1)
+            nearest = min(left, key=lambda one: abs(one.frames - frames))
+            kept.add(nearest.path)
+            left.remove(nearest)
+        return kept
+
+
+def _first_of_each(numbered: Iterable[tuple[float, Saved]]) -> set[Path]:
+    first: dict[float, Path] = {}
+    for number, one in numbered:
+        first.setdefault(number, one.path)
     return set(first.values())
 
 
@@ -189,7 +241,7 @@ def _positive(policy: str, value: float) -> None:
 
 
 def best_of(policy: Retention) -> Best | None:
-    """Return the first `Best` in a policy: what counts as the best checkpoint of the run."""
+    """Return the first `Best` in what says what to keep: by it one is the best of the run."""
     if isinstance(policy, Best):
         return policy
     if isinstance(policy, _Either | _Both):

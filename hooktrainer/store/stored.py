@@ -47,6 +47,27 @@ class Checkpoint:
         except DamagedCheckpointError as error:
             raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 
+    @property
+    def frames(self) -> int:
+        """Environment frames of the run when it was saved."""
+        return self.manifest.frames
+
+    @property
+    def time(self) -> float:
+        """When it was saved, in seconds since 1970."""
+        return self.manifest.time
+
+    @property
+    def metrics(self) -> Mapping[str, float]:
+        """The metrics reported last."""
+        return self.manifest.metrics
+
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file, by name and hash: what checkpoints share is linked."""
+        files = self.manifest.files.items()
+        return {f"{name} {record.xxh3_128}": record.size for name, record in files}
+
     def as_parent(self) -> dict[str, Any]:
         """What a run that branches off here records: ``run_id``, ``path`` and ``frames``."""
         return {

@@ -70,7 +70,7 @@ def test_an_installed_package_has_them_inside(tmp_path, monkeypatch):
     assert '"recipes" = "hooktrainer/_recipes"' in (ROOT / "pyproject.toml").read_text()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(recipes, "SHIPPED", (none, clone))
-    assert recipes.find("ppo_cartpole").script == clone / "ppo_cartpole.py"
+    assert recipes.find_trainable("ppo_cartpole").script == clone / "ppo_cartpole.py"
 
 
 def test_a_recipe_here_comes_before_one_of_the_package(call, place, started, monkeypatch):

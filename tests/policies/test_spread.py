@@ -4,40 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from hooktrainer import ConfigError
-from hooktrainer.policies.spread import Spread, SpreadCadence
-from hooktrainer.store import Checkpoint, Manifest
-
-
-def checkpoints(frames: list[int]) -> list[Checkpoint]:
-    return [
-        Checkpoint(
-            Path(str(number)),
-            Manifest(
-                frames=number, optim_steps=0, sequence=i, time=0.0, backend="policy", run_id=""
-            ),
-        )
-        for i, number in enumerate(frames)
-    ]
+from hooktrainer.policies.spread import SpreadCadence
 
 
 def kept(policy, frames: list[int]) -> list[int]:
-    return sorted(int(path.name) for path in policy.keep(checkpoints(frames)))
-
-
-def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
-    assert kept(Spread(3), [0, 10, 49, 60, 100]) == [0, 49, 100]
-    assert kept(Spread(4), [0, 1, 2, 3, 100]) == [0, 2, 3, 100]
-    assert kept(Spread(2), [5, 6, 7]) == [5, 7]
-    assert kept(Spread(5), [5, 6, 7]) == [5, 6, 7]
-
-
-def test_spread_needs_two():
-    with pytest.raises(ConfigError, match=r"Spread\(1\): the number must be at least 2"):
-        Spread(1)
+    saved = [SimpleNamespace(path=Path(str(number)), frames=number) for number in frames]
+    return sorted(int(path.name) for path in policy.keep(saved))
 
 
 def train(n: int, total: int, end: int, batch: int) -> tuple[list[int], int]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -18,6 +19,8 @@ from hooktrainer.store import (
     Last,
     Manifest,
     MaxBytes,
+    Saved,
+    Spread,
 )
 from hooktrainer.store.housekeeping import surplus
 from hooktrainer.store.manifest import FileRecord
@@ -50,6 +53,46 @@ def test_latest_counts_commits_not_names():
     assert kept(Last(2), run(500, 100, 200)) == [100, 200]  # after a rollback to 100
     assert kept(Last(5), run(1)) == [1]
     assert kept(Last(5), run()) == []
+
+
+def test_spread_keeps_the_first_the_last_and_what_is_nearest_to_even_marks():
+    assert kept(Spread(3), run(0, 10, 49, 60, 100)) == [0, 49, 100]
+    assert kept(Spread(4), run(0, 1, 2, 3, 100)) == [0, 2, 3, 100]
+    assert kept(Spread(2), run(5, 6, 7)) == [5, 7]
+    assert kept(Spread(5), run(5, 6, 7)) == [5, 6, 7]
+
+
+def test_spread_needs_two():
+    with pytest.raises(ConfigError, match=r"Spread\(1\): the number must be at least 2"):
+        Spread(1)
+
+
+class Picture(NamedTuple):
+    """Something that is saved: no checkpoint, and no more than the rules have to know."""
+
+    path: Path
+    frames: int
+    time: float
+    metrics: dict[str, float]
+    sizes: dict[str, int]
+
+
+def test_anything_that_is_saved_is_kept_by_the_same_rules():
+    pictures: list[Saved] = [
+        Picture(Path(str(n)), n, 3600.0 * n, {"sharpness": 10.0 - n}, {f"content {n // 2}": 8})
+        for n in range(6)
+    ]
+    for rule, left in (
+        (Last(1) | Best(1, "sharpness"), "05"),
+        (EveryFrames(4), "04"),
+        (EveryHours(3), "03"),
+        (MaxBytes(16), "2345"),
+        (Spread(3), "025"),
+    ):
+        assert sorted(map(str, rule.keep(pictures))) == list(left)
+        assert [one.frames for one in surplus(pictures, rule, None)] == [
+            n for n in range(6) if str(n) not in left + "5"
+        ]
 
 
 def test_best_by_a_metric():
@@ -147,8 +190,6 @@ def test_the_mode_must_be_known():
     ],
 )
 def test_what_says_nothing_about_checkpoints_is_refused_at_once(tmp_path, make):
-    with pytest.raises(
-        ConfigError, match=r"does not say which checkpoints to keep: give Last\(5\)"
-    ):
+    with pytest.raises(ConfigError, match=r"does not say what to keep: give Last\(5\)"):
         make(tmp_path)
     assert not list(tmp_path.iterdir())
