@@ -63,7 +63,7 @@ def runs(
         json: print JSON: a list with one object per run
     """
     from ..show.report import comparison_page, group_runs
-    from ..show.report.page import repeat_note
+    from ..show.report.comparison_page import repeat_note
 
     if html is not None:
         output.refuse_directory(html, "runs.html")
@@ -118,7 +118,7 @@ def _tell_left_out(error: Exception) -> None:
 def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     """Refuse a metric that no run has logged, if there are others."""
     from ..errors import ConfigError
-    from ..show.report.curves import read_curves
+    from ..show.curves import read_curves
     from ..store.run_dir import RunDir
 
     known = {name for run in runs for name in run.metrics}
@@ -243,8 +243,8 @@ def _status(run: RunSummary) -> object:
 def _print_curves(groups: Sequence[Group], metric: str) -> None:
     from rich.text import Text
 
-    from ..show.report.curves import band, read_curves
-    from ..show.report.page import spread
+    from ..show.curves import band, read_curves
+    from ..show.report.comparison_page import spread
     from ..show.report.terminal import COLORS, plot_lines
     from ..store.run_dir import RunDir
 

@@ -10,8 +10,8 @@ from .board import write_board
 from .exhibits import Exhibit, make_exhibits
 from .film import Film, decode, encode, side_by_side
 from .films import film_policies
+from .gallery_page import gallery_page
 from .make import Gallery, make_gallery
-from .page import gallery_page
 from .picture import Picture
 from .recording import Recording, View, record_episodes
 

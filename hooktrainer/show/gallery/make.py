@@ -14,7 +14,7 @@ from ...store.run_dir import RunDir, write_atomically
 from ..report import read_curves, summarize
 from .board import write_board
 from .exhibits import Exhibit, make_exhibits
-from .page import gallery_page
+from .gallery_page import gallery_page
 from .recording import View
 
 

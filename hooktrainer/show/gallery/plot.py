@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..report.html import LIGHT
+from ..html import LIGHT
 from .picture import Picture
 from .recording import Frame
 

@@ -5,9 +5,9 @@ Nothing here needs PyTorch, so a look at a directory of runs comes at once.
 
 from __future__ import annotations
 
-from .curves import Band, Curve, band, read_curves
+from ..curves import Band, Curve, band, read_curves
+from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
-from .page import comparison_page
 from .summary import RunSummary, summarize
 from .tail import MetricsTail
 

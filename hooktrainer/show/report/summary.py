@@ -12,7 +12,7 @@ from typing import Any
 from ...store.alive import is_alive
 from ...store.identity import id_in, parent_in
 from ...store.run_dir import RunDir
-from .curves import Curve, read_curves
+from ..curves import Curve, read_curves
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hooktrainer.show.report.page import spread
+from hooktrainer.show.report.comparison_page import spread
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
+from ..chart import Marker, chart, chart_for_any_screen
+from ..html import document, table
 from ..report import Band, Curve, RunSummary
-from ..report.chart import Marker, chart, chart_for_any_screen
 from ..report.grouping import configuration
-from ..report.html import document, table
 from .captions import frames_text, number_text, return_text
 from .exhibits import Exhibit
 from .style import STYLE

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from ...log.csv import read_csv
-from ...store.run_dir import RunDir
+from ..log.csv import read_csv
+from ..store.run_dir import RunDir
 
 _GRID = 400
 
@@ -75,7 +75,7 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
     except FileNotFoundError:
         if not run.logs.is_dir():
             return {}
-        from ...log.tensorboard import read_scalars
+        from ..log.tensorboard import read_scalars
 
         series = read_scalars(run.logs)
     return {n: Curve.of(s) for n, s in series.items() if wanted is None or n in wanted}

@@ -13,10 +13,10 @@ from statistics import mean, stdev
 import numpy as np
 
 from ...store.run_dir import RunDir
-from .chart import COLORS, chart_for_any_screen
-from .curves import Band, Curve, band, read_curves
+from ..chart import COLORS, chart_for_any_screen
+from ..curves import Band, Curve, band, read_curves
+from ..html import document, table
 from .grouping import Group, configuration, differing
-from .html import document, table
 from .summary import RunSummary
 
 
