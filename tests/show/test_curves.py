@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).parents[2] / "cli"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "cli"))
 
 from finished_runs import write_run
 
