@@ -1,4 +1,4 @@
-"""A new hook, algorithm, command and back end is one file and one line each.
+"""A new hook, algorithm, command, logger and back end is one file and one line each.
 
 In a copy of the tree one of each is added, and the tests that find every one by themselves are run.
 """
@@ -100,13 +100,65 @@ class EchoBackend(TorchBackend):
     name = "echo"
 '''
 
+LOGGER = '''
+"""Writes scalars line by line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .events import Scalars
+from .place import LogPlace
+from .sink import Sink
+
+
+class LinesSink(Sink):
+    """Writes scalars line by line."""
+
+    name = "lines"
+
+    def __init__(self, file: Path) -> None:
+        super().__init__()
+        self.file = file
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
+        """Write ``metrics.txt`` of a run."""
+        return cls(place.directory / "metrics.txt")
+
+    def write_scalars(self, event: Scalars) -> None:
+        """Write the metric values of one step."""
+        with self.file.open("a") as file:
+            file.writelines(f"{event.step} {n} {v}\\n" for n, v in event.values.items())
+
+    def flush(self) -> None:
+        """Do nothing."""
+
+    def close(self, status: str = "finished") -> None:
+        """Do nothing."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where it is."""
+        return {"bytes": self.file.stat().st_size if self.file.exists() else 0}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go back there."""
+        if self.file.exists():
+            with self.file.open("r+b") as file:
+                file.truncate(state_dict["bytes"])
+'''
+
 ADDED = {
+    "log/lines.py": LOGGER,
     "hooks/count_batches.py": HOOK,
     "algorithms/loose.py": ALGORITHM,
     "cli/greet.py": COMMAND,
     "store/backends/echo.py": BACKEND,
 }
 LINES = {
+    "log/factory.py": ('    "mlflow": "mlf', '    "lines": "lines:LinesSink",\n'),
     "hooks/__init__.py": (
         "    from .early_stopping",
         "    from .count_batches import CountBatches as CountBatches\n",
@@ -146,6 +198,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("algorithms/test_description.py", "LOOSE"),
         ("cli/test_cli.py", "greet or every"),
         ("store/test_backends.py", "echo"),
+        ("loop/test_part.py", "lines or Lines"),
         ("test_docs.py", "every_command or every_public or of_the_architecture"),
     ],
 )
@@ -166,7 +219,10 @@ def test_it_can_be_used(copy: Path) -> None:
         "from hooktrainer import CountBatches, algorithms; from hooktrainer.cli import main; "
         "from hooktrainer.store import known_backends; "
         "assert algorithms.LOOSE(env='X', total_frames=1).clip_epsilon == 0.5; "
-        "assert 'echo' in known_backends(); main(['greet', 'you']); print(CountBatches().batches)"
+        "assert 'echo' in known_backends(); main(['greet', 'you']); print(CountBatches().batches); "
+        "from hooktrainer import get_logger; logger = get_logger('lines', 'runs', 'first'); "
+        "logger.log_scalar('a', 1.5, 3); logger.close(); "
+        "print(open('runs/first/metrics.txt').read(), end='')"
     )
     done = subprocess.run(
         [sys.executable, "-c", program],
@@ -176,4 +232,4 @@ def test_it_can_be_used(copy: Path) -> None:
         text=True,
         timeout=60,
     )
-    assert done.stdout == "hello you\n0\n", done.stderr
+    assert done.stdout == "hello you\n0\n3 a 1.5\n", done.stderr

@@ -20,6 +20,7 @@ from ..errors import ConfigError
 from . import media
 from .append_file import AppendFile
 from .events import HParams, Image, Scalars, Text, Video
+from .place import LogPlace
 from .sink import Sink, log, set_aside
 
 HEADER: Final = "step,name,value\n"
@@ -39,6 +40,11 @@ class CSVSink(Sink):
     """
 
     name = "csv"
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
+        """Write ``metrics.csv`` of a run."""
+        return cls(place.directory / "metrics.csv", **kwargs)
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import importlib.util
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from pkgutil import resolve_name
+from typing import Any, Final
 
-from ..base.words import did_you_mean, printable
+from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
+from .place import LogPlace
 from .sink import Sink
-
-if TYPE_CHECKING:
-    pass
 
 
 def check_kinds(kinds: Sequence[str]) -> None:
@@ -52,64 +50,21 @@ def make_sinks(
         place: Where they write.
         kwargs: Further arguments of some, by name.
     """
-    return {kind: _SINKS[kind](place, **kwargs.get(kind, {})) for kind in kinds}
+    return {kind: _sink(kind).at(place, **kwargs.get(kind, {})) for kind in kinds}
 
 
-class LogPlace:
-    """Where a run's logs go, what they are called, and where runs have things in common.
-
-    Args:
-        directory: The run's directory.
-        experiment: Name of the experiment.
-        store: Directory of what the runs of a folder share.
-        run_id: The run's id; ``None`` if it has not begun.
-    """
-
-    def __init__(self, directory: Path, experiment: str, store: Path, run_id: str | None) -> None:
-        self.directory = directory
-        self.experiment = printable(experiment)
-        self.run = printable(directory.absolute().name)
-        self.store = store
-        self.run_id = run_id
-
-
-def _csv(place: LogPlace) -> Sink:
-    from .csv import CSVSink
-
-    return CSVSink(place.directory / "metrics.csv")
-
-
-def _tensorboard(place: LogPlace) -> Sink:
-    from .tensorboard import TensorBoardSink
-
-    return TensorBoardSink(place.directory / "tensorboard", place.run)
-
-
-def _mlflow(place: LogPlace, **kwargs: Any) -> Sink:
-    from .mlflow import MLflowSink
-
-    names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
-    tags = {} if place.run_id is None else {"hooktrainer.run_id": place.run_id}
-    return MLflowSink(
-        place.directory, **{**names, **kwargs, "tags": {**tags, **(kwargs.get("tags") or {})}}
-    )
-
-
-def _wandb(place: LogPlace, **kwargs: Any) -> Sink:
-    from .wandb import WandbSink
-
-    names: dict[str, Any] = {"project": place.experiment, "run_name": place.run}
-    if place.run_id is not None:
-        names["config"] = {"hooktrainer.run_id": place.run_id, **(kwargs.pop("config", None) or {})}
-    return WandbSink(place.directory, **{**names, **kwargs})
-
-
-_SINKS: Final[Mapping[str, Callable[..., Sink]]] = {
-    "csv": _csv,
-    "tensorboard": _tensorboard,
-    "mlflow": _mlflow,
-    "wandb": _wandb,
+_SINKS: Final[Mapping[str, str]] = {
+    "csv": "csv:CSVSink",
+    "tensorboard": "tensorboard:TensorBoardSink",
+    "mlflow": "mlflow:MLflowSink",
+    "wandb": "wandb:WandbSink",
 }
+"""Sinks by name: the file and the class, imported when it is asked for."""
+
+
+def _sink(kind: str) -> type[Sink]:
+    found: type[Sink] = resolve_name(f"{__package__}.{_SINKS[kind]}")
+    return found
 
 
 def _unknown(kind: str) -> str:
@@ -117,9 +72,10 @@ def _unknown(kind: str) -> str:
 
 
 def _need(kind: str) -> None:
-    if importlib.util.find_spec(kind) is None:
+    package = _sink(kind).needs
+    if package is not None and importlib.util.find_spec(package) is None:
         raise MissingPackageError(
             f"logger {kind!r} needs a package that is not installed: "
             f"pip install 'hooktrainer[{kind}]'",
-            name=kind,
+            name=package,
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.words import shell_word
+from .place import LogPlace
 from .remote import RemoteSink, public
 
 _SQLITE: Final = "sqlite:///"
@@ -40,6 +41,16 @@ class MLflowSink(RemoteSink):
         store: Directory of `mlflow.db` and `mlflow_artifacts/`, which several runs share. Defaults
             to the run's.
     """
+
+    needs = "mlflow"
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> MLflowSink:
+        """Write to the MLflow run of a run, which is tagged with its id."""
+        names = {"experiment": place.experiment, "run_name": place.run, "store": place.store}
+        tags = {} if place.run_id is None else {"hooktrainer.run_id": place.run_id}
+        tags |= kwargs.pop("tags", None) or {}
+        return cls(place.directory, **{**names, **kwargs, "tags": tags})
 
     def __init__(
         self,

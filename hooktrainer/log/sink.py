@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
+from .place import LogPlace
 
 log = logging.getLogger(__name__)
 
@@ -28,16 +29,29 @@ class Sink(ABC):
     hold is reported once and skipped. One thread at a time uses a sink.
 
     Attributes:
+        name: What it is called in messages.
+        needs: The package that it cannot do without, which is the name of the extra that brings it.
         closing: Seconds that its `close` may take by itself.
         deadline: When, by `time.monotonic`, nobody waits for the sink any more; see `hurry`.
     """
 
     name: str = "sink"
+    needs: str | None = None
     closing: float = 0.0
 
     def __init__(self) -> None:
         self.deadline = math.inf
         self._refused: set[type] = set()
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
+        """Make the sink of a run, for `hooktrainer.get_logger`.
+
+        Args:
+            place: Where the run's logs go, and what they are called.
+            **kwargs: Further arguments, as `get_logger` was given them.
+        """
+        raise NotImplementedError(f"{cls.__name__} is not made by a name")
 
     def write(self, event: Event) -> None:
         """Write one record."""

@@ -23,6 +23,7 @@ from ..base.words import shell_word
 from . import media
 from .append_file import AppendFile
 from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .place import LogPlace
 from .sink import Sink, log, set_aside
 
 _MARK: Final = ".hooktrainer."
@@ -44,6 +45,11 @@ class TensorBoardSink(Sink):
     """
 
     name = "tensorboard"
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
+        """Write into ``tensorboard/`` of a run."""
+        return cls(place.directory / "tensorboard", place.run, **kwargs)
 
     def __init__(self, directory: Path, run_name: str = "run") -> None:
         super().__init__()

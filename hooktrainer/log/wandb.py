@@ -20,6 +20,7 @@ from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
 from .events import Histogram, HParams, Image, Scalars, Text, Video
+from .place import LogPlace
 from .sink import Sink, log
 from .wandb_file import last_steps, wait_for_end
 
@@ -51,7 +52,17 @@ class WandbSink(Sink):
     """
 
     name = "wandb"
+    needs = "wandb"
     closing = 30.0
+
+    @classmethod
+    def at(cls, place: LogPlace, **kwargs: Any) -> Sink:
+        """Write to the W&B run of a run, whose configuration holds its id."""
+        names: dict[str, Any] = {"project": place.experiment, "run_name": place.run}
+        if place.run_id is not None:
+            config = kwargs.pop("config", None) or {}
+            names["config"] = {"hooktrainer.run_id": place.run_id, **config}
+        return cls(place.directory, **{**names, **kwargs})
 
     def __init__(
         self,

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..log.factory import LogPlace, check_kinds, make_sinks
+from ..log.factory import check_kinds, make_sinks
+from ..log.place import LogPlace
 from ..log.logger import Logger
 from ..log.run_logger import LoggedRun, RunLogger
 from ..log.sink import Sink
