@@ -174,7 +174,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tree, with one more of each."""
     tree = tmp_path_factory.mktemp("house")
     leave = shutil.ignore_patterns("__pycache__", "_recipes")
-    for name in ("hooktrainer", "tests", "docs", "recipes"):
+    for name in ("hooktrainer", "tests", "docs", "recipes", "benchmarks"):
         shutil.copytree(ROOT / name, tree / name, ignore=leave)
     for name in ("pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tree)
@@ -198,7 +198,6 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
         ("algorithms/test_description.py", "LOOSE"),
         ("cli/test_cli.py", "greet or every"),
         ("store/test_backends.py", "echo"),
-        ("loop/test_part.py", "lines or Lines"),
         ("test_docs.py", "every_command or every_public or of_the_architecture"),
     ],
 )

@@ -2,16 +2,16 @@
 
     total_frames: FreeOnResume[Count]
 
-A mark says in what two runs may differ: `FREE_ON_RESUME` and `FREE_AMONG_SEEDS` are the marked
-fields of `RunConfig`; marks in classes that derive from it are not read. A range says which values
-there are: `check_ranges` holds the fields of all these classes to theirs.
+A mark says in what two runs may differ, a range which values there are: `check_ranges` holds the
+fields to theirs. Both may stand in any class that derives from `RunConfig`, and hold in those that
+derive from it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -89,9 +89,13 @@ def check_ranges(subject: str, described: Any) -> None:
 
 
 def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
-    """For each field the marks and ranges in its annotation."""
-    hints: dict[str, Any] = get_type_hints(kind, include_extras=True)
-    return {field.name: _metadata(hints[field.name]) for field in fields(kind)}
+    """By field, what is said at it, also by a class that it is derived from."""
+    said: dict[str, tuple[Any, ...]] = {}
+    for base in filter(is_dataclass, kind.__mro__):
+        hints: dict[str, Any] = get_type_hints(base, include_extras=True)
+        for field in fields(base):
+            said[field.name] = (*said.get(field.name, ()), *_metadata(hints[field.name]))
+    return said
 
 
 def _metadata(hint: Any) -> tuple[Any, ...]:

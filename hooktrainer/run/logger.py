@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from ..log.factory import check_kinds, make_sinks
-from ..log.place import LogPlace
 from ..log.logger import Logger
+from ..log.place import LogPlace
 from ..log.run_logger import LoggedRun, RunLogger
 from ..log.sink import Sink
 from ..store.run_dir import RunDir

@@ -14,7 +14,8 @@ from ..errors import CheckpointError, ConfigError
 from ..store import find
 from ..store.lookup import run_of
 from ..store.run_dir import RunDir, find_runs
-from .config import FREE_ON_RESUME, RunConfig
+from .config import RunConfig
+from .fields import Mark, marked
 
 
 def directory_of(args: RunConfig, experiment: str) -> Path | None:
@@ -79,10 +80,11 @@ def check_unchanged(
     Raises:
         ConfigError: If they differ; it lists them all. If ``allow_change`` names no option.
     """
+    free = marked(type(args), Mark.MEANS, Mark.ON_RESUME)
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
-    names = (before.keys() | now.keys()) - FREE_ON_RESUME if before else set()
+    names = (before.keys() | now.keys()) - free if before else set()
     allowed = {name.replace("-", "_") for name in args.allow_change}
-    known = sorted({*before, *now, *FREE_ON_RESUME})
+    known = sorted({*before, *now, *free})
     for name in sorted(allowed.difference(known)):
         hint = did_you_mean(name, known).replace("_", "-")
         raise ConfigError(

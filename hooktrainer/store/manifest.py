@@ -25,7 +25,7 @@ from .sealed import seal, unseal
 from .tree import flatten, unflatten
 
 FILE = "manifest.json"
-SCHEMA = 2
+SCHEMA = 3
 # What keeps a process from reading a file that may be intact: rights, limits, a file server.
 _NOT_THE_FILE = {
     *(errno.EACCES, errno.EPERM, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR),

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypedDict
 
 from ..base.plain import to_plain, to_yaml
 from ..base.untrusted import (
+    MAX_YAML,
     MalformedError,
     check_fields,
     parse_json,
@@ -461,7 +462,7 @@ def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:
         FileNotFoundError: If there is no such file.
     """
     with refusing(file, ConfigError):
-        content = parse_yaml(read_file(file, root).decode()) or {}
+        content = parse_yaml(read_file(file, root, limit=4 * MAX_YAML).decode()) or {}
         if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
             raise MalformedError("it holds no mapping from names to values")
         return content

@@ -12,8 +12,9 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import FREE_AMONG_SEEDS, FREE_ON_RESUME, RunConfig
 from hooktrainer.run.config_file import as_words, with_config
-from hooktrainer.run.fields import Count, Fraction, check_ranges
+from hooktrainer.run.fields import Count, Fraction, Means, check_ranges
 from hooktrainer.run.recipe import Run
+from hooktrainer.run.resume import check_unchanged
 
 
 def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
@@ -57,6 +58,21 @@ def test_a_value_out_of_its_range_leaves_no_run_behind(
         Run(args, "toy")
     assert not (tmp_path / "run").exists()
     check_ranges("toy", Args(total_frames=8, share=None))
+
+
+def test_a_mark_in_a_recipes_own_options_counts_at_a_resume() -> None:
+    @dataclass(frozen=True, kw_only=True)
+    class Marked(RunConfig):
+        total_frames: int = 1  # free as it is in every run
+        width: Means[int] = 4
+        depth: int = 2
+
+    before = Marked(total_frames=1).as_dict()
+    now = Marked(total_frames=9, width=5)
+    check_unchanged(now, now.as_dict(), before, Path("run"))
+    other = Marked(total_frames=9, depth=3)
+    with pytest.raises(ConfigError, match="depth: 2 before, 3 now"):
+        check_unchanged(other, other.as_dict(), before, Path("run"))
 
 
 WHOLE = Args(

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
     import yaml
 
 _LONGEST = 400
-_MAX_YAML = 1 << 20
+MAX_YAML = 1 << 20
+"""Characters of the longest YAML that is read."""
 _MAX_NODES = 100_000
 _MOST_DIGITS = 1000
 _DEEPEST = 100
@@ -108,8 +109,8 @@ def parse_yaml(text: str) -> Any:
     """
     import yaml
 
-    if len(text) > _MAX_YAML:
-        raise MalformedError(f"it has {len(text):,} characters, more than {_MAX_YAML:,}")
+    if len(text) > MAX_YAML:
+        raise MalformedError(f"it has {len(text):,} characters, more than {MAX_YAML:,}")
     try:
         loader = _loader()(text)
         try:
