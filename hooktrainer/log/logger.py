@@ -167,11 +167,15 @@ class Logger:
         for sink in self.sinks.values():
             sink.flush()
 
-    def close(self, status: str = "finished") -> None:
+    def close(
+        self, status: str = "finished", *, step: int | None = None, reason: str | None = None
+    ) -> None:
         """Write everything and close every sink; calling it again changes nothing.
 
         Args:
             status: How the run ended: `finished`, `stopped`, `interrupted` or `failed`.
+            step: Environment frames at which it did.
+            reason: Why, if it did not just reach its last frame.
 
         Raises:
             ValueError: Another status.
@@ -250,7 +254,9 @@ class Logger:
         traceback: TracebackType | None,
     ) -> None:
         interrupted = kind is not None and not issubclass(kind, Exception)
-        self.close("interrupted" if interrupted else "failed" if kind else "finished")
+        reason = None if error is None else f"{type(error).__name__}: {error}".rstrip(": ")
+        status = "interrupted" if interrupted else "failed" if kind else "finished"
+        self.close(status, reason=reason)
 
     def __repr__(self) -> str:
         return f"Logger({', '.join(map(repr, self.sinks.values()))})"

@@ -42,8 +42,8 @@ class LoggedRun(Protocol):
     def note(self, step: int, values: Mapping[str, float]) -> None:
         """Take note of how far the run is, and of its last metrics."""
 
-    def end(self, status: str) -> None:
-        """Take note of how the run ended."""
+    def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
+        """Take note of how the run ended, at how many frames, and why."""
 
     def leave(self) -> None:
         """End the run of a logger that nobody closed."""
@@ -76,12 +76,14 @@ class RunLogger(Logger):
         self._waiting: HParams | None = None
         weakref.finalize(self, run.leave)
 
-    def close(self, status: str = "finished") -> None:
+    def close(
+        self, status: str = "finished", *, step: int | None = None, reason: str | None = None
+    ) -> None:
         """Write everything, close every sink, and say in the run's directory how it ended."""
         if self._waiting is not None:
             self._begin()
-        super().close(status)
-        self._run.end(status)
+        super().close(status, step=step, reason=reason)
+        self._run.end(status, step, reason)
 
     def state_dict(self) -> dict[str, Any]:
         """Where every sink stands, and which run's logs these are."""

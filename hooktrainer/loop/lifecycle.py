@@ -120,7 +120,12 @@ class Lifecycle(Assembly):
                 self.control.status = "interrupted"  # before train() came to its end
             # The bar first, so that hooks can print below it.
             closers = close_methods(self._bar, *hooks, self.source, self._saver)
-            closers += [functools.partial(lg.close, self.control.status) for lg in self.loggers]
+            status, frames = self.control.status, self.collected_frames
+            why = self.control.stop_reason
+            closers += [
+                functools.partial(logger.close, status, step=frames, reason=why)
+                for logger in self.loggers
+            ]
             call_all("closing", closers, beside=beside)
 
     def _is_logger(self, hook: Any) -> bool:

@@ -28,8 +28,16 @@ class LoopLogger(Protocol):
     def hurry(self, deadline: float) -> None:
         """From now on wait no longer than until then, by `time.monotonic`."""
 
-    def close(self, status: str = "finished") -> None:
-        """Write everything and let go of it; ``status`` says how the run ended."""
+    def close(
+        self, status: str = "finished", *, step: int | None = None, reason: str | None = None
+    ) -> None:
+        """Write everything and let go of it.
+
+        Args:
+            status: How the run ended: ``finished``, ``stopped``, ``interrupted`` or ``failed``.
+            step: Frames at which it did.
+            reason: Why, if it did not just reach its last frame.
+        """
 
     def state_dict(self) -> dict[str, Any]:
         """Return the position, once everything is written."""

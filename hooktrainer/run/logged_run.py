@@ -56,8 +56,8 @@ class KeptRun:
     def note(self, step: int, values: Mapping[str, float]) -> None:
         """Keep how far the run is, and its last metrics."""
 
-    def end(self, status: str) -> None:
-        """Keep how the run ended."""
+    def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
+        """Keep how the run ended, at how many frames, and why."""
 
     def leave(self) -> None:
         """End the run of a logger that nobody closed."""
@@ -83,6 +83,7 @@ class OwnRun(KeptRun):
         self._begun = time.time()
         self._next = 0.0
         self._status = "running"
+        self._reason: str | None = None
         self._failed = False
         self._pid = os.getpid()
 
@@ -126,20 +127,24 @@ class OwnRun(KeptRun):
         self._step = max(self._step, step)
         self._metrics.update(values)
         if self._status != "running" or time.monotonic() >= self._next:
-            self._status = "running"
+            self._status, self._reason = "running", None
             self._write()
 
-    def end(self, status: str) -> None:
-        """Write how the run ended."""
+    def end(self, status: str, step: int | None = None, reason: str | None = None) -> None:
+        """Write how the run ended, at how many frames, and why."""
         if self.is_settled:
-            self._status = status
+            self._status, self._reason = status, reason
+            self._step = max(self._step, step or 0)
             self._write()
 
     def leave(self) -> None:
         """End the run as its program ended; one that is only forked leaves it alone."""
         if self.is_settled and self._status == "running" and os.getpid() == self._pid:
-            failed = hasattr(sys, "last_value")  # an exception that nobody caught
-            self.end("failed" if failed else "finished")
+            error = getattr(sys, "last_value", None)  # an exception that nobody caught
+            if error is None:
+                self.end("finished")
+            else:
+                self.end("failed", reason=f"{type(error).__name__}: {error}".rstrip(": "))
 
     def _names(self) -> Iterator[Path]:
         yield self._root / self._name
@@ -170,6 +175,7 @@ class OwnRun(KeptRun):
         self._next = time.monotonic() + _SECONDS
         fields = {
             "status": self._status,
+            "reason": self._reason,
             "frames": self._step,
             "optim_steps": int(self._metrics.get("train/optim_steps", 0)),
             "seconds": round(max(0.0, time.time() - self._begun), 3),

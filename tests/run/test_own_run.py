@@ -45,6 +45,32 @@ def test_it_says_how_it_stands_from_its_first_value_to_its_end(tmp_path):
     assert [found.path for found in find_runs(tmp_path)] == [run.path]
 
 
+def test_a_run_that_fails_says_at_how_many_frames_and_why(tmp_path):
+    trainer = tiny_trainer(logger=get_logger("csv", tmp_path, "first"), log_interval=20)
+
+    def fail(batch):
+        if trainer.collected_frames == 30:
+            raise ValueError("boom")
+
+    trainer.register_op("batch_process", fail)
+    with pytest.raises(ValueError, match="boom"):
+        trainer.train()
+    state = RunDir(tmp_path / "first").read()
+    assert (state["status"], state["frames"]) == ("failed", trainer.collected_frames)
+    assert state["reason"] == "ValueError: boom"
+
+
+def test_a_with_block_that_fails_says_why(tmp_path):
+    logger = get_logger("csv", tmp_path, "first")
+    logger.log_scalar("a", 1.0, 10)
+    with pytest.raises(OSError, match="gone"), logger:
+        raise OSError("it is gone")
+    state = RunDir(tmp_path / "first").read()
+    assert (state["status"], state["reason"]) == ("failed", "OSError: it is gone")
+    logger.log_scalar("a", 2.0, 20)  # it goes on
+    assert RunDir(tmp_path / "first").read()["reason"] is None
+
+
 def test_its_time_and_optimizer_steps_are_known(tmp_path, monkeypatch):
     now = [1000.0]
     monkeypatch.setattr("hooktrainer.run.logged_run.time.time", lambda: now[0])
