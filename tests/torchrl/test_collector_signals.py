@@ -43,14 +43,16 @@ def test_the_run_is_saved_and_goes_on(kind, place, tmp_path):
         assert "optimizing" in run.stdout.readline()
     os.killpg(run.pid, signal.SIGTERM)
     try:
-        rest, _ = run.communicate(timeout=120)
+        run.wait(timeout=120)
     finally:
         run.kill()
+    with run.stdout as said:  # communicate() would lose what was read ahead of the third line
+        rest = said.read()
     assert run.returncode == 128 + signal.SIGTERM
     frames = int(f"optimizing 120\n{rest}".split()[-1])
     again = start(file, str(frames + 80), kind, "collect")
-    said, _ = again.communicate(timeout=240)
-    lines = said.splitlines()
+    printed, _ = again.communicate(timeout=240)
+    lines = printed.splitlines()
     assert lines[0] == f"loaded {frames}"
     assert lines[-1] == f"ended {frames + 80}"
 
