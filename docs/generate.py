@@ -65,8 +65,10 @@ def hooks() -> str:
     rows = ["| hook | what it does |", "|---|---|"]
     for name in names:
         line = (inspect.getdoc(getattr(hooktrainer, name)) or "").partition("\n")[0]
-        rows.append(f"| [`{name}`][hooktrainer.{name}] | {line} |")
-    reference = [f"::: hooktrainer.{name}\n    options:\n      heading_level: 3" for name in names]
+        rows.append(f"| [`{name}`][hooktrainer.hooks.{name}] | {line} |")
+    reference = [
+        f"::: hooktrainer.hooks.{name}\n    options:\n      heading_level: 3" for name in names
+    ]
     return "\n\n".join(["\n".join(rows), "## Reference", *reference])
 
 

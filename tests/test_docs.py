@@ -150,10 +150,10 @@ def test_the_page_of_the_command_line_has_every_command() -> None:
 def test_the_layers_on_the_page_of_the_architecture_are_those_that_make_lint_knows() -> None:
     page = (ROOT / "docs/architecture.md").read_text()
     drawn = page.split("<!-- layers -->\n```text\n")[1].split("```")[0]
-    rows = [re.split(r"  +\|  +", line) for line in drawn.splitlines()]
+    rows = [re.findall(r"(?:^|\| )(\w+) ", row, re.M) for row in re.split(r"\n(?=\w)", drawn)]
     listed = (ROOT / "pyproject.toml").read_text().split("layers = [")[1].split("]")[0]
     layers = [layer.split(" | ") for layer in re.findall(r'"(.+)"', listed)]
-    assert [[one.split()[0] for one in row] for row in rows] == layers
+    assert rows == layers
     package = (ROOT / "hooktrainer").iterdir()
     folders = {path.stem for path in package if path.is_dir() or path.suffix == ".py"}
     assert {*itertools.chain(*layers), "testing"} == {
@@ -189,8 +189,8 @@ def generate() -> dict[str, Any]:
 def test_the_page_of_the_hooks_has_every_hook(generate: dict[str, Any]) -> None:
     page = generate["on_page_markdown"]((ROOT / "docs/api/hooks.md").read_text())
     for name in hooktrainer.hooks.__all__:
-        assert re.search(rf"^\| \[`{name}`\]\[hooktrainer\.{name}\] \| \w.*\w.*\. \|$", page, re.M)
-        assert f"\n::: hooktrainer.{name}\n" in page
+        assert re.search(rf"^\| \[`{name}`\]\[.*\.{name}\] \| \w.*\w.*\. \|$", page, re.M)
+        assert f"\n::: hooktrainer.hooks.{name}\n" in page
 
 
 def test_the_readme_draws_the_loop_as_it_is(generate: dict[str, Any]) -> None:
