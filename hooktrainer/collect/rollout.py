@@ -136,9 +136,10 @@ class Rollout:
         methods = [restore.method for restore in self._group.restores]
         pairs = zip(methods, saved["methods"], strict=True)
         if any(method not in (before, "none") for method, before in pairs):
+            before = one_line(listed(sorted({*saved["methods"]})), 80)
             raise StateMismatchError(
-                f"The saved environments are restored by {listed(sorted({*saved['methods']}))}, "
-                f"these by {listed(sorted({*methods}))}: they are not the same."
+                f"The saved environments are restored by {before}, these by "
+                f"{listed(sorted({*methods}))}: they are not the same."
             )
         shapes = [list(observation.shape[1:]) for observation in saved["observations"]]
         own = [list(leaf.shape) for leaf in self._buffers.leaves]

@@ -376,3 +376,10 @@ def test_a_checkpoint_whose_back_end_is_gone_names_it(package, tmp_path, monkeyp
         monkeypatch.undo()
         with pytest.raises(CheckpointError, match="no checkpoint back end 'theirs' here"):
             manager.load()
+
+
+def test_the_name_of_a_back_end_out_of_a_file_is_said_in_one_short_line():
+    with pytest.raises(CheckpointError, match="There is no checkpoint back end") as caught:
+        get_backend("\u202e\n" + "x" * 1000)
+    assert len(str(caught.value)) < 300
+    assert str(caught.value).isprintable()

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pkgutil import resolve_name
 from typing import cast
 
+from ...base.untrusted import shown
 from ...errors import CheckpointError
 from .base import Backend
 
@@ -66,7 +67,7 @@ def get_backend(name: str) -> Backend:
             factory = _load(point)
     if factory is None:
         raise CheckpointError(
-            f"There is no checkpoint back end {name!r} here: {VARIABLE} must be one of "
+            f"There is no checkpoint back end {shown(name)} here: {VARIABLE} must be one of "
             f"{', '.join(known_backends())}, and a checkpoint is read with the one that wrote it."
         )
     return factory()
