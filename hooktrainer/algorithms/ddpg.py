@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
-from ..hooks import TargetNetUpdaterHook
 from ..networks import AdditiveGaussian, DeterministicPolicy
-from ..objectives import DDPGLoss, SoftUpdate
+from ..objectives import DDPGLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -42,10 +39,4 @@ class DDPG(ActorCriticOffPolicy):
         actor.to(task.device)
         loss_module = DDPGLoss(actor, task.qvalue(), gamma=self.gamma, delay_actor=True)
         loss_module.to(task.device)
-        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
-        updater = SoftUpdate(loss_module, tau=self.tau)
-        optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
-        policy = AdditiveGaussian(actor, self.sigma)
-        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
-        TargetNetUpdaterHook(updater).register(trainer)
-        return task.finish(trainer, actor)
+        return self._learn(task, loss_module, actor, explores=AdditiveGaussian(actor, self.sigma))

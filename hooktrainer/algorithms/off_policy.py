@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from torch import nn
 
-from ..hooks import ReplayBufferTrainer
+from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
+from ..loop.cadence import Every
+from ..objectives import SoftUpdate
 from ..objectives.common import Loss
 from ..replay import ReplayBuffer
 from ..run.fields import Count, Fraction, Number, Rate
@@ -76,3 +79,32 @@ class ActorCriticOffPolicy(OffPolicy):
 
     tau: Fraction = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
+
+    def _learn(
+        self,
+        task: Task,
+        loss_module: Loss,
+        actor: nn.Module,
+        *,
+        explores: Any = None,
+        optimizer: torch.optim.Optimizer | None = None,
+        target_every: Every | None = None,
+    ) -> Trainer:
+        """The whole trainer, from the loss on.
+
+        Args:
+            task: What follows from the fields.
+            loss_module: The loss, with target networks.
+            actor: The policy that is evaluated.
+            explores: What collects; by default ``actor``.
+            optimizer: By default Adam over all parameters of the loss.
+            target_every: When the target networks follow; by default at every optimizer step.
+        """
+        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
+        updater = SoftUpdate(loss_module, tau=self.tau)
+        if optimizer is None:
+            optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+        policy = actor if explores is None else explores
+        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
+        TargetNetUpdaterHook(updater, every=target_every).register(trainer)
+        return task.finish(trainer, actor)

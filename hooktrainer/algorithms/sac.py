@@ -6,9 +6,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..hooks import TargetNetUpdaterHook
 from ..networks import TanhGaussianPolicy
-from ..objectives import SACLoss, SoftUpdate
+from ..objectives import SACLoss
 from ..run.fields import Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -69,15 +68,11 @@ class SAC(ActorCriticOffPolicy):
             fixed_alpha=self.fixed_alpha,
             target_entropy=self.target_entropy,
         ).to(task.device)
-        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
-        updater = SoftUpdate(loss_module, tau=self.tau)
-        trainer = self._trainer(task, actor, loss_module, self._optimizer(loss_module), buffer)
-        TargetNetUpdaterHook(updater).register(trainer)
-        return task.finish(trainer, actor)
+        return self._learn(task, loss_module, actor, optimizer=self._optimizer(loss_module))
 
-    def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer:
+    def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer | None:
         if self.actor_lr is None:
-            return torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+            return None  # one rate for all
         actor = list(loss_module.actor_network.parameters())
         others = list(loss_module.qvalue_network.parameters())
         if not self.fixed_alpha:

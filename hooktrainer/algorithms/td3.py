@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import torch
-
-from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..networks import AdditiveGaussian, DeterministicPolicy
-from ..objectives import SoftUpdate, TD3Loss
+from ..objectives import TD3Loss
 from ..run.fields import Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -59,11 +56,10 @@ class TD3(ActorCriticOffPolicy):
             gamma=self.gamma,
             loss_function="l2",
         ).to(task.device)
-        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
-        updater = SoftUpdate(loss_module, tau=self.tau)
-        optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
-        policy = AdditiveGaussian(actor, self.sigma)
-        trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
-        every = Every(optim_steps=self.policy_delay)
-        TargetNetUpdaterHook(updater, every=every).register(trainer)
-        return task.finish(trainer, actor)
+        return self._learn(
+            task,
+            loss_module,
+            actor,
+            explores=AdditiveGaussian(actor, self.sigma),
+            target_every=Every(optim_steps=self.policy_delay),
+        )

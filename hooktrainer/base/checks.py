@@ -48,7 +48,7 @@ def check_positive(name: str, value: Any, what: str = "number", *, none: str = "
         raise ConfigError(f"{name}={value!r}: pass a positive {what}{extra}.")
 
 
-def check_seed(value: Any, name: str = "seed") -> None:
+def check_seed(name: str, value: Any) -> None:
     """Refuse ``value`` unless it is an integer that every generator takes as its seed."""
     check_count(name, value, least=0)
     if value >= 2**63:

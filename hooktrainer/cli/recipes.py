@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,6 +93,7 @@ def find_trainable(name: str) -> Trainable:
     )
 
 
+@functools.cache
 def _algorithms() -> dict[str, ast.ClassDef]:
     """The classes of the algorithms by name, read, not imported: that would import PyTorch."""
     return {

@@ -106,6 +106,7 @@ def separate_arguments(words: list[str]) -> list[str]:
     """
     if words[:1] != ["train"] or len(words) < 2:
         return words
-    if not words[1].startswith("-") or any(word.split("=")[0] == "--config" for word in words):
+    options = words[: words.index("--")] if "--" in words else words
+    if not words[1].startswith("-") or any(word.split("=")[0] == "--config" for word in options):
         return ["train", "--", *words[1:]]
     return words

@@ -131,7 +131,7 @@ class Assembly:
         Raises:
             ConfigError: ``seed`` is not an integer from 0 to 2**63 - 1.
         """
-        check_seed(seed)
+        check_seed("seed", seed)
         random.seed(seed)
         np.random.seed(seed % 2**32)
         torch.manual_seed(seed)

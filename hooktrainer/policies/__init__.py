@@ -13,41 +13,21 @@ Gymnasium is imported when an environment is made, and PyTorch when a policy is 
 there is needs neither.
 """
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation
-    from .loaded import LoadedPolicy, load_policy
-    from .play import Episode, Step, episode_seed, evaluate_policy, play_episodes
-    from .saved import SavedPolicy, find_policy, list_policies
-
-_MODULES = {
-    "evaluation": ("Evaluation",),
-    "loaded": ("LoadedPolicy", "load_policy"),
-    "play": ("Episode", "Step", "episode_seed", "evaluate_policy", "play_episodes"),
-    "saved": ("SavedPolicy", "find_policy", "list_policies"),
-}
-
-__all__ = [
-    "Episode",
-    "Evaluation",
-    "LoadedPolicy",
-    "SavedPolicy",
-    "Step",
-    "episode_seed",
-    "evaluate_policy",
-    "find_policy",
-    "list_policies",
-    "load_policy",
-    "play_episodes",
-]
-
-
-def __getattr__(name: str) -> Any:
-    for module, names in _MODULES.items():
-        if name in names:
-            return getattr(import_module(f".{module}", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .evaluation import Evaluation as Evaluation
+    from .loaded import LoadedPolicy as LoadedPolicy
+    from .loaded import load_policy as load_policy
+    from .play import Episode as Episode
+    from .play import Step as Step
+    from .play import episode_seed as episode_seed
+    from .play import evaluate_policy as evaluate_policy
+    from .play import play_episodes as play_episodes
+    from .saved import SavedPolicy as SavedPolicy
+    from .saved import find_policy as find_policy
+    from .saved import list_policies as list_policies
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -106,8 +106,5 @@ class RunConfig:
         return to_plain({one.name: getattr(self, one.name) for one in fields(self)})
 
 
-FREE_ON_RESUME: Final = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
-"""Fields that may differ from those of the run that is resumed."""
-
 FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS)
 """Fields in which runs may differ and still be one curve, the mean of their seeds."""

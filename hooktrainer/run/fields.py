@@ -53,7 +53,7 @@ Count = Annotated[int, Range(check_count)]
 """An integer of 1 or more."""
 Number = Annotated[int, Range(partial(check_count, least=0))]
 """An integer of 0 or more."""
-Seed = Annotated[int, Range(lambda name, value: check_seed(value, name))]
+Seed = Annotated[int, Range(check_seed)]
 """An integer that every generator takes as its seed."""
 Fraction = Annotated[float, Range(check_fraction)]
 """A number between 0 and 1."""

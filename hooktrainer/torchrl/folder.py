@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +14,7 @@ from ..base.untrusted import (
     check_room,
     open_file,
     parse_json,
+    places_in_file,
     shown,
 )
 
@@ -89,7 +87,7 @@ class Archive:
     def __init__(self, path: Path) -> None:
         self._file = open_file(path)
         try:
-            with _places_in_it():
+            with places_in_file():
                 self._zip = zipfile.ZipFile(self._file)
             entries = self._zip.infolist()
             _check_entries(entries, os.fstat(self._file.fileno()).st_size)
@@ -113,7 +111,7 @@ class Archive:
             raise MalformedError(f"it has no {name}")
         entry = self._entries[name]
         _check_size(name, entry.file_size, size)
-        with _places_in_it(), self._zip.open(entry) as file:
+        with places_in_file(), self._zip.open(entry) as file:
             return _whole(name, file.read(entry.file_size), entry.file_size)
 
     def close(self) -> None:
@@ -147,17 +145,6 @@ def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
             raise MalformedError(f"{shown(entry.filename)} is packed as TorchRL never does")
         if entry.file_size > _DENSEST * entry.compress_size:
             raise MalformedError(f"{shown(entry.filename)} is to be larger than it can be")
-
-
-@contextmanager
-def _places_in_it() -> Iterator[None]:
-    """A place beyond what a file can have is the archive's error, and not the disk's."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.EINVAL:
-            raise
-        raise MalformedError("it names a place that no file has") from None
 
 
 def manifest_of(folder: Folder) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ import pytest
 from hooktrainer import algorithms
 from hooktrainer.algorithms.command_line import parse as parse_algorithm
 from hooktrainer.cli import algorithm, recipes
+from hooktrainer.cli.train import separate_arguments
 from hooktrainer.store.run_dir import find_runs
 
 ROOT = Path(__file__).parents[2]
@@ -207,3 +208,9 @@ def test_the_command_becomes_the_recipe(place):
         check=False,
     )
     assert (done.returncode, done.stdout) == (7, "['--help']\n")
+
+
+def test_a_configuration_behind_two_dashes_is_not_taken_for_one_before_them():
+    words = ["train", "--", "--config", "x"]
+    assert separate_arguments(words) == words
+    assert separate_arguments(["train", "--config", "x"]) == words

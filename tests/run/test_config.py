@@ -10,16 +10,17 @@ import pytest
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
-from hooktrainer.run.config import FREE_AMONG_SEEDS, FREE_ON_RESUME, RunConfig
+from hooktrainer.run.config import FREE_AMONG_SEEDS, RunConfig
 from hooktrainer.run.config_file import as_words, with_config
-from hooktrainer.run.fields import Count, Fraction, Means, check_ranges
+from hooktrainer.run.fields import Count, Fraction, Mark, Means, check_ranges, marked
 from hooktrainer.run.recipe import Run
 from hooktrainer.run.resume import check_unchanged
 
 
 def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
     names = {field.name for field in fields(RunConfig)}
-    assert names - FREE_ON_RESUME == {"seed", "log_interval", "save_interval", "overlap"}
+    free_on_resume = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
+    assert names - free_on_resume == {"seed", "log_interval", "save_interval", "overlap"}
     assert names - FREE_AMONG_SEEDS == {"total_frames", "overlap"}
 
 

@@ -10,6 +10,7 @@ import pickle
 
 import pytest
 import torch
+from dtypes import DTYPES
 from fault_injection import Planted
 
 from hooktrainer.base.untrusted import MalformedError
@@ -27,25 +28,6 @@ from hooktrainer.store.backends.native import NativeBackend
 from hooktrainer.store.tensor_bytes import byte_view
 
 NAMES = known_backends()
-DTYPES = [
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.complex64,
-    torch.complex128,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.bool,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-]
 
 
 def make_tensors():

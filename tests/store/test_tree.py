@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from dtypes import DTYPES
 from tensordict import MemoryMappedTensor, NonTensorData, TensorDict, lazy_stack
 from tensordict.nn import TensorDictParams
 from torch._subclasses.fake_tensor import FakeTensorMode
@@ -115,27 +116,6 @@ def test_python_values_come_back_equal_and_of_the_same_type(value):
 @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf, -0.0, 0.0, 5e-324])
 def test_floats_keep_their_bits(value):
     assert struct.pack("<d", round_trip(value)) == struct.pack("<d", value)
-
-
-DTYPES = [
-    torch.float64,
-    torch.float32,
-    torch.float16,
-    torch.bfloat16,
-    torch.complex64,
-    torch.complex128,
-    torch.int8,
-    torch.int16,
-    torch.int32,
-    torch.int64,
-    torch.uint8,
-    torch.uint16,
-    torch.uint32,
-    torch.uint64,
-    torch.bool,
-    torch.float8_e4m3fn,
-    torch.float8_e5m2,
-]
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -21,5 +21,6 @@ from .text import MalformedError as MalformedError
 from .text import one_line as one_line
 from .text import parse_json as parse_json
 from .text import parse_yaml as parse_yaml
+from .text import places_in_file as places_in_file
 from .text import refusing as refusing
 from .text import shown as shown

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import json
 import reprlib
@@ -73,6 +74,21 @@ def refusing(subject: object, error: type[Exception] = MalformedError) -> Iterat
     except Exception as problem:  # a hole in a structure shows in any way Python has
         kind = "" if isinstance(problem, MalformedError) else f"{type(problem).__name__}: "
         raise error(one_line(f"{subject}: {kind}{problem}")) from problem
+
+
+@contextmanager
+def places_in_file() -> Iterator[None]:
+    """A place beyond what a file can have is the error of what names it, and not the disk's.
+
+    Raises:
+        MalformedError: In place of the operating system's error.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise MalformedError("it names a place that no file has") from None
 
 
 def parse_json(data: bytes | str, *, nan: bool = False) -> Any:

@@ -10,15 +10,12 @@ tensor is compared with its storage, and every storage with its record, before a
 
 from __future__ import annotations
 
-import errno
 import io
 import os
 import struct
 import zipfile
 import zlib
 from collections import OrderedDict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -28,7 +25,7 @@ import torch
 
 from .files import MAX_STRUCTURE, open_file
 from .memory import check_room
-from .text import MalformedError, refusing
+from .text import MalformedError, places_in_file, refusing
 from .torch_pickle import StoredTensor, read_tree
 
 __all__ = ["StoredTensor", "TorchFile", "read_torch"]
@@ -60,7 +57,7 @@ class TorchFile:
             opened = open_file(source, root)
             self._file, self._size = opened, os.fstat(opened.fileno()).st_size
         try:
-            with _refusing():
+            with refusing("the file"), places_in_file():
                 self._records = self._list_records()
                 order = self._records.get("byteorder")
                 if order is not None and self._read(order).tobytes() != b"little":
@@ -83,7 +80,7 @@ class TorchFile:
         Raises:
             MalformedError: If one is damaged.
         """
-        with _refusing():
+        with refusing("the file"), places_in_file():
             buffer = memoryview(bytearray(_BLOCK))
             for start, size, crc in self._data.values():
                 self._file.seek(start)
@@ -99,7 +96,7 @@ class TorchFile:
         Raises:
             MalformedError: If a record is damaged, or there is no memory for them.
         """
-        with _refusing():
+        with refusing("the file"), places_in_file():
             check_room(self._size, "its tensors")
             return _Builder(self._storage, 1000 + 10 * len(self._pickle)).build(self.content)
 
@@ -162,18 +159,6 @@ def read_torch(source: Path | bytes, root: Path | None = None) -> Any:
     """Return what `torch.save` wrote, if that is plain data and tensors; see `TorchFile`."""
     with TorchFile(source, root) as file:
         return file.load()
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    """As `refusing`; a place beyond what a file can have is not the disk's error either."""
-    with refusing("the file"):
-        try:
-            yield
-        except OSError as error:
-            if error.errno != errno.EINVAL:
-                raise
-            raise MalformedError("it names a place that no file has") from None
 
 
 class _Builder:
