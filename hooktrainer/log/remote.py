@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import subprocess
-import sys
 import threading
 import uuid
 from collections.abc import Mapping
@@ -20,6 +18,7 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
+from ..base.child_program import ChildProgram
 from ..base.plain import flatten_config
 from ..base.words import shell_word
 from . import media
@@ -29,7 +28,6 @@ from .spool import Spool
 
 _LAST_ATTEMPT: Final = 2.0  # seconds at the end for a server that has not answered before
 _RESTARTS: Final = 3
-_PACKAGE: Final = Path(__file__).parents[2]
 
 ADDRESS: Final = "HOOKTRAINER_SEND_TO"
 """The environment variable by which the process that sends is told where to."""
@@ -69,7 +67,7 @@ class RemoteSink(Sink):
         self._target = {"key": self.spool.key() or uuid.uuid4().hex, **target}
         self._uri = uri
         self._announced = False
-        self._sender: _Process | None = None
+        self._sender: _Sender | None = None
         self._starts = 0
 
     def write_scalars(self, event: Scalars) -> None:
@@ -161,7 +159,7 @@ class RemoteSink(Sink):
             self._sender = None
         if self._sender is None:
             self._starts += 1
-            self._sender = _Process(self.name, self.spool.directory, self._uri)
+            self._sender = _Sender(self.name, self.spool.directory, self._uri)
 
     def __getstate__(self) -> dict[str, Any]:
         self.flush()
@@ -171,24 +169,19 @@ class RemoteSink(Sink):
         return f"{self.name}: {self._target['uri']}"
 
 
-class _Process:
-    """The process that sends a spool; a thread passes on what it has to say.
-
-    It belongs to no terminal, so that no signal to this process's group ends it, and ends when its
-    standard input does: with this process, however that ends.
-    """
+class _Sender:
+    """The program that sends a spool; a thread passes on what it has to say."""
 
     def __init__(self, name: str, spool: Path, uri: str) -> None:
-        path = os.pathsep.join(filter(None, [str(_PACKAGE), os.environ.get("PYTHONPATH")]))
         self._name = name
         self._is_failing = False
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "hooktrainer.log.sending", str(spool)],
-            stdin=subprocess.PIPE,
+        self._program = ChildProgram(
+            "hooktrainer.log.sending",
+            str(spool),
+            environ={ADDRESS: uri},
+            nice=5,  # training comes first
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", ADDRESS: uri},
-            start_new_session=True,
         )
         thread = threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True)
         thread.start()
@@ -196,39 +189,27 @@ class _Process:
     @property
     def code(self) -> int | None:
         """The exit code; `None` while it runs."""
-        return self._process.poll()
+        return self._program.code
 
     def finish(self, seconds: float) -> None:
         """Have it send what is left and end; it is killed if that takes too long.
 
         A server that does not answer gets one last attempt.
         """
-        assert self._process.stdin is not None
-        try:
-            self._process.stdin.write(b"finish\n")
-            self._process.stdin.flush()
-        except OSError:  # it has ended
-            pass
+        self._program.tell(b"finish")
         until = monotonic() + seconds
         hopeless = monotonic() + _LAST_ATTEMPT
         while monotonic() < (min(until, hopeless) if self._is_failing else until):
-            try:
-                self._process.wait(0.05)
-            except subprocess.TimeoutExpired:
-                continue
-            break
+            if self._program.wait(0.05) is not None:
+                break
         self.kill()
 
     def kill(self) -> None:
         """End it at once."""
-        self._process.kill()
-        self._process.wait()
-        assert self._process.stdin is not None
-        self._process.stdin.close()
+        self._program.kill()
 
     def _listen(self) -> None:
-        assert self._process.stdout is not None
-        with self._process.stdout as lines:
+        with self._program.output as lines:
             for line in lines:
                 word = json.loads(line)
                 if word["ok"] is not None:

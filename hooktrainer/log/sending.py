@@ -10,11 +10,11 @@ import logging
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final
 
+from ..base.child_program import end_with_parent
 from ..errors import ConfigError
 from .destination import Destination, RunGoneError
 from .mlflow import address
@@ -199,9 +199,7 @@ def main() -> None:
     words = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     finish = threading.Event()
-    threading.Thread(target=_obey, args=(sys.stdin, finish), daemon=True).start()
-    threading.Thread(target=_watch_parent, args=(os.getppid(),), daemon=True).start()
-    os.nice(5)  # training comes first
+    end_with_parent(told=finish.set)
     bound_requests()
     spool = Spool(Path(sys.argv[1]))
 
@@ -230,19 +228,6 @@ class _Words(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         self._say(ok=None, text=record.getMessage())
-
-
-def _obey(orders: IO[str], finish: threading.Event) -> None:
-    for _ in orders:
-        finish.set()
-    os._exit(1)  # the parent has ended
-
-
-def _watch_parent(parent: int) -> None:
-    # A child that the parent has forked keeps its end of standard input open.
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
 
 
 if __name__ == "__main__":

@@ -10,13 +10,13 @@ import fcntl
 import json
 import os
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
 
+from ..base.child_program import end_with_parent
 from ..base.untrusted import one_line
 from .environment import Environment
 from .evaluation import EPISODES, SEED
@@ -89,14 +89,16 @@ def main() -> int:
         "--own", default="null", metavar="JSON", help="the environment that is trusted"
     )
     parser.add_argument(
-        "--with-parent", action="store_true", help="end at once when standard input ends"
+        "--with-parent",
+        action="store_true",
+        help="end as soon as its parent does",
     )
     args = parser.parse_args()
     with suppress(OSError, AttributeError):
         os.nice(19)
     torch.set_num_threads(1)
     if args.with_parent:
-        threading.Thread(target=_end_with_input, daemon=True).start()
+        end_with_parent(130)
     own = json.loads(args.own)
     options = {"seed": args.seed, "episodes": args.episodes}
     code = 0
@@ -109,12 +111,6 @@ def main() -> int:
                     what = one_line(f"{type(error).__name__}: {error}")
                     print(f"{saved.path.name}: {what}", file=sys.stderr)
     return code
-
-
-def _end_with_input() -> None:
-    while os.read(0, 1024):  # not sys.stdin, which an interpreter that ends would wait for
-        pass
-    os._exit(130)
 
 
 if __name__ == "__main__":

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
+from ..base.child_program import PACKAGE_ROOT, ChildProgram
 from ..base.words import plural, printable, shell_word
 from .environment import Environment
 from .saved import best_policy, list_policies
 
 _GRACE = 3.0  # seconds that the process has to end by itself
-_ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 class Evaluator:
@@ -39,26 +37,24 @@ class Evaluator:
         if environment is not None:
             self._options += ["--own", json.dumps(environment.encode())]
             self._hint = " --trust" if environment.code else ""
-        self._process: subprocess.Popen[bytes] | None = None
+        self._program: ChildProgram | None = None
 
     def look(self) -> None:
         """Start a process, unless one is at work."""
-        if self._process is not None and self._process.poll() is None:
+        if self._program is not None and self._program.code is None:
             return
         self._close()
-        command = [sys.executable, "-m", "hooktrainer.policies.evaluate", str(self._run)]
         self._log().unlink(missing_ok=True)  # of another process, or a link
         with self._log().open("xb") as log:
-            self._process = subprocess.Popen(
-                [*command, *self._options, "--with-parent"],
-                env=_environment(),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.DEVNULL,
+            self._program = ChildProgram(
+                "hooktrainer.policies.evaluate",
+                str(self._run),
+                *self._options,
+                "--with-parent",
+                environ=_environment(),
+                nice=19,
                 stderr=log,
-                start_new_session=True,  # a terminal's Ctrl-C is for the run, which decides
             )
-        with suppress(OSError, AttributeError):  # from its beginning on, not when it says so
-            os.setpriority(os.PRIO_PROCESS, self._process.pid, 19)
 
     def finish(self, *, wait: bool, report: bool) -> None:
         """Play what is left and wait for it; or end the process at once.
@@ -85,8 +81,8 @@ class Evaluator:
             print(f"playing {what} of {printable(self._run)}; Ctrl-C leaves the rest", flush=True)
         while left:
             self.look()
-            assert self._process is not None
-            failed = self._process.wait() != 0
+            assert self._program is not None
+            failed = self._program.wait() != 0
             before, left = left, self._unplayed()
             if failed and left >= before:
                 break
@@ -113,24 +109,16 @@ class Evaluator:
         return self._run / "policies" / ".evaluate.log"
 
     def _close(self) -> None:
-        process, self._process = self._process, None
-        if process is None:
-            return
-        with suppress(OSError):
-            process.stdin.close()  # type: ignore[union-attr]  # which ends it
-        try:
-            process.wait(_GRACE)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
+        program, self._program = self._program, None
+        if program is not None:
+            program.close(_GRACE)
 
 
 def _environment() -> dict[str, str]:
     """The variables of the process: one thread, no GPU, and the same modules as here."""
     paths = [path or os.getcwd() for path in sys.path]
     return {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(_ROOT)])),
+        "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(PACKAGE_ROOT)])),
         "OMP_NUM_THREADS": "1",
         "CUDA_VISIBLE_DEVICES": "",
     }

@@ -43,7 +43,7 @@ class InProcess:
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(remote, "_Process", InProcess)
+    monkeypatch.setattr(remote, "_Sender", InProcess)
 
 
 def deliver(logger: Logger) -> None:

@@ -121,7 +121,7 @@ logger = get_logger(["csv", "mlflow"], sys.argv[1], "run")
 for step in range(50):
     logger.log_scalars({"x": step / 3, "y": -step}, step)
 logger.flush()
-sender = logger.sinks["mlflow"].guarded.sink._sender._process
+sender = logger.sinks["mlflow"].guarded.sink._sender._program
 print(sender.pid, flush=True)
 while not Spool(logger.sinks["mlflow"].guarded.sink.spool.directory).sent():
     pass

@@ -39,10 +39,10 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
     run = tmp_path / "run"
     evaluator = evaluator_of(run)
     evaluator.look()
-    process = evaluator._process
+    process = evaluator._program
     assert os.getpriority(os.PRIO_PROCESS, process.pid) == 19
     evaluator.look()
-    assert evaluator._process is process, "one at a time"
+    assert evaluator._program is process, "one at a time"
     save(policy(), frames=20)
     evaluator.finish(wait=True, report=True)
     evaluations = [saved.evaluation for saved in list_policies(run)]
@@ -65,9 +65,9 @@ def test_nobody_waits_for_it_if_the_run_did_not_end_well(save, tmp_path, capsys)
     save(policy(), Endless)
     evaluator = evaluator_of(tmp_path / "run")
     evaluator.look()
-    process = evaluator._process
+    process = evaluator._program
     evaluator.finish(wait=False, report=True)
-    assert process.poll() is not None
+    assert process.code is not None
     assert capsys.readouterr().out == ""
 
 
@@ -79,7 +79,7 @@ from hooktrainer.policies.evaluator import Evaluator
 environment = list_policies(sys.argv[1])[0].environment
 evaluator = Evaluator(Path(sys.argv[1]), 0, 1, environment)
 evaluator.look()
-print(evaluator._process.pid, flush=True)
+print(evaluator._program.pid, flush=True)
 time.sleep(100)
 """
 

@@ -1,11 +1,14 @@
 """Collectors and evaluation in other processes and on other machines, by way of Ray."""
 
-from __future__ import annotations
+from typing import TYPE_CHECKING
 
-from .cluster import Cluster
-from .collector import RayCollector
-from .evaluate import RayEvaluate
-from .pool import RayWorkerError
-from .use import use_ray
+from ...base.lazy import attach
 
-__all__ = ["Cluster", "RayCollector", "RayEvaluate", "RayWorkerError", "use_ray"]
+if TYPE_CHECKING:
+    from .cluster import Cluster as Cluster
+    from .collector import RayCollector as RayCollector
+    from .evaluate import RayEvaluate as RayEvaluate
+    from .pool import RayWorkerError as RayWorkerError
+    from .use import use_ray as use_ray
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

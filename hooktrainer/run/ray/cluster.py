@@ -6,12 +6,11 @@ import logging
 import os
 import signal
 import socket
-import subprocess
-import sys
 import threading
 from pathlib import Path
 from typing import Any
 
+from ...base.child_program import ChildProgram
 from ...base.cores import unpinned
 from ...errors import ConfigError, MissingPackageError
 
@@ -56,7 +55,7 @@ class Cluster:
     def __init__(self, processes: int, object_store_memory: int | None = None) -> None:
         self._ray = import_ray()
         self._users = 0
-        self._reaper: subprocess.Popen[bytes] | None = None
+        self._reaper: ChildProgram | None = None
         self._owned = not self._ray.is_initialized()
         if self._owned:
             self._start(processes, object_store_memory)
@@ -85,11 +84,7 @@ class Cluster:
         if is_new and Path("/proc/self/fd").exists():
             # A kill leaves some of Ray's processes behind, and them only something else can end.
             session = self._ray.get_runtime_context().get_session_name()
-            self._reaper = subprocess.Popen(
-                [sys.executable, str(Path(__file__).with_name("reaper.py")), session],
-                stdin=subprocess.PIPE,
-                start_new_session=True,
-            )
+            self._reaper = ChildProgram("hooktrainer.run.ray.reaper", session)
 
     def nodes(self) -> list[str]:
         """Ids of the machines that are alive, that of this process first."""
@@ -130,9 +125,8 @@ class Cluster:
         if self._users == 0 and self._owned:
             self._owned = False
             self._ray.shutdown()
-            if self._reaper is not None and self._reaper.stdin is not None:
-                self._reaper.stdin.close()
-                self._reaper.wait(30)
+            if self._reaper is not None:
+                self._reaper.close(30)
 
 
 def _store_bytes() -> int:

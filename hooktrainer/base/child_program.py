@@ -1,0 +1,127 @@
+"""`ChildProgram`: a Python program that works beside this process, and never outlives it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import IO, Any, Final
+
+PACKAGE_ROOT: Final = Path(__file__).resolve().parents[2]
+"""The folder that this package is imported from."""
+
+
+class ChildProgram:
+    """``python -m MODULE ARGUMENTS``, which ends when this process does, however that ends.
+
+    The program is to end when its standard input does, as `end_with_parent` sees to. It is in a
+    session of its own, so that no signal to this process's group, as a terminal's Ctrl-C, is meant
+    for it too. It imports this package from where it is imported here. A function that works for
+    this process, instead of a program, is a `Child`.
+
+    Args:
+        module: The module to run, by its full name.
+        arguments: Its command line.
+        environ: Environment variables that it has beside those of this process.
+        nice: By how much its priority is lower than this process's, from its beginning on.
+        stdout: As for `subprocess.Popen`; nowhere by default.
+        stderr: Likewise; by default where this process writes.
+
+    Attributes:
+        pid: Number of the process.
+    """
+
+    def __init__(
+        self,
+        module: str,
+        *arguments: str,
+        environ: Mapping[str, str] | None = None,
+        nice: int = 0,
+        stdout: int | IO[Any] | None = subprocess.DEVNULL,
+        stderr: int | IO[Any] | None = None,
+    ) -> None:
+        path = os.pathsep.join(filter(None, [str(PACKAGE_ROOT), os.environ.get("PYTHONPATH")]))
+        paths = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1"}  # not from the current directory
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", module, *arguments],
+            env={**os.environ, **paths, **(environ or {})},
+            stdin=subprocess.PIPE,
+            stdout=stdout,
+            stderr=stderr,
+            start_new_session=True,
+        )
+        self.pid = self._process.pid
+        if nice:
+            with suppress(OSError, AttributeError):
+                priority = os.getpriority(os.PRIO_PROCESS, 0) + nice
+                os.setpriority(os.PRIO_PROCESS, self.pid, min(priority, 19))
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; `None` while it runs."""
+        return self._process.poll()
+
+    @property
+    def output(self) -> IO[bytes]:
+        """What it writes, if ``stdout`` is `subprocess.PIPE`."""
+        assert self._process.stdout is not None
+        return self._process.stdout
+
+    def tell(self, line: bytes) -> None:
+        """Write a line to its standard input, unless it has ended."""
+        assert self._process.stdin is not None
+        with suppress(OSError):
+            self._process.stdin.write(line + b"\n")
+            self._process.stdin.flush()
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait for its end, and return the exit code; `None` if that took longer."""
+        with suppress(subprocess.TimeoutExpired):
+            return self._process.wait(seconds)
+        return None
+
+    def close(self, grace: float) -> None:
+        """Close its standard input, and kill it if it has not ended after ``grace`` seconds."""
+        assert self._process.stdin is not None
+        with suppress(OSError):  # of what was written and not taken
+            self._process.stdin.close()
+        if self.wait(grace) is None:
+            self.kill()
+
+    def kill(self) -> None:
+        """End it at once."""
+        assert self._process.stdin is not None
+        self._process.kill()
+        self._process.wait()
+        with suppress(OSError):
+            self._process.stdin.close()
+
+
+def end_with_parent(code: int = 1, told: Callable[[], None] | None = None) -> None:
+    """Called by a `ChildProgram`: have this process end at once when the one that started it does.
+
+    Args:
+        code: The exit code then.
+        told: Called, in a thread, when the parent writes something.
+    """
+    threading.Thread(target=_follow_input, args=(code, told), daemon=True).start()
+    threading.Thread(target=_follow_parent, args=(code, os.getppid()), daemon=True).start()
+
+
+def _follow_input(code: int, told: Callable[[], None] | None) -> None:
+    while os.read(0, 1024):  # not sys.stdin, which an interpreter that ends would wait for
+        if told is not None:
+            told()
+    os._exit(code)
+
+
+def _follow_parent(code: int, parent: int) -> None:
+    # A child that the parent has forked keeps its end of standard input open.
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(code)
