@@ -31,7 +31,7 @@ def resharded(
         StateMismatchError: If there were more or fewer.
     """
     states = [share for state in states for share in shares_of(state)]
-    episodes = [episode for state in states for episode in state["episodes"]]
+    episodes: list[int] = [episode for state in states for episode in state["episodes"]]
     if len(episodes) != of:
         raise StateMismatchError(
             f"The saved collector has {len(episodes)} environments, this one {of}."
@@ -43,3 +43,16 @@ def resharded(
         "episodes": episodes[first_env : first_env + num_envs],
         "rollout": None,
     }
+
+
+def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+    """A collector's state for another number of environments; its episodes are all new ones.
+
+    Args:
+        state: That of a collector which has all the environments of its run.
+        num_envs: How many there are to be. Those that were not there before begin with the first
+            of their episodes.
+    """
+    own = collector_state(state)
+    begun = [*own["episodes"], *[-1] * num_envs]
+    return {**own, "episodes": begun[:num_envs], "rollout": None}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import torch
 from tensordict import TensorDict
@@ -32,7 +32,7 @@ from .overlap.state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
-from .sharing import resharded
+from .sharing import resharded, resized
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
 from .worker_group import WorkerGroup
@@ -125,6 +125,7 @@ class VectorCollector(CollectorBase):
     frame_skip: int
     device: torch.device
     seed: int
+    remedy: Final = "make the collector as it was"
 
     def __init__(
         self,
@@ -362,6 +363,25 @@ class VectorCollector(CollectorBase):
             "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Say if the state is that of another number of environments, or of one that was ahead."""
+        if OVERLAP in saved:
+            return [
+                "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
+                "and --allow-change overlap, which begins with the batches that it had in hand"
+            ]
+        if (number := len(saved["episodes"])) != self.num_envs:
+            return [f"num_envs is {self.num_envs} here and {number} in the state"]
+        return []
+
+    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The state by which this many environments go on; each begins a new episode.
+
+        Returns:
+            ``None`` for one share of several, which does not know what the others have played.
+        """
+        return resized(saved, self.num_envs) if self._shares == 1 else None
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, in this process or another.
 
@@ -371,16 +391,9 @@ class VectorCollector(CollectorBase):
             StateMismatchError: If the state comes from other environments or another policy, or an
                 episode that was played again took another course.
         """
-        if OVERLAP in state_dict:
-            raise StateMismatchError(
-                "The saved collector had collected ahead: give --overlap as before, or --overlap 0 "
-                "and --allow-change overlap, which begins with the batches that it had in hand."
-            )
+        for line in self.differences(state_dict):
+            raise StateMismatchError(line)
         saved, episodes = state_dict["rollout"], state_dict["episodes"]
-        if len(episodes) != self.num_envs:
-            raise StateMismatchError(
-                f"The saved collector has {len(episodes)} environments, this one {self.num_envs}."
-            )
         if saved is not None:
             self._open().check(saved)
         self.set_seed(state_dict["seed"])

@@ -58,7 +58,7 @@ class RewardScaler(TrainerHookBase):
     def _update(self, reward: torch.Tensor, done: torch.Tensor, mask: torch.Tensor | None) -> None:
         # Restored, they lie on the CPU.
         returns = self._returns.to(reward.device)
-        if mask is not None or not len(returns):
+        if mask is not None or len(returns) != len(reward):  # as in the beginning
             returns = torch.zeros_like(reward[:, 0])
         seen = []
         for r, over in zip(reward.unbind(1), done.unbind(1), strict=True):

@@ -68,7 +68,7 @@ def _newest_run(experiment: str) -> Path:
 
 def check_unchanged(
     args: RunConfig, config: Mapping[str, Any], saved: Mapping[str, Any], place: Path
-) -> None:
+) -> bool:
     """Refuse options that differ from those of the run that is resumed, unless each may.
 
     Args:
@@ -77,8 +77,11 @@ def check_unchanged(
         saved: Those that the checkpoint was made with; none, if it does not say.
         place: The run's directory.
 
+    Returns:
+        Whether any differ that ``allow_change`` names.
+
     Raises:
-        ConfigError: If they differ; it lists them all. If ``allow_change`` names no option.
+        ConfigError: If others differ; it lists them all. If ``allow_change`` names no option.
     """
     free = marked(type(args), Mark.MEANS, Mark.ON_RESUME)
     before, now = yaml.safe_load(to_yaml(saved)), yaml.safe_load(to_yaml(config))
@@ -90,8 +93,8 @@ def check_unchanged(
         raise ConfigError(
             f"--allow-change {name.replace('_', '-')}: there is no such option.{hint}"
         )
-    names -= allowed
-    if refused := {name for name in names if before.get(name) != now.get(name)}:
+    differing = {name for name in names if before.get(name) != now.get(name)}
+    if refused := differing - allowed:
         lines = [f"  {k}: {before.get(k)!r} before, {now.get(k)!r} now" for k in sorted(refused)]
         flags = " ".join(f"--allow-change {k.replace('_', '-')}" for k in sorted(refused))
         raise ConfigError(
@@ -99,3 +102,4 @@ def check_unchanged(
             f"Give the old values, or accept the new ones: {flags}. Or leave this run as it is, "
             "and begin a new one from it with --fork in place of --resume."
         )
+    return bool(differing)

@@ -75,6 +75,7 @@ class Run:
         self._checkpoints: Any = None
         self._state: Any = None
         self._parent: Checkpoint | None = None
+        self._changed = False  # whether options are not those of the state, and that was accepted
         self._experiment = experiment
         self._keep = keep
         self._loggers = list(loggers)
@@ -159,7 +160,8 @@ class Run:
             parent = run.forked_from
             return None if parent is None else str(parent["path"])
         checkpoint, self._state = self._checkpoints.load(spec)
-        check_unchanged(self.args, self._config, checkpoint.manifest.config, run.path)
+        saved = checkpoint.manifest.config
+        self._changed = check_unchanged(self.args, self._config, saved, run.path)
         print(f"resumed from {printable(checkpoint.path)}")
         return None
 
@@ -173,6 +175,7 @@ class Run:
             )
         run.begin(experiment=experiment, seed=self.args.seed, forked_from=parent.as_parent())
         self._parent, self._state = self._checkpoints.fork(parent.path)
+        self._changed = True
         print(
             f"forked from {printable(parent.path)}: this is run {run.run_id} in "
             f"{printable(run.path)}"
@@ -210,7 +213,7 @@ class Run:
         if leads and self._parent is not None:
             reseed = self._parent.manifest.config.get("seed") != self.args.seed
             self._state = branched(trainer, self._state, reseed=reseed)
-        resumed = rank_state(trainer, self._ranks, self._state)
+        resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
         if resumed is not None:
             try:
                 trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)

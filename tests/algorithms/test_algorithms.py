@@ -15,8 +15,9 @@ from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, algorithms
 from hooktrainer.collect.datasets import Dataset
-from hooktrainer.errors import ConfigError
+from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.log import read_csv
+from hooktrainer.store import CheckpointManager
 
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2, "tuned": False}
@@ -193,6 +194,53 @@ def test_other_hyperparameters_are_refused_on_resume_unless_allowed(tmp_path):
         make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01)
     allowed = make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01, allow_change=["lr"])
     allowed.shutdown()
+
+
+def episodes_saved(run) -> list[int]:
+    """The indices of the running episodes in the latest checkpoint."""
+    with CheckpointManager(run / "checkpoints") as checkpoints:
+        state = checkpoints.load("latest")[1]["components"]["collector"]
+    return state.get("collector", state)["episodes"]
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+@pytest.mark.parametrize("overlap", [0, 1])
+@pytest.mark.parametrize("number", [2, 6])
+def test_a_run_goes_on_with_another_number_of_environments(name, number, overlap, tmp_path, capsys):
+    run = {"run_dir": tmp_path / "run", "overlap": overlap, "num_envs": 4}
+    make(name, total_frames=256, **run).train()
+    begun = episodes_saved(tmp_path / "run")
+    run |= {"resume": "latest", "num_envs": number}
+    with pytest.raises(ConfigError, match="num_envs: 4 before"):
+        make(name, total_frames=512, **run)
+    after = make(name, total_frames=512, allow_change=["num_envs"], **run)
+    said = f"num_envs is {number} here and 4 in the state: the environments begin new episodes"
+    assert said in capsys.readouterr().out
+    after.train()
+    assert after.collected_frames >= 512
+    ended = episodes_saved(tmp_path / "run")
+    assert all(new > old for new, old in zip(ended, [*begun, -1, -1], strict=False))
+    assert len(ended) == number
+    assert "train/return" in after.metrics.reported
+
+
+def test_a_branch_may_have_another_number_of_environments(tmp_path, capsys):
+    make("ppo", run_dir=tmp_path / "run").train()
+    fork = {"run_dir": tmp_path / "branch", "fork": tmp_path / "run", "num_envs": 6}
+    make("ppo", total_frames=400, **fork).train()
+    assert "num_envs is 6 here and 4 in the state" in capsys.readouterr().out
+
+
+def test_another_number_of_environments_is_in_the_list_of_differences():
+    state = make("ppo", lr=0.5).state_dict()
+    other = make("ppo", num_envs=6, num_cells=(9,))
+    with pytest.raises(StateMismatchError) as caught:
+        other.load_state_dict(state)
+    assert "collector: num_envs is 6 here and 4 in the state" in str(caught.value)
+    assert "loss_module: " in str(caught.value)
+    assert "make the collector as it was" in str(caught.value)
+    with pytest.warns(UserWarning, match="num_envs is 6 here and 4 in the state"):
+        other.load_state_dict(state, strict=False)
 
 
 def test_without_a_directory_nothing_is_written(tmp_path, monkeypatch):

@@ -251,7 +251,7 @@ def test_new_episodes_where_restoring_is_not_asked_for(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"env": [Counter] * 3}, "saved collector has 2 environments, this one 3"),
+        ({"env": [Counter] * 3}, "num_envs is 3 here and 2 in the state"),
         ({"env": "CartPole-v1", "num_envs": 2}, "build it from the same env"),
         ({"env": [Opaque] * 2}, r"restored by state, these by replay"),
         ({"env": [Nested] * 2}, r"observations have the shapes \[\[2\]\]"),

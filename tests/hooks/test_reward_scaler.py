@@ -71,6 +71,14 @@ def test_state_is_restored():
     assert scaled(first, [[4.0, 1.0]]).equal(scaled(second, [[4.0, 1.0]]))
 
 
+def test_with_another_number_of_environments_returns_start_anew():
+    first, second = RewardScaler(gamma=0.5, eps=0.0), RewardScaler(gamma=0.5, eps=0.0)
+    scaled(first, [[1.0, 2.0], [3.0, 4.0]])  # 1, 2.5 and 3, 5.5
+    second.load_state_dict(first.state_dict())
+    result = scaled(second, [[8.0]])
+    torch.testing.assert_close(result, torch.tensor([[8.0]]) / np.std([1.0, 2.5, 3.0, 5.5, 8.0]))
+
+
 def test_a_discount_out_of_range_is_refused():
     with pytest.raises(ConfigError, match=r"gamma=1\.5"):
         RewardScaler(gamma=1.5)

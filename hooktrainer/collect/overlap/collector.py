@@ -9,6 +9,7 @@ from tensordict import TensorDictBase
 
 from ...errors import ConfigError
 from ...loop.metrics import Total
+from ...loop.part import differences, fitting
 from ...loop.timing import Timing
 from ..remote import RemoteCollector, stamped, version_of
 from ..weights import check_can_follow
@@ -242,6 +243,14 @@ class OverlappedCollector(RemoteCollector):
                 "rng": state["rng"],
             },
         }
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """In what the collector differs from the one that was saved."""
+        return differences(self._collector, saved["collector"] if OVERLAP in saved else saved)
+
+    def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """What of it the collector can take up; batches that were collected ahead are left out."""
+        return fitting(self._collector, collector_state(saved))
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, of this or another depth, or of a plain collector.

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from ...loop.part import differences, fitting
 from ...loop.state import components
 from ...store.rng import rng_state, set_rng_state
 from .checkpoints import on_cpu
 from .ranks import Ranks
 
 if TYPE_CHECKING:
+    from ...collect.collector import Collector
     from ...trainer import Trainer
 
 
@@ -31,7 +33,9 @@ class RankState:
     note: str | None = None
 
 
-def rank_state(trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None) -> RankState | None:
+def rank_state(
+    trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None, *, changed: bool = False
+) -> RankState | None:
     """The state that this rank's trainer takes up.
 
     With as many ranks as wrote the checkpoint, each takes up its own state and the run goes on as
@@ -44,6 +48,8 @@ def rank_state(trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None) -> 
         trainer: The trainer of this rank, with all its hooks.
         ranks: The ranks.
         state: The tree in the checkpoint, on rank 0; ``None`` elsewhere, or to resume nothing.
+        changed: On rank 0, whether the run goes on with other options, which were accepted. A
+            collector that differs from the one saved then takes up what it can.
 
     Returns:
         ``None`` if there is nothing to resume.
@@ -51,12 +57,14 @@ def rank_state(trainer: Trainer, ranks: Ranks, state: dict[str, Any] | None) -> 
     if ranks.world_size > 1:
         if not ranks.broadcast("a resume", state is not None):
             return None
-        sent = None if state is None else [_share(state, r, ranks) for r in range(ranks.world_size)]
+        sent = None
+        if state is not None:
+            sent = [_share(state, r, ranks, changed) for r in range(ranks.world_size)]
         share = ranks.scatter("a resume", sent)
     elif state is None:
         return None
     else:
-        share = _share(state, 0, ranks)
+        share = _share(state, 0, ranks, changed)
     return _fit(share, trainer, ranks)
 
 
@@ -69,7 +77,7 @@ def seed_rank(seed: int | None, rank: int) -> None:
         torch.manual_seed(int(own))
 
 
-def _share(state: dict[str, Any], rank: int, ranks: Ranks) -> dict[str, Any]:
+def _share(state: dict[str, Any], rank: int, ranks: Ranks, changed: bool) -> dict[str, Any]:
     """What rank 0 sends to a rank."""
     others = state.get("ranks", [])
     saved_by = 1 + len(others)
@@ -79,7 +87,7 @@ def _share(state: dict[str, Any], rank: int, ranks: Ranks) -> dict[str, Any]:
         other = others[former - 1]
         same = {name: state["components"][name] for name in other["same"]}
         first |= {"components": same | other["components"], "rng": other["rng"]}
-    share = {"state": first, "saved_by": saved_by, "is_new": rank >= saved_by}
+    share = {"state": first, "saved_by": saved_by, "is_new": rank >= saved_by, "changed": changed}
     if saved_by != ranks.world_size:
         own = state["components"].get("collector")
         share["collectors"] = [own, *(o["components"].get("collector", own) for o in others)]
@@ -96,7 +104,7 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
     divided = [len(c["workers"]) for c in collectors if isinstance(c, dict) and "workers" in c]
     own = trainer.source.processes
     if share["saved_by"] == ranks.world_size and divided == [own] * bool(own):
-        return RankState(state)
+        return _changed(state, trainer.source) if share["changed"] else RankState(state)
     parts = {name: part for name, part in state["components"].items() if name in live}
     parts |= {n: {} for n, part in live.items() if n not in parts and not part.state_dict()}
     if "collector" in parts:
@@ -113,6 +121,17 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
         f"{_processes(own or ranks.world_size)}: the environments are shared out anew and begin "
         "new episodes",
     )
+
+
+def _changed(state: dict[str, Any], source: Collector) -> RankState:
+    """The state with that of the collector as the one that there is now can take it up."""
+    saved = state["components"].get("collector")
+    lines = [] if saved is None else differences(source, saved)
+    taken = fitting(source, saved) if lines else None
+    if taken is None:  # if there are differences, loading refuses them
+        return RankState(state)
+    note = f"collector: {', '.join(lines)}: the environments begin new episodes"
+    return RankState({**state, "components": {**state["components"], "collector": taken}}, note)
 
 
 def _processes(number: int) -> str:
