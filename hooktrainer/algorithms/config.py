@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
@@ -71,6 +71,8 @@ class AlgorithmConfig(RunConfig):
     """whether the settings known to be good for this environment are the defaults"""
     loggers: Suppress[Sequence[Any]] = ()
     """loggers of yours, beside those that ``logger`` names"""
+    collector: Suppress[Callable[..., Iterable[Any]] | None] = None
+    """what makes the collector, called with the arguments of `VectorCollector`, its default"""
     hooks: Suppress[Sequence[TrainerHookBase]] = ()
     """hooks of yours, registered behind the algorithm's; one registered later misses the resume"""
 

@@ -16,6 +16,7 @@ from torch import nn
 from ..collect import VectorCollector
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
+from ..errors import ConfigError
 from ..hooks import Evaluate, LogEpisodes
 from ..loop.cadence import Every
 from ..networks import ValueNetwork, mlp
@@ -59,6 +60,11 @@ class Task:
         self._fields = algorithm
         env, env_kwargs = algorithm.env, algorithm.env_kwargs or None
         check_env(self.name, env)
+        if algorithm.collector is not None and not algorithm.collects:
+            raise ConfigError(
+                f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
+                "and collects nothing: leave that out."
+            )
         observations, self._actions = spaces_of(env, env_kwargs)
         self.discrete = isinstance(self._actions, spaces.Discrete)
         self.observation_features = check_observations(self.name, self.env_name, observations)
@@ -104,9 +110,12 @@ class Task:
         network = self.network(1, more_inputs=self.action_features)
         return ValueNetwork(network, in_keys=["observation", "action"])
 
-    def collector(self, policy: Any, num_envs: int, steps: int, **kwargs: Any) -> VectorCollector:
-        """A collector of batches ``[num_envs, steps]``."""
-        return VectorCollector(
+    def collector(
+        self, policy: Any, num_envs: int, steps: int, **kwargs: Any
+    ) -> Iterable[TensorDictBase]:
+        """What collects batches ``[num_envs, steps]``, made by the field ``collector``."""
+        make = self._fields.collector or VectorCollector
+        return make(
             policy=policy,
             num_envs=num_envs,
             frames_per_batch=num_envs * steps,

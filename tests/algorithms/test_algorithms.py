@@ -13,7 +13,7 @@ import yaml
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from hooktrainer import Trainer, TrainerHookBase, algorithms
+from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
 from hooktrainer.collect.datasets import Dataset
 from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.log import read_csv
@@ -194,6 +194,42 @@ def test_other_hyperparameters_are_refused_on_resume_unless_allowed(tmp_path):
         make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01)
     allowed = make("sac", run_dir=tmp_path / "run", resume="latest", lr=0.01, allow_change=["lr"])
     allowed.shutdown()
+
+
+def test_a_collector_of_ones_own_is_given_what_ours_would_be(logger):
+    calls, made = [], []
+
+    def make_collector(**arguments):
+        calls.append(arguments)
+        made.append(VectorCollector(**arguments, vectorization_mode="sync"))
+        return iter(made[0])  # anything that a trainer takes
+
+    trainer = make("dqn", collector=make_collector, loggers=[logger])
+    trainer.train()
+    assert sorted(calls[0]) == [
+        *["env", "env_kwargs", "frames_per_batch", "init_random_frames", "num_envs", "policy"]
+    ]
+    assert trainer.collector is not made[0]
+    assert trainer.collected_frames == made[0].frames >= 200
+    assert "eval/return" in trainer.metrics.reported
+
+
+@pytest.mark.parametrize("name", [name for name in ALGORITHMS if name not in OFFLINE])
+def test_every_algorithm_takes_a_collector_of_ones_own(name):
+    made = []
+
+    def make_collector(**arguments):
+        made.append(VectorCollector(**arguments))
+        return made[0]
+
+    trainer = make(name, collector=make_collector, eval_episodes=0)
+    assert trainer.collector is made[0]
+    trainer.shutdown()
+
+
+def test_a_collector_where_nothing_is_collected_is_refused():
+    with pytest.raises(ConfigError, match="collects nothing: leave that out"):
+        make(OFFLINE[0], collector=VectorCollector)
 
 
 def episodes_saved(run) -> list[int]:
