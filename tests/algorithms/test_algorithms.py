@@ -310,7 +310,7 @@ def test_an_argument_that_cannot_work_leaves_no_run_behind(name, mistake, tmp_pa
 def test_what_an_algorithm_was_called_with_is_recorded(tmp_path):
     make("mbpo", run_dir=tmp_path / "run", real_ratio=0.25).train()
     recorded = yaml.safe_load((tmp_path / "run/config.yaml").read_text())
-    of_python_alone = {"hooks", "loggers", "terminates"}
+    of_python_alone = {"collector", "hooks", "loggers", "terminates"}
     options = {field.name for field in fields(algorithms.MBPO)} - of_python_alone
     assert recorded.keys() == options | {"name"}
     assert (recorded["name"], recorded["real_ratio"], recorded["env"]) == ("mbpo", 0.25, PENDULUM)
