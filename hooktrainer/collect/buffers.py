@@ -32,11 +32,13 @@ class Row:
         truncated: bool, ``[num_envs]``.
         episode_reward: float64, ``[num_envs]``; written by the collector.
         step_count: int64, ``[num_envs]``; written by the collector.
+        info: For each of the info keys what the environments say, float32 ``[num_envs]``.
     """
 
     __slots__ = (
         "episode_reward",
         "index",
+        "info",
         "observation",
         "reward",
         "step_count",
@@ -53,6 +55,7 @@ class Row:
         truncated: Array,
         episode_reward: Array,
         step_count: Array,
+        info: tuple[Array, ...] = (),
     ) -> None:
         self.index = index
         self.observation = observation
@@ -61,13 +64,20 @@ class Row:
         self.truncated = truncated
         self.episode_reward = episode_reward
         self.step_count = step_count
+        self.info = info
 
     def part(self, envs: slice) -> Row:
         """The same row of some of the environments."""
-        observation = tuple(array[envs] for array in self.observation)
-        arrays = (self.reward, self.terminated, self.truncated)
-        mine = (self.episode_reward, self.step_count)
-        return Row(self.index, observation, *(array[envs] for array in (*arrays, *mine)))
+        return Row(
+            self.index,
+            tuple(array[envs] for array in self.observation),
+            self.reward[envs],
+            self.terminated[envs],
+            self.truncated[envs],
+            self.episode_reward[envs],
+            self.step_count[envs],
+            tuple(array[envs] for array in self.info),
+        )
 
 
 class StepBuffers:
@@ -79,6 +89,7 @@ class StepBuffers:
         horizon: Steps of a rollout.
         pin: Whether the observations lie in page-locked memory, for copies to a CUDA device.
         allocate: Makes an array of zeros of a shape and type; by default in memory of this process.
+        infos: How many numbers of its info each environment adds.
 
     Attributes:
         observation: For each leaf ``[time + 1, num_envs, *shape]``: what the policy acted on, and
@@ -88,6 +99,7 @@ class StepBuffers:
         truncated: bool, ``[time, num_envs]``.
         episode_reward: float64, ``[time, num_envs]``: sum of the episode's rewards so far.
         step_count: int64, ``[time, num_envs]``: steps of the episode so far.
+        info: For each of the info keys float32, ``[time, num_envs]``.
         rows: For each step its `Row`.
         inputs: For each leaf of the observation its rows as tensors, ``[num_envs, *shape]`` each.
     """
@@ -99,6 +111,7 @@ class StepBuffers:
         horizon: int,
         pin: bool = False,
         allocate: Allocate | None = None,
+        infos: int = 0,
     ) -> None:
         self.leaves = tuple(leaves)
         allocate = allocate or _zeros
@@ -112,6 +125,7 @@ class StepBuffers:
         self.truncated = allocate(shape, np.dtype(bool))
         self.episode_reward = allocate(shape, np.dtype(np.float64))
         self.step_count = allocate(shape, np.dtype(np.int64))
+        self.info = tuple(allocate(shape, np.dtype(np.float32)) for _ in range(infos))
         by_step = zip(
             self.reward,
             self.terminated,
@@ -121,16 +135,21 @@ class StepBuffers:
             strict=True,
         )
         self.rows = [
-            Row(t, tuple(array[t + 1] for array in self.observation), *views)
+            Row(
+                t,
+                tuple(array[t + 1] for array in self.observation),
+                *views,
+                info=tuple(array[t] for array in self.info),
+            )
             for t, views in enumerate(by_step)
         ]
         self.inputs = [torch.from_numpy(array).unbind(0) for array in self.observation]
 
     @staticmethod
-    def size(leaves: Sequence[Leaf], num_envs: int, horizon: int) -> int:
+    def size(leaves: Sequence[Leaf], num_envs: int, horizon: int, infos: int = 0) -> int:
         """Bytes such buffers take."""
         each = sum(math.prod(leaf.shape) * leaf.dtype.itemsize for leaf in leaves)
-        others = 4 + 1 + 1 + 8 + 8
+        others = 4 + 1 + 1 + 8 + 8 + 4 * infos
         return num_envs * ((horizon + 1) * each + horizon * others)
 
     def carry(self) -> None:

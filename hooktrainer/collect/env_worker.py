@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import gymnasium as gym
@@ -100,11 +100,8 @@ class EnvWorker:
         try:
             for source, share in zip(task.sources, task.shares, strict=True):
                 first = task.options.seeds.first_env + share.start
-                options = GroupOptions(
-                    EpisodeSeeds(task.options.seeds.seed, first),
-                    task.options.frame_skip,
-                    task.options.restore_episodes,
-                )
+                seeds = EpisodeSeeds(task.options.seeds.seed, first)
+                options = replace(task.options, seeds=seeds)
                 count = share.stop - share.start
                 kwargs, mode = task.env_kwargs, task.mode
                 group = make_group(source, count, options, kwargs, mode, of=task.num_envs)
@@ -124,6 +121,10 @@ class EnvWorker:
         """The ``info`` of the first environment's first reset."""
         return self._groups[0].first_info()
 
+    def check_info(self) -> None:
+        """See `EnvGroup.check_info`."""
+        self._groups[0].check_info()
+
     def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
         """See `EnvGroup.bind`."""
         self._layout = layout
@@ -135,7 +136,10 @@ class EnvWorker:
         memory = SharedMemory(size, descriptor)
         memory.close_file()
         num_envs = self._task.num_envs
-        buffers = StepBuffers(self._layout.leaves, num_envs, horizon, allocate=memory.allocate)
+        infos = len(self._task.options.info_keys)
+        buffers = StepBuffers(
+            self._layout.leaves, num_envs, horizon, allocate=memory.allocate, infos=infos
+        )
         self._rows = [[row.part(share) for row in buffers.rows] for share in self._task.shares]
 
     def expect(self, dtype: str, shape: tuple[int, ...]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium as gym
 
 from .buffers import Row, StepBuffers
+from .info import InfoKeys, check_info
 from .restore import Restore
 from .seeding import EpisodeSeeds
 from .spaces import ActionFormat, Array, ObservationLayout
@@ -28,11 +29,13 @@ class GroupOptions:
         frame_skip: How many times each action is repeated. Rewards add up; the repetition ends
             with the episode.
         restore_episodes: Whether running episodes have to be restored.
+        info_keys: What of the environments' ``info`` is written to ``row.info``.
     """
 
     seeds: EpisodeSeeds
     frame_skip: int = 1
     restore_episodes: bool = True
+    info_keys: InfoKeys = ()
 
 
 class EnvGroup(ABC):
@@ -44,7 +47,7 @@ class EnvGroup(ABC):
     Args:
         names: A name for each environment, for messages.
         restores: For each, how `restore` brings its running episode back.
-        seeds: The seeds of its episodes.
+        options: What it is told.
         observation_space: The observation space of one environment.
         action_space: The action space of one environment.
 
@@ -59,13 +62,14 @@ class EnvGroup(ABC):
         self,
         names: Sequence[str],
         restores: Sequence[Restore],
-        seeds: EpisodeSeeds,
+        options: GroupOptions,
         observation_space: gym.Space[Any],
         action_space: gym.Space[Any],
     ) -> None:
         self.names = tuple(names)
         self.restores = tuple(restores)
-        self.seeds = seeds
+        self.seeds = options.seeds
+        self.info_keys = options.info_keys
         self.observation_space = observation_space
         self.action_space = action_space
         self.num_envs = len(self.names)
@@ -83,11 +87,28 @@ class EnvGroup(ABC):
             horizon: Steps of a rollout.
             pin: Whether observations should lie in page-locked memory.
         """
-        return StepBuffers(self._layout.leaves, self.num_envs, horizon, pin)
+        infos = len(self.info_keys)
+        return StepBuffers(self._layout.leaves, self.num_envs, horizon, pin, infos=infos)
 
     @abstractmethod
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of one environment's first reset, to see whether it has an action mask."""
+
+    def check_info(self) -> None:
+        """Refuse info keys of which can be seen before the first batch that they cannot work.
+
+        An environment that can be is played for some steps; its first episode begins anew.
+
+        Raises:
+            ConfigError: If one is no number, or is not there at an episode's end.
+        """
+        if self.info_keys:
+            for info, is_last in self._trial():
+                check_info(self.info_keys, info, is_last, self.names[0])
+
+    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
+        """What one environment says as it is played, and whether its episode ended with it."""
+        yield self.first_info(), False
 
     @abstractmethod
     def reset(self, row: Row) -> None:

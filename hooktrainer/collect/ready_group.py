@@ -12,6 +12,7 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from ..errors import ConfigError, StateMismatchError
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
+from .info import of_one, write_vector_info
 from .restore import NOT_ASKED, Restore
 from .spaces import Array
 
@@ -60,7 +61,7 @@ class ReadyGroup(EnvGroup):
         super().__init__(
             [str(env)] * env.num_envs,
             [restore] * env.num_envs,
-            options.seeds,
+            options,
             env.single_observation_space,
             env.single_action_space,
         )
@@ -70,7 +71,7 @@ class ReadyGroup(EnvGroup):
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
         _, info = self._begin(self._everyone, [0] * self.num_envs)
-        return {key: value[0] for key, value in info.items() if isinstance(value, np.ndarray)}
+        return of_one(info)
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every sub-environment."""
@@ -87,6 +88,9 @@ class ReadyGroup(EnvGroup):
         row.terminated[...] = terminated
         row.truncated[...] = truncated
         self._layout.write(row.observation, ..., observation, info)
+        if self.info_keys:
+            final = info.get("final_info", {}) if self._resets_itself else None
+            write_vector_info(self.info_keys, row, info, self.names[0], final=final)
         done = row.terminated | row.truncated
         if not np.count_nonzero(done):
             return []

@@ -10,8 +10,8 @@ import gymnasium as gym
 import numpy as np
 
 from .codec import NotPlainError
+from .random_play import random_episode
 from .snapshot import foreign_part, layer_with_moments, restore, snapshot
-from .spaces import MASK
 
 _STEPS = 12
 _MAX_CHARACTERS = 4096  # replaying an episode is better than storing tables of the dynamics
@@ -93,21 +93,12 @@ def _state_fails(env: gym.Env[Any, Any], actions: list[Any], middle: int) -> str
 
 
 def _explore(env: gym.Env[Any, Any], seed: int) -> tuple[list[Any], list[Any]]:
-    """Play an episode with random actions, allowed ones where there is a mask."""
-    space = copy.deepcopy(env.action_space)
-    space.seed(seed)
-    observation, info = env.reset(seed=seed)
-    actions, outcomes = [], [copy.deepcopy(observation)]
-    for _ in range(_STEPS):
-        mask = info.get(MASK)
-        if mask is None and isinstance(observation, dict):
-            mask = observation.get(MASK)
-        allowed = None if mask is None else np.asarray(mask, np.int8)
-        actions.append(space.sample() if allowed is None else space.sample(allowed))
-        observation, reward, terminated, truncated, info = env.step(actions[-1])
-        outcomes.append(copy.deepcopy((observation, reward, terminated, truncated)))
-        if terminated or truncated:
-            break
+    """The actions of an episode played at random, and what came of them."""
+    actions, outcomes = [], []
+    for action, outcome in random_episode(env, seed, _STEPS):
+        outcomes.append(copy.deepcopy(outcome[0] if action is None else outcome[:4]))
+        if action is not None:
+            actions.append(action)
     return actions, outcomes
 
 

@@ -254,6 +254,13 @@ class Rollout:
         episode_reward = env_first_array(buffers.episode_reward).astype(np.float32)
         following["episode_reward"] = self._tensor(episode_reward[..., None])
         following["step_count"] = self._tensor(env_first_array(buffers.step_count)[..., None])
+        for key, array in zip(self._group.info_keys, buffers.info, strict=True):
+            if key in following:
+                raise ConfigError(
+                    f"info_keys: the policy writes ('next', {key!r}) already. Let the environment, "
+                    "or a wrapper around it, call it otherwise in its info."
+                )
+            following[key] = self._tensor(env_first_array(array)[..., None])
         for name in ("done", "terminated", "truncated"):
             root[name] = torch.zeros(done.shape, dtype=torch.bool, device=self._device)
         size = (num_envs, horizon)

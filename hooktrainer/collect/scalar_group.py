@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -12,6 +12,8 @@ from ..errors import ConfigError, StateMismatchError, add_note
 from . import snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
+from .info import write_infos
+from .random_play import infos_of
 from .restore import NOT_ASKED, Restore, choose_restore
 from .spaces import Array, refuse_missing
 
@@ -34,15 +36,29 @@ class ScalarGroup(EnvGroup):
         first = envs[0]
         names = [str(env) for env in envs]
         restores = _restores(envs) if options.restore_episodes else [NOT_ASKED] * len(envs)
-        super().__init__(
-            names, restores, options.seeds, first.observation_space, first.action_space
-        )
+        super().__init__(names, restores, options, first.observation_space, first.action_space)
         self._envs = list(envs)
         self._steps = [_repeated(env.step, options.frame_skip) for env in envs]
+        self._infos: list[dict[str, Any]] = [{} for _ in envs]  # of the last step, if asked for
+        if self.info_keys:
+            self._steps = [self._keeping(i, step) for i, step in enumerate(self._steps)]
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
         return self._envs[0].reset(seed=self.seeds(0, 0))[1]
+
+    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
+        yield from infos_of(self._envs[0], self.seeds(0, 0))
+
+    def _keeping(self, i: int, step: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """``step``, which also keeps the info: who asks for none pays nothing for it."""
+
+        def keep(action: Any) -> Any:
+            outcome = step(action)
+            self._infos[i] = outcome[4]
+            return outcome
+
+        return keep
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
@@ -80,6 +96,8 @@ class ScalarGroup(EnvGroup):
         except Exception as error:
             self._annotate(error, max(i, 0), "stepping")
             raise
+        if self.info_keys:
+            write_infos(self.info_keys, row, self._infos, self.names)
         return finished
 
     def _annotate(self, error: Exception, i: int, doing: str) -> None:

@@ -10,7 +10,7 @@ finished. Whether that is right is tried out before it is relied on.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -21,6 +21,8 @@ from gymnasium.vector import AutoresetMode
 from .buffers import Row
 from .codec import dumps, loads
 from .group import EnvGroup, Finished, GroupOptions
+from .info import of_one, write_vector_info
+from .random_play import infos_of
 from .restore import NOT_ASKED, Restore
 from .spaces import Array
 
@@ -51,7 +53,7 @@ class SlotGroup(EnvGroup):
         super().__init__(
             [str(env)] * env.num_envs,
             [_RESTORE if options.restore_episodes else NOT_ASKED] * env.num_envs,
-            options.seeds,
+            options,
             env.single_observation_space,
             env.single_action_space,
         )
@@ -62,8 +64,11 @@ class SlotGroup(EnvGroup):
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
-        info = self._one.reset(seed=self.seeds(0, 0))[1]
-        return {key: value[0] for key, value in info.items() if isinstance(value, np.ndarray)}
+        return of_one(self._one.reset(seed=self.seeds(0, 0))[1])
+
+    def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
+        for info, is_last in infos_of(self._one, self.seeds(0, 0)):
+            yield of_one(info), is_last
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every sub-environment."""
@@ -82,6 +87,8 @@ class SlotGroup(EnvGroup):
             row.reward[...] = reward
             row.terminated[...] = terminated
             row.truncated[...] = truncated
+            if self.info_keys:
+                write_vector_info(self.info_keys, row, info, self.names[0])
             finished = self._finals(terminated | truncated, observation, info)
         for i, _ in finished:
             self._begin(i, self.episodes[i] + 1, row)
@@ -140,6 +147,8 @@ class SlotGroup(EnvGroup):
             row.reward[live] += reward[live]
             row.terminated[live] = terminated[live]
             row.truncated[live] = truncated[live]
+            if self.info_keys:
+                write_vector_info(self.info_keys, row, info, self.names[0], which=live)
             done = (terminated | truncated) & live
             finished += self._finals(done, observation, info)
             live &= ~done

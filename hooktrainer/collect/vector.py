@@ -27,6 +27,7 @@ from .buffers import StepBuffers
 from .collector import CollectorBase, Resumes
 from .group import GroupOptions
 from .group_spec import GroupSpec
+from .info import check_info_keys
 from .make_group import Envs, VectorizationMode
 from .overlap.state import OVERLAP
 from .restore import Restore
@@ -54,6 +55,7 @@ class VectorCollector(CollectorBase):
       ``"truncated"``; ``"episode_reward"`` (float32) and ``"step_count"`` (int64), ``[..., 1]``, of
       the episode so far, as TorchRL's ``RewardSum`` and ``StepCounter`` write them: where
       ``("next", "done")`` is true they are the episode's return and length.
+    - what ``info_keys`` names, in ``"next"``.
     - ``("collector", "traj_ids")``, int64, if asked for: ``episode * num_envs + environment``.
     - for a recurrent policy its hidden states, at the root and in ``"next"``, and ``"is_init"``.
 
@@ -97,6 +99,9 @@ class VectorCollector(CollectorBase):
             ``"vector_entry_point"``.
         categorical_actions: Whether discrete actions are indices; one-hot vectors otherwise.
         traj_ids: Whether batches hold ``("collector", "traj_ids")``.
+        info_keys: What the environments say in ``info`` and batches hold in ``"next"``: a number, a
+            bool or an array of one, as float32 ``[..., 1]``. It may come at every step or only at
+            an episode's end, where it must; in other steps without it the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
         first_env: Index of the first environment among all those of the run, on which the seeds of
             episodes depend. `shard` sets it.
@@ -142,6 +147,7 @@ class VectorCollector(CollectorBase):
         vectorization_mode: VectorizationMode | None = None,
         categorical_actions: bool = True,
         traj_ids: bool = False,
+        info_keys: Sequence[str] = (),
         exploration_type: InteractionType = InteractionType.RANDOM,
         restore_episodes: bool = True,
         first_env: int = 0,
@@ -166,11 +172,18 @@ class VectorCollector(CollectorBase):
         self._restore_episodes = restore_episodes
         self._categorical_actions = categorical_actions
         self._traj_ids = traj_ids
+        self._info_keys = check_info_keys(info_keys)
         self._device = device
         self._policy_device = policy_device
         self._warm_up_frames = init_random_frames
         self._shares = 1  # how many collectors have as many environments, this one included
         self._open_group(self._spec)
+        try:
+            check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
+            self._group.check_info()
+        except BaseException:
+            self._group.close()
+            raise
         warn_of_loss(self._group.restores, self._group.names)
 
     def _open_group(self, spec: GroupSpec) -> None:
@@ -194,7 +207,7 @@ class VectorCollector(CollectorBase):
 
     def _group_options(self) -> GroupOptions:
         seeds = EpisodeSeeds(self.seed, self._first_env)
-        return GroupOptions(seeds, self.frame_skip, self._restore_episodes)
+        return GroupOptions(seeds, self.frame_skip, self._restore_episodes, self._info_keys)
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]
@@ -217,7 +230,8 @@ class VectorCollector(CollectorBase):
 
         A batch takes up to twice as much. The policy's outputs add to both.
         """
-        return StepBuffers.size(self._leaves, self.num_envs, self._horizon)
+        infos = len(self._info_keys)
+        return StepBuffers.size(self._leaves, self.num_envs, self._horizon, infos)
 
     def collect(self) -> TensorDict:
         """Collect one batch, whatever ``total_frames`` says.

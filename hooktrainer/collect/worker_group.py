@@ -96,7 +96,7 @@ class WorkerGroup(EnvGroup):
         super().__init__(
             [name for fact in in_order for name in fact.names],
             [restore for fact in in_order for restore in fact.restores],
-            options.seeds,
+            options,
             first.observation_space,
             first.action_space,
         )
@@ -108,6 +108,12 @@ class WorkerGroup(EnvGroup):
         info: dict[str, Any] = self._ask(0, "first_info")
         return info
 
+    def check_info(self) -> None:
+        """See `EnvGroup.check_info`."""
+        if self.info_keys:
+            self._settle()
+            self._ask(0, "check_info")
+
     def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
@@ -116,12 +122,11 @@ class WorkerGroup(EnvGroup):
 
     def make_buffers(self, horizon: int, pin: bool) -> StepBuffers:
         """The memory of a rollout, shared with the processes; it is never page-locked."""
-        leaves = self._layout.leaves
-        size = SharedMemory.size_for(
-            StepBuffers.size(leaves, self.num_envs, horizon), len(leaves) + 5
-        )
+        leaves, infos = self._layout.leaves, len(self.info_keys)
+        bytes_ = StepBuffers.size(leaves, self.num_envs, horizon, infos)
+        size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)
         memory = SharedMemory(size)
-        buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate)
+        buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
         for w, child in enumerate(self._children):
             self._tell(w, "map", size, horizon)
             child.give_file(memory.descriptor)

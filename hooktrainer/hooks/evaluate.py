@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_count
+from ..collect.info import check_info_keys
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -41,6 +42,8 @@ class Evaluate(TrainerHookBase):
         env_kwargs: Keyword arguments of the environment.
         frame_skip: How often each action is repeated; by default as often as the trainer's
             collector does.
+        info_keys: As for `VectorCollector`: the mean of each over the episodes, at their last
+            steps, is ``<group>/<key>``.
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
         group: Group of the metrics: ``<group>/return``, ``<group>/return_std``, ``<group>/length``,
             ``<group>/episodes``. Several hooks of one trainer need several groups.
@@ -60,6 +63,7 @@ class Evaluate(TrainerHookBase):
         seed: int = 2_000_000_011,
         env_kwargs: Mapping[str, Any] | None = None,
         frame_skip: int | None = None,
+        info_keys: Sequence[str] = (),
         log_pbar: bool = True,
         group: str = "eval",
     ) -> None:
@@ -72,6 +76,7 @@ class Evaluate(TrainerHookBase):
         self.seed = seed
         self.env_kwargs = env_kwargs
         self.frame_skip = frame_skip
+        self.info_keys = check_info_keys(info_keys)
         self.log_pbar = log_pbar
         self.group = group
         self._collector: VectorCollector | None = None
@@ -99,31 +104,39 @@ class Evaluate(TrainerHookBase):
     def evaluate(self) -> dict[str, Any]:
         """Play the episodes and return the metrics."""
         with undisturbed():
-            returns, lengths = self._play()
+            returns, lengths, *infos = self._play()
         return {
             f"{self.group}/return": Latest(returns.mean()),
             f"{self.group}/return_std": Latest(returns.std(correction=0)),
             f"{self.group}/length": Latest(lengths.mean()),
             f"{self.group}/episodes": Latest(self.episodes),
+            **{
+                f"{self.group}/{key}": Latest(values.mean())
+                for key, values in zip(self.info_keys, infos, strict=True)
+            },
             "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
         }
 
-    def _play(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return and length of the first episode of each environment, float64 ``[episodes]``."""
+    def _play(self) -> torch.Tensor:
+        """Return, length and infos of the first episode of each environment, float64.
+
+        ``[2 + len(info_keys), episodes]``.
+        """
+        keys = ("episode_reward", "step_count", *self.info_keys)
         collector = self._open()
         collector.set_seed(self.seed)
         ended = torch.zeros(self.episodes, dtype=torch.bool)
-        results = torch.zeros(2, self.episodes, dtype=torch.float64)
+        results = torch.zeros(len(keys), self.episodes, dtype=torch.float64)
         while not ended.all():
             following = collector.collect()["next"].cpu()
             done = following["done"].squeeze(-1)
             first = done.int().argmax(-1, keepdim=True)  # of each environment, 0 if there is none
             ends_here = done.any(-1) & ~ended
-            for row, key in zip(results, ("episode_reward", "step_count"), strict=True):
+            for row, key in zip(results, keys, strict=True):
                 value = following[key].squeeze(-1).gather(-1, first).squeeze(-1).double()
                 row[ends_here] = value[ends_here]
             ended |= ends_here
-        return results[0], results[1]
+        return results
 
     def _open(self) -> VectorCollector:
         if self._collector is None:
@@ -138,6 +151,7 @@ class Evaluate(TrainerHookBase):
                 frames_per_batch=self.episodes * _STEPS_AT_ONCE,
                 env_kwargs=self.env_kwargs,
                 frame_skip=self.frame_skip or 1,
+                info_keys=self.info_keys,
                 exploration_type=InteractionType.DETERMINISTIC,
             )
         return self._collector

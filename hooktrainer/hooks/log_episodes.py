@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch
 from tensordict import TensorDictBase
 
+from ..collect.info import check_info_keys
 from ..errors import HookError
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Samples, Total
@@ -24,9 +27,17 @@ class LogEpisodes(TrainerHookBase):
     Args:
         group: Group of the metrics: ``<group>/return``, ``<group>/length``, ``<group>/episodes``.
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
+        info_keys: Those that `VectorCollector` was given: the mean of each over the episodes that
+            ended, at their last steps, is ``<group>/<key>``.
+
+    Raises:
+        ConfigError: If a key would be a metric of its own.
     """
 
-    def __init__(self, group: str = "train", log_pbar: bool = True) -> None:
+    def __init__(
+        self, group: str = "train", log_pbar: bool = True, info_keys: Sequence[str] = ()
+    ) -> None:
+        self.info_keys = check_info_keys(info_keys)
         self.group = group
         self.log_pbar = log_pbar
         self.episodes = 0
@@ -52,6 +63,8 @@ class LogEpisodes(TrainerHookBase):
         lengths = batch.get(("next", "step_count"), None)
         if lengths is not None:
             metrics[f"{self.group}/length"] = Samples(lengths[done])
+        for key in self.info_keys:
+            metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key)[done].float())
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -66,3 +79,13 @@ class LogEpisodes(TrainerHookBase):
         """Register at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self)
+
+
+def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
+    entry: torch.Tensor | None = batch.get(("next", key), None)
+    if entry is None:
+        raise HookError(
+            f"LogEpisodes found no ('next', {key!r}) in the batch; give the VectorCollector the "
+            f"same info_keys, {key!r} among them."
+        )
+    return entry

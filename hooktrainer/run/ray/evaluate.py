@@ -42,6 +42,7 @@ class RayEvaluate(Evaluate):
             "seed": evaluate.seed,
             "env_kwargs": evaluate.env_kwargs,
             "frame_skip": evaluate.frame_skip,
+            "info_keys": evaluate.info_keys,
             "log_pbar": evaluate.log_pbar,
             "group": evaluate.group,
         }

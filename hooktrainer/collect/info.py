@@ -1,0 +1,197 @@
+"""`info_keys`: numbers that environments put in their `info`, as entries of the batch.
+
+An entry is float32 whatever the environment gives, and NaN in the steps in which it gives nothing:
+a batch's layout then does not depend on when an episode first ends, and no mean takes a step of
+which nothing was said for a zero. At an episode's end every key has to be there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from ..base.words import did_you_mean, listed
+from ..errors import ConfigError
+from .buffers import Row
+from .spaces import Array
+
+InfoKeys = tuple[str, ...]
+
+_NUMBERS = (bool, int, float, np.bool_, np.integer, np.floating)
+_FLAGS = ("done", "terminated", "truncated", "is_init")
+_BATCH: Final = {*_FLAGS, "action", "action_mask", "collector", "episode_reward", "next", "reward"}
+_METRICS: Final = {"return", "return_std", "length", "episodes", "frames"}
+
+
+def check_info_keys(keys: Any, observation: Iterable[str] = ()) -> InfoKeys:
+    """Return the keys, or refuse what can be no entry of a batch, or no metric, of its own.
+
+    Args:
+        keys: What the user gave.
+        observation: The keys of the observation.
+
+    Raises:
+        ConfigError: If they are not different strings, or one is taken.
+    """
+    if isinstance(keys, str):
+        raise ConfigError(f"info_keys={keys!r} is one string: give a list, such as [{keys!r}].")
+    found = tuple(keys)
+    parts = set(observation)
+    for key in found:
+        if not isinstance(key, str) or not key:
+            raise ConfigError(f"info_keys={list(found)}: {key!r} is no key of an info, a string.")
+        if found.count(key) > 1:
+            raise ConfigError(f"info_keys={list(found)}: {key!r} is there twice.")
+        taken = "the observation" if key in parts else ""
+        taken = "every batch" if key in _BATCH or key == "step_count" else taken
+        taken = f"the metrics of episodes, as train/{key}," if key in _METRICS else taken
+        if taken:
+            raise ConfigError(
+                f"info_keys: {key!r} is an entry of {taken} already. Let the environment, or a "
+                "wrapper around it, call it otherwise in its info."
+            )
+    return found
+
+
+def check_info(keys: InfoKeys, info: Mapping[str, Any], is_last: bool, name: str) -> None:
+    """Refuse what is no number and, at an episode's end, a key that is not there.
+
+    Args:
+        keys: The keys that were asked for.
+        info: What an environment says.
+        is_last: Whether its episode ended.
+        name: What it is called.
+
+    Raises:
+        ConfigError: If it is so.
+    """
+    for key in keys:
+        if key in info:
+            number(key, info[key], name)
+        elif is_last:
+            raise ConfigError(missing(key, info, name))
+
+
+def write_infos(
+    keys: InfoKeys, row: Row, infos: Sequence[Mapping[str, Any]], names: Sequence[str]
+) -> None:
+    """Write what scalar environments say.
+
+    Args:
+        keys: The keys that were asked for.
+        row: Where to; whose episodes ended is read from it.
+        infos: The info of each environment.
+        names: What each is called.
+
+    Raises:
+        ConfigError: If one is no number, or is not there at an episode's end.
+    """
+    for key, column in zip(keys, row.info, strict=True):
+        for i, info in enumerate(infos):
+            if key in info:
+                column[i] = number(key, info[key], names[i])
+            elif row.terminated[i] or row.truncated[i]:
+                raise ConfigError(missing(key, info, names[i]))
+            else:
+                column[i] = np.nan
+
+
+def write_vector_info(
+    keys: InfoKeys,
+    row: Row,
+    info: Mapping[str, Any],
+    name: str,
+    *,
+    which: Array | None = None,
+    final: Mapping[str, Any] | None = None,
+) -> None:
+    """Write what a vector environment says, in Gymnasium's form of one array for each key.
+
+    Args:
+        keys: The keys that were asked for.
+        row: Where to; whose episodes ended is read from it.
+        info: The arrays, with masks of who gave something as ``_key``, or none if all did.
+        name: What the environment is called.
+        which: Of whom to write; by default of all.
+        final: The same of those whose episode ended, where ``info`` is of the next one.
+
+    Raises:
+        ConfigError: If something is no number for each, or is not there at an episode's end.
+    """
+    ended = row.terminated | row.truncated
+    if which is not None:
+        ended &= which
+    for key, column in zip(keys, row.info, strict=True):
+        values = _column(key, info, len(column), name)
+        if final is not None:
+            values[ended] = _column(key, final, len(column), name)[ended]
+        source = info if final is None else final
+        if np.isnan(values[ended]).any() and not _all_gave(key, source, ended):
+            raise ConfigError(missing(key, source, name))
+        column[...] = values if which is None else np.where(which, values, column)
+
+
+def of_one(info: Mapping[str, Any], i: int = 0) -> dict[str, Any]:
+    """What a vector environment's info says of one sub-environment."""
+    found = {}
+    for key, value in info.items():
+        given = info.get(f"_{key}")
+        if isinstance(value, np.ndarray) and value.ndim and (given is None or given[i]):
+            found[key] = value[i]
+    return {key: value for key, value in found.items() if key[:1] != "_" or key[1:] not in info}
+
+
+def number(key: str, value: Any, name: str) -> Any:
+    """A number, which may be an array of one.
+
+    Raises:
+        ConfigError: If it is anything else.
+    """
+    if isinstance(value, _NUMBERS):
+        return value
+    array = np.asarray(None if isinstance(value, dict) else value)
+    if array.size != 1 or array.dtype.kind not in "biuf":
+        shape = f"of shape {list(array.shape)} " if array.ndim else ""
+        raise ConfigError(
+            f"info_keys: info[{key!r}] of {name} is {value!r:.60}, {shape}and no number, bool or "
+            "array of one. Let a wrapper put a number there, or leave the key out."
+        )
+    return array.reshape(())[()]
+
+
+def missing(key: str, info: Mapping[str, Any], name: str) -> str:
+    """What to say of a key that is not there where an episode ended."""
+    held = sorted(k for k in info if not (k[:1] == "_" and k[1:] in info))
+    holds = f"has {listed(map(repr, held))}" if held else "is empty"
+    instead = "Name one of these, or let" if held else "Let"
+    return (
+        f"info_keys: there is no {key!r} in the info at an episode's end of {name}, which {holds}."
+        f"{did_you_mean(key, held)} {instead} the environment give it, at every episode's end."
+    )
+
+
+def _column(key: str, info: Mapping[str, Any], count: int, name: str) -> Array:
+    """The numbers of one key, float32 ``[count]``; NaN for those who gave none."""
+    found = np.full(count, np.nan, np.float32)
+    if key not in info:
+        return found
+    values, given = np.asarray(info[key]), info.get(f"_{key}")
+    if not values.ndim or len(values) != count:
+        raise ConfigError(
+            f"info_keys: info[{key!r}] of {name} is {info[key]!r:.60}: a vector environment has "
+            f"to give an array of one number for each of its {count}."
+        )
+    which = np.ones(count, bool) if given is None else np.asarray(given, bool)
+    if values.dtype.kind in "biuf" and values.size == count:
+        found[which] = values.reshape(count)[which]
+    else:
+        for i in np.flatnonzero(which):
+            found[i] = number(key, values[i], name)
+    return found
+
+
+def _all_gave(key: str, info: Mapping[str, Any], which: Array) -> bool:
+    given = info.get(f"_{key}")
+    return key in info and (given is None or bool(np.asarray(given)[which].all()))
