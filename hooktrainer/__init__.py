@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .policies import list_policies as list_policies
     from .policies import load_policy as load_policy
     from .policies import play_episodes as play_episodes
-    from .run.logger import get_logger as get_logger
+    from .run.get_logger import get_logger as get_logger
     from .store.run_dir import RunDir as RunDir
     from .trainer import Trainer as Trainer
 else:

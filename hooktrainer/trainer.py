@@ -16,14 +16,14 @@ from .collect.collector import Collector
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers
-from .loop import checks
+from .loop import check_trainer
 from .loop.cadence import Every
 from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
 from .loop.saving import Saver
 from .loop.signals import GRACE
 from .store.single_file import decode, read_plain
-from .torchrl.bridge import TorchRLBridge
+from .torchrl.hook_bridge import TorchRLBridge
 from .torchrl.names import TorchRLNames
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Trainer(TorchRLNames, Loop):
         self.save_trainer_interval = save_trainer_interval
         hooks: list[TrainerHookBase] = [NanGuard()] if nan_guard else []
         if optimizer is not None:
-            checks.check_optimizer(optimizer, loss_module)
+            check_trainer.check_optimizer(optimizer, loss_module)
             hooks.append(OptimizerHook(optimizer))
         super().__init__(
             collector=collector,

@@ -14,8 +14,8 @@ from ..base.words import did_you_mean
 from ..loop.signals import ending_cleanly
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
-from .command_line import parse
 from .config import AlgorithmConfig
+from .parse_options import parse
 from .task import Task
 
 Kind = TypeVar("Kind", bound=type)

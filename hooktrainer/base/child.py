@@ -22,7 +22,7 @@ import cloudpickle
 
 from ..errors import ConfigError, add_note
 from .cores import unpinned
-from .signals import ENDING
+from .ending_signals import ENDING
 
 _RESULT, _ERROR = b"r", b"e"
 _GRACE = 3.0  # seconds a child has to end by itself

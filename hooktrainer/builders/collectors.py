@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ..collect import VectorCollector
-from ..collect.arguments import device_of
+from ..collect.vector_arguments import device_of
 from ..errors import ConfigError
 from .configs import Reader
 from .sources import LookedAt, build, limited, look_at

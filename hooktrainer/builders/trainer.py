@@ -23,7 +23,7 @@ from ..hooks import (
 )
 from ..log import generate_exp_name
 from ..loop.priorities import AFTER
-from ..run.logger import get_logger
+from ..run.get_logger import get_logger
 from ..trainer import Trainer
 from .configs import Reader, TrainerConfig
 

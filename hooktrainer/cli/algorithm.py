@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..base.signals import interruptible
+from ..base.ending_signals import interruptible
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -23,7 +23,7 @@ def main(words: Sequence[str] | None = None) -> None:
         from ..loop.signals import ending_cleanly
     with ending_cleanly():  # while it imports, too
         from .. import algorithms
-        from ..algorithms.command_line import parse
+        from ..algorithms.parse_options import parse
         from ..run.recipe import mistakes_in_one_line
 
         with mistakes_in_one_line():

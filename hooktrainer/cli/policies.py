@@ -71,7 +71,7 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
         json: print JSON: the content of its policy.json
     """
     from ..policies import find_policy
-    from ..policies.files import read_facts
+    from ..policies.policy_files import read_facts
 
     saved = find_policy(policy)
     facts = read_facts(saved.path)
@@ -131,7 +131,7 @@ def evaluate(
         json: print JSON: a list with one object per policy that was played
     """
     from ..base.checks import check_count
-    from ..policies.evaluate import alone, evaluate_run
+    from ..policies.evaluate_run import alone, evaluate_run
     from ..policies.evaluation import SEED, check_not_negative
 
     check_count("--episodes", episodes)

@@ -9,7 +9,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.checks import share_equally
 from ..errors import ConfigError, StateMismatchError
-from ..loop.checks import not_a_tensordict
+from ..loop.check_trainer import not_a_tensordict
 from .collector import CollectorBase
 
 

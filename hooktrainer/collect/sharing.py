@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..errors import StateMismatchError
-from .overlap.state import collector_state
+from .overlap.overlap_state import collector_state
 
 
 def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:

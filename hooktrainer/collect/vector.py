@@ -15,7 +15,20 @@ from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
 from ..loop.timing import Timing
 from .actors import Policy
-from .arguments import (
+from .buffers import StepBuffers
+from .collector import CollectorBase, Resumes
+from .group import GroupOptions
+from .group_spec import GroupSpec
+from .info import check_info_keys
+from .make_group import Envs, VectorizationMode
+from .overlap.overlap_state import OVERLAP
+from .restore import Restore
+from .rollout import Rollout
+from .seeding import EpisodeSeeds
+from .sharing import resharded, resized
+from .spaces import ActionFormat, ObservationLayout
+from .staged_rollout import StagedRollout
+from .vector_arguments import (
     check_counts,
     check_policy,
     check_workers,
@@ -23,19 +36,6 @@ from .arguments import (
     steps_per_batch,
     warn_of_loss,
 )
-from .buffers import StepBuffers
-from .collector import CollectorBase, Resumes
-from .group import GroupOptions
-from .group_spec import GroupSpec
-from .info import check_info_keys
-from .make_group import Envs, VectorizationMode
-from .overlap.state import OVERLAP
-from .restore import Restore
-from .rollout import Rollout
-from .seeding import EpisodeSeeds
-from .sharing import resharded, resized
-from .spaces import ActionFormat, ObservationLayout
-from .staged_rollout import StagedRollout
 from .worker_group import WorkerGroup
 
 

@@ -174,7 +174,7 @@ class PolicySnapshot(TrainerHookBase):
 
     def _open(self, trainer: Loop) -> None:
         from ..policies.evaluator import Evaluator
-        from ..policies.files import DIRECTORY
+        from ..policies.policy_files import DIRECTORY
         from ..policies.recorder import PolicyRecorder
         from ..policies.spread import SpreadCadence
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from ..base.words import shell_word
 from .place import LogPlace
-from .remote import RemoteSink, public
+from .remote_sink import RemoteSink, public
 
 _SQLITE: Final = "sqlite:///"
 _ENVIRONMENT: Final = "MLFLOW_TRACKING_URI"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from .destination import RunGoneError
-from .remote import public
+from .remote_sink import public
 from .sink import log
 from .spool import Record
 

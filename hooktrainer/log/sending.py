@@ -19,7 +19,7 @@ from ..errors import ConfigError
 from .destination import Destination, RunGoneError
 from .mlflow import address
 from .mlflow_run import MLflowRun
-from .remote import ADDRESS, public
+from .remote_sink import ADDRESS, public
 from .sink import log
 from .spool import Record, Spool
 

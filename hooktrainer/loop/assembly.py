@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_count, check_positive, check_seed
 from ..errors import SkipOptimStep
-from . import checks
+from . import check_trainer
 from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .control import Control
@@ -63,8 +63,8 @@ class Assembly:
         check_positive("clip_norm", clip_norm, none="no clipping")
         check_positive("grace", grace, "number of seconds")
         self.collector = collector
-        frame_skip = checks.agreed_frame_skip(frame_skip, self.source.frame_skip)
-        checks.check_loss_module(loss_module)
+        frame_skip = check_trainer.agreed_frame_skip(frame_skip, self.source.frame_skip)
+        check_trainer.check_loss_module(loss_module)
 
         self.total_frames = total_frames
         self.frame_skip = frame_skip

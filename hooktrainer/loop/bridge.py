@@ -23,7 +23,7 @@ class HookHandle:
 class Bridge:
     """Serves what was written for another trainer; this one knows no other trainer.
 
-    `hooktrainer.torchrl.bridge` knows TorchRL's.
+    `hooktrainer.torchrl.hook_bridge` knows TorchRL's.
 
     Args:
         loop: The loop that it serves.

@@ -12,7 +12,7 @@ from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.batches import count_valid
 from ..errors import ConfigError
-from . import checks
+from . import check_trainer
 from .assembly import Assembly
 from .closing import call_all, close_methods
 from .device_clock import time_device
@@ -177,7 +177,7 @@ class Lifecycle(Assembly):
                     raise ConfigError("the collector ended before it yielded a batch.")
                 return
             if not is_tensor_collection(batch):
-                raise ConfigError(checks.not_a_tensordict("the collector's batch is", batch))
+                raise ConfigError(check_trainer.not_a_tensordict("the collector's batch is", batch))
             self.progress.frames += count_valid(batch) * self.frame_skip
             self.progress.batches += 1
             yield batch

@@ -9,7 +9,7 @@ from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.threads import compute_threads, threads_for
 from ..errors import HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
-from . import checks
+from .check_trainer import not_a_tensordict
 from .lifecycle import Lifecycle
 from .signals import GracefulSignals, SignalExit
 
@@ -120,7 +120,7 @@ class Loop(Lifecycle):
                     progress.optim_steps = made + 1
                     losses = loss_module(sub_batch)
                     if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
-                        raise HookError(checks.not_a_tensordict("loss_module returned", losses))
+                        raise HookError(not_a_tensordict("loss_module returned", losses))
                     if post_loss.calls:
                         sub_batch = post_loss(sub_batch)
                     losses = optimizer(losses, clip_grad_norm, clip_norm, j)
@@ -160,7 +160,7 @@ class Loop(Lifecycle):
             return getattr(self.loss_module, method)(sub_batch)
         losses = self.timing.traced("optimize/loss", self.loss_module)(sub_batch)
         if not is_tensor_collection(losses):
-            raise HookError(checks.not_a_tensordict("loss_module returned", losses))
+            raise HookError(not_a_tensordict("loss_module returned", losses))
         if not self.registry.computes_loss:
             return losses
         return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)

@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from ..base.signals import ENDING, is_importing
+from ..base.ending_signals import ENDING, is_importing
 from .control import Control
 
 GRACE: Final = 30.0

@@ -16,7 +16,7 @@ _GRACE = 3.0  # seconds that the process has to end by itself
 
 
 class Evaluator:
-    """Starts ``python -m hooktrainer.policies.evaluate RUN`` when there is something to play.
+    """Starts ``python -m hooktrainer.policies.evaluate_run RUN`` when there is something to play.
 
     The process plays all policies that were not played yet and ends. It is started again when there
     is another one. It ends at once when this process ends.
@@ -47,7 +47,7 @@ class Evaluator:
         self._log().unlink(missing_ok=True)  # of another process, or a link
         with self._log().open("xb") as log:
             self._program = ChildProgram(
-                "hooktrainer.policies.evaluate",
+                "hooktrainer.policies.evaluate_run",
                 str(self._run),
                 *self._options,
                 "--with-parent",

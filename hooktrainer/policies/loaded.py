@@ -11,8 +11,8 @@ import torch
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
 from .evaluation import Evaluation
-from .files import PolicyContent, read_content, read_facts
 from .interface import Array, Interface
+from .policy_files import PolicyContent, read_content, read_facts
 from .program import Program
 from .saved import SavedPolicy, find_policy
 

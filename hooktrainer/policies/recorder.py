@@ -17,7 +17,7 @@ from ..store.provenance import origin
 from ..store.retention import best_of
 from .describe_environment import Described, describe_environment
 from .environment import Environment
-from .files import PolicyContent
+from .policy_files import PolicyContent
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, still_holds, trace
 from .writing import point_latest_at, write_policy

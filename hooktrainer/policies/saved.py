@@ -14,7 +14,7 @@ from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
 from .environment import Environment
 from .evaluation import Evaluation
-from .files import DIRECTORY, FACTS, LATEST, file_record, read_facts
+from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 METRIC = "eval/return"
 """The metric that the evaluation of a policy gives."""

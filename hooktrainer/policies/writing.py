@@ -14,7 +14,7 @@ import xxhash
 from ..store import fs
 from ..store.housekeeping import move_away, sweep
 from ..store.sealed import seal
-from .files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
+from .policy_files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 
 
 def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:

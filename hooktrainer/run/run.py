@@ -22,8 +22,8 @@ from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import RunConfig
 from .fields import check_ranges
+from .get_logger import get_logger
 from .layout import Layout
-from .logger import get_logger
 from .ranks import (
     DataParallel,
     GatheredCheckpoints,

@@ -11,7 +11,7 @@ import torch
 import xxhash
 
 from ..base.untrusted import MalformedError, parse_json, refusing
-from ..base.untrusted.torch_file import read_torch
+from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from . import fs
 from .tree import flatten, unflatten

@@ -19,7 +19,7 @@ from ..replay import ReplayBuffer
 from ..store import trees
 from .formats import OWN
 from .hook_states import to_ours
-from .losses import build_value_estimator, has_value_estimator
+from .loss_parts import build_value_estimator, has_value_estimator
 from .unified import NotRead
 
 if TYPE_CHECKING:

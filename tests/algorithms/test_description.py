@@ -15,7 +15,7 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
-from hooktrainer.algorithms.command_line import parse
+from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
 from hooktrainer.run.config_file import as_words

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hooktrainer.base.signals import interruptible
+from hooktrainer.base.ending_signals import interruptible
 
 INTERRUPTING = """
 import os, runpy, signal, sys

@@ -17,8 +17,8 @@ from hooktrainer.cli import main
 from hooktrainer.loop.progress import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy
-from hooktrainer.policies.evaluate import evaluate_run
-from hooktrainer.policies.files import read_facts
+from hooktrainer.policies.evaluate_run import evaluate_run
+from hooktrainer.policies.policy_files import read_facts
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.policies.writing import change_facts
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms.command_line import parse as parse_algorithm
+from hooktrainer.algorithms.parse_options import parse as parse_algorithm
 from hooktrainer.cli import algorithm, recipes
 from hooktrainer.cli.train import separate_arguments
 from hooktrainer.store.run_dir import find_runs

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from hooktrainer import get_logger
-from hooktrainer.log import Logger, remote, sending
+from hooktrainer.log import Logger, remote_sink, sending
 from hooktrainer.log.mlflow import MLflowSink
 from hooktrainer.log.spool import Spool
 from hooktrainer.store.run_dir import RunDir
@@ -43,7 +43,7 @@ class InProcess:
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(remote, "_Sender", InProcess)
+    monkeypatch.setattr(remote_sink, "_Sender", InProcess)
 
 
 def deliver(logger: Logger) -> None:

@@ -13,7 +13,7 @@ from policy_envs import Broken, Endless, Toy
 
 from hooktrainer import list_policies
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.evaluate import alone
+from hooktrainer.policies.evaluate_run import alone
 from hooktrainer.policies.evaluator import Evaluator
 
 
@@ -113,13 +113,15 @@ def test_it_ends_when_the_run_is_killed(save, tmp_path):
 def test_two_processes_do_not_play_the_same_run(save, tmp_path):
     save(policy(), Toy)
     run = tmp_path / "run"
-    command = [sys.executable, "-m", "hooktrainer.policies.evaluate", str(run), "--episodes", "1"]
+    program = [sys.executable, "-m", "hooktrainer.policies.evaluate_run"]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     with alone(run) as free:
         assert free
         with alone(run) as also_free:
             assert not also_free
-        subprocess.run(command, check=True, timeout=60, env=environment)
+        subprocess.run(
+            [*program, str(run), "--episodes", "1"], check=True, timeout=60, env=environment
+        )
     assert [saved.evaluation for saved in list_policies(run)] == [None]
 
 

@@ -22,8 +22,8 @@ from torch import nn
 from hooktrainer import CheckpointError, ConfigError, load_policy, play_episodes
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import Episode, episode_seed, evaluate_policy, find_policy
-from hooktrainer.policies.evaluate import evaluate_run
-from hooktrainer.policies.files import read_facts
+from hooktrainer.policies.evaluate_run import evaluate_run
+from hooktrainer.policies.policy_files import read_facts
 
 
 def policy(observations: int = 4, actions: int = 3) -> CategoricalPolicy:

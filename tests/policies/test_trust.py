@@ -16,9 +16,9 @@ from hooktrainer import ConfigError, find_policy, load_policy
 from hooktrainer.cli import main
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.environment import Environment
-from hooktrainer.policies.evaluate import evaluate_run
-from hooktrainer.policies.files import read_facts
+from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import evaluate_policy, play_episodes
+from hooktrainer.policies.policy_files import read_facts
 from hooktrainer.policies.writing import change_facts
 
 

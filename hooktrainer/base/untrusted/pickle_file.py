@@ -13,8 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 
+from .read_torch import _Builder
 from .text import MalformedError, refusing
-from .torch_file import _Builder
 from .torch_pickle import _Global, _Instructions, _Machine, _Storage
 
 _MORE = (

@@ -1,7 +1,7 @@
 """Data sets of transitions, for offline training: a plain format, Minari, and how to record one."""
 
-from .collector import DatasetCollector
 from .dataset import Dataset
+from .dataset_collector import DatasetCollector
 from .load import load_dataset
 from .record import RecordDataset
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from .collector import OverlappedCollector
+from .overlapped import OverlappedCollector
 
 __all__ = ["OverlappedCollector"]

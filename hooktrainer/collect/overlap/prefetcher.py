@@ -12,7 +12,7 @@ from tensordict import TensorDictBase
 
 from ...loop.timing import Timing
 from ..collector import Collector
-from ..remote import stamped
+from ..remote_collector import stamped
 from ..weights import Weights, weights_of
 from .process import ProcessWorker
 from .server import Collected, Request

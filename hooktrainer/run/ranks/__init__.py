@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from .checkpoints import GatheredCheckpoints
 from .data_parallel import DataParallel
-from .errors import RanksError
 from .rank_control import RankControl
+from .rank_errors import RanksError
 from .rank_state import RankState, rank_state
 from .ranks import Ranks
 from .sharded import shard_parameters

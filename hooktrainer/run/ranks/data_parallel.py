@@ -14,9 +14,9 @@ from ...loop.hook import TrainerHookBase
 from ...loop.metrics import WindowValue
 from ...loop.priorities import FIRST, LAST
 from .digest import tensors_digest
-from .errors import RanksError
 from .gradients import AverageGradients, statistics_of, tensors_of
 from .rank_control import RankControl
+from .rank_errors import RanksError
 from .rank_state import seed_rank
 from .ranks import Ranks
 from .sharded import share_optimizer_state, whole

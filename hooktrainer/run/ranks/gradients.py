@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from ...loop.checks import parameters_of
+from ...loop.check_trainer import parameters_of
 from ...networks.normalization import RunningNorm
 from .ranks import Ranks
 

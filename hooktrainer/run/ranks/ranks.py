@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from .errors import RanksError
 from .parent import die_with_parent
+from .rank_errors import RanksError
 
 T = TypeVar("T")
 

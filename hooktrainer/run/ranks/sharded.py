@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ...base.shards import is_part
-from ...loop.checks import parameters_of
+from ...loop.check_trainer import parameters_of
 from .gradients import tensors_of
 from .ranks import Ranks
 

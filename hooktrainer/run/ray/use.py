@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from ...hooks.evaluate import Evaluate
 from ..placement import Place
 from .cluster import Cluster
-from .collector import RayCollector
-from .evaluate import RayEvaluate
+from .ray_collector import RayCollector
+from .ray_evaluate import RayEvaluate
 
 if TYPE_CHECKING:
     from ...trainer import Trainer

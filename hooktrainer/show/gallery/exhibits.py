@@ -15,7 +15,7 @@ from typing import Final
 from ...errors import CheckpointError, ConfigError
 from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
 from ...policies.evaluation import EPISODES, SEED
-from ...policies.files import POLICY, read_facts
+from ...policies.policy_files import POLICY, read_facts
 from ...policies.saved import policy_directory, scan_policies
 from .headless import draw_off_screen
 from .picture import Picture

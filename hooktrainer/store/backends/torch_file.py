@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from ...base.untrusted import MalformedError
-from ...base.untrusted.torch_file import StoredTensor, TorchFile
+from ...base.untrusted.read_torch import StoredTensor, TorchFile
 from .. import fs
 from ..single_file import compact, torch_save
 from ..tensor_spec import TensorSpec

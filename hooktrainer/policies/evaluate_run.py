@@ -1,6 +1,6 @@
 """Plays the policies of a run that were not played yet, at the lowest priority.
 
-python -m hooktrainer.policies.evaluate RUN
+python -m hooktrainer.policies.evaluate_run RUN
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def alone(run: Path) -> Iterator[bool]:
 
 def main() -> int:
     """Evaluate; the exit code is 1 if a policy could not be played."""
-    parser = argparse.ArgumentParser(prog="python -m hooktrainer.policies.evaluate")
+    parser = argparse.ArgumentParser(prog="python -m hooktrainer.policies.evaluate_run")
     parser.add_argument("run", type=Path, metavar="RUN", help="directory of the run")
     parser.add_argument("--seed", type=int, default=SEED, help="seed of the episodes")
     parser.add_argument("--episodes", type=int, default=EPISODES, help="episodes of each policy")

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hooktrainer.base.untrusted import MalformedError
-from hooktrainer.base.untrusted.torch_file import TorchFile, read_torch
+from hooktrainer.base.untrusted.read_torch import TorchFile, read_torch
 
 
 def saved(content):

@@ -10,9 +10,9 @@ from ...hooks.evaluate import Evaluate
 from ...loop.metrics import Latest
 from ...loop.priorities import AFTER
 from ..placement import Place
-from .actors import Evaluating, arrays_of
 from .cluster import Cluster, import_ray
 from .pool import Worker
+from .ray_actors import Evaluating, arrays_of
 
 if TYPE_CHECKING:
     from ...loop.loop import Loop

@@ -11,7 +11,7 @@ from ..loop.bridge import Bridge, HookHandle
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from . import stages
-from .losses import LossPart, has_value_estimator
+from .loss_parts import LossPart, has_value_estimator
 from .processes import CollectorProcesses, only_cleans_up, send_to
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from ...collect.remote import RemoteCollector, stamped, version_of
+from ...collect.remote_collector import RemoteCollector, stamped, version_of
 from ...collect.sharing import shares_of
 from ...collect.weights import check_can_follow
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ..placement import Place
-from .actors import Collecting, Share, arrays_of
 from .cluster import Cluster, import_ray
 from .pool import RayWorkerError, Worker
+from .ray_actors import Collecting, Share, arrays_of
 
 
 class RayCollector(RemoteCollector):

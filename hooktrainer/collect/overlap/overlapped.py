@@ -11,10 +11,10 @@ from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.part import differences, fitting
 from ...loop.timing import Timing
-from ..remote import RemoteCollector, stamped, version_of
+from ..remote_collector import RemoteCollector, stamped, version_of
 from ..weights import check_can_follow
+from .overlap_state import OVERLAP, collector_state
 from .prefetcher import Mode, Prefetcher
-from .state import OVERLAP, collector_state
 
 
 class OverlappedCollector(RemoteCollector):

@@ -21,9 +21,9 @@ from hooktrainer.cli import main
 from hooktrainer.errors import DamagedCheckpointError
 from hooktrainer.loop.progress import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies import SavedPolicy, files, find_policy, list_policies, load_policy
+from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy, policy_files
 from hooktrainer.policies.evaluation import Evaluation
-from hooktrainer.policies.files import (
+from hooktrainer.policies.policy_files import (
     FACTS,
     POLICY,
     PolicyContent,
@@ -370,7 +370,7 @@ def test_links_to_policies_elsewhere_are_not_followed(save, tmp_path):
 
 def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
     path = save(policy())
-    monkeypatch.setattr(files, "MOST_FACTS", 100)
+    monkeypatch.setattr(policy_files, "MOST_FACTS", 100)
     with pytest.raises(DamagedCheckpointError, match=r"bytes, more than 100"):
         load_policy(path)
 
