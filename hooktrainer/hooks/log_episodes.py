@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -29,17 +29,26 @@ class LogEpisodes(TrainerHookBase):
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
         info_keys: Those that `VectorCollector` was given: the mean of each over the episodes that
             ended, at their last steps, is ``<group>/<key>``.
+        agents: Where there are several agents: by the name of each group of agents the names of
+            those in it. For each such group there is ``<group>/<agents>/return``, the mean over its
+            agents, and for each agent of it ``<group>/<agents>/<agent>/return``. They are read from
+            ``("next", <agents>, "episode_reward")``, which `AgentsCollector` writes.
 
     Raises:
         ConfigError: If a key would be a metric of its own.
     """
 
     def __init__(
-        self, group: str = "train", log_pbar: bool = True, info_keys: Sequence[str] = ()
+        self,
+        group: str = "train",
+        log_pbar: bool = True,
+        info_keys: Sequence[str] = (),
+        agents: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         self.info_keys = check_info_keys(info_keys)
         self.group = group
         self.log_pbar = log_pbar
+        self.agents = {name: tuple(members) for name, members in (agents or {}).items()}
         self.episodes = 0
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
@@ -65,6 +74,21 @@ class LogEpisodes(TrainerHookBase):
             metrics[f"{self.group}/length"] = Samples(lengths[done])
         for key in self.info_keys:
             metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key)[done].float())
+        return metrics | self._by_agent(batch, done.squeeze(-1))
+
+    def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
+        metrics: dict[str, Any] = {}
+        for name, members in self.agents.items():
+            returns = batch.get(("next", name, "episode_reward"), None)
+            if returns is None or returns.shape[-2] != len(members):
+                raise HookError(
+                    f"LogEpisodes(agents=...) found no ('next', {name!r}, 'episode_reward') of "
+                    f"{len(members)} agents in the batch; collect with AgentsCollector."
+                )
+            ended = returns[done].squeeze(-1)  # [episodes, agents]
+            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1))
+            for member, own in zip(members, ended.unbind(-1), strict=True):
+                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,6 +17,7 @@ import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect import Collector, CollectorBase, adapt
 from hooktrainer.collect.adapt import AdaptedCollector
+from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.collect.sequence import SequenceCollector
 from hooktrainer.errors import CollectorError, StateMismatchError
@@ -51,6 +52,15 @@ MADE: dict[str, list[Callable[[], Any]]] = {
     "VectorCollector": [
         lambda: VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=100),
         lambda: VectorCollector(Counter, num_envs=2, frames_per_batch=40, total_frames=100),
+    ],
+    "AgentsCollector": [
+        lambda: AgentsCollector(
+            "vmas/balance",
+            num_envs=2,
+            frames_per_batch=40,
+            total_frames=100,
+            env_kwargs={"max_steps": 15},
+        ),
     ],
     "OverlappedCollector": [
         lambda: OverlappedCollector(Walks(), 1, mode="process"),

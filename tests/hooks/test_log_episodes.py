@@ -61,6 +61,34 @@ def test_without_returns_it_says_where_they_come_from():
         LogEpisodes()(td)
 
 
+def of_two_agents() -> TensorDict:
+    td = batch([[0, 1, 1]], [[0, 5, 1]])
+    td["next", "pair"] = TensorDict({}, [1, 3, 2])
+    own = torch.tensor([[[0.0, 0], [4, 6], [0, 2]]])
+    td["next", "pair", "episode_reward"] = own.unsqueeze(-1)
+    return td
+
+
+def test_several_agents_have_returns_by_group_and_by_agent():
+    metrics = LogEpisodes(agents={"pair": ["a", "b"]})(of_two_agents())
+    values = {name: metrics[f"train/{name}"].values.tolist() for name in RETURNS}
+    assert values == {
+        "return": [5, 1],
+        "pair/return": [5, 1],
+        "pair/a/return": [4, 0],
+        "pair/b/return": [6, 2],
+    }
+
+
+RETURNS = ("return", "pair/return", "pair/a/return", "pair/b/return")
+
+
+@pytest.mark.parametrize("agents", [{"pair": ["a"]}, {"trio": ["a", "b", "c"]}])
+def test_a_group_that_is_not_in_the_batch_is_named(agents):
+    with pytest.raises(HookError, match=f"no \\('next', '{next(iter(agents))}', 'episode_reward'"):
+        LogEpisodes(agents=agents)(of_two_agents())
+
+
 def test_the_count_is_saved():
     one, other = LogEpisodes(), LogEpisodes()
     one(batch([1, 1], [1, 2]))

@@ -1,0 +1,20 @@
+"""Environments of several agents, such as those of VMAS, and what collects from them.
+
+`AgentsCollector` yields TorchRL's layout of several agents: the agents of a group are a dimension,
+and each group is a TensorDict of its own.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ...base.lazy import attach
+
+if TYPE_CHECKING:
+    from .agents_collector import AgentsCollector as AgentsCollector
+    from .groups import AgentGroup as AgentGroup
+    from .make import make_world as make_world
+    from .world import World as World
+    from .world import WorldStep as WorldStep
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,283 @@
+"""`AgentsCollector`: steps environments of several agents and yields TorchRL's layout of them."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, set_interaction_type
+
+from ...base.checks import check_count, share_equally
+from ...errors import ConfigError, StateMismatchError, no_quiet_end
+from ...loop.timing import Timing
+from ..collector import CollectorBase, Resumes
+from ..seeding import random_action_seed
+from ..sharing import resharded
+from ..vector_arguments import check_counts, device_of, steps_per_batch
+from .actor import AgentsActor, RandomAgents
+from .agents_rollout import AgentsRollout
+from .groups import AgentGroup, Grouping
+from .make import make_world
+from .world import World
+
+
+class AgentsCollector(CollectorBase):
+    """Collects batches ``[num_envs, time]`` from environments of several agents.
+
+    The agents of a group are a dimension, and a group is a TensorDict ``[num_envs, time, agents]``
+    within the batch, as in TorchRL. Of a group called ``"agents"`` a batch holds:
+
+    - ``("agents", "observation")`` ``[num_envs, time, agents, ...]``, for a dict observation one
+      entry for each of its parts; ``("agents", "action_mask")``, where there are masks;
+      ``("agents", "mask")`` ``[num_envs, time, agents]``, where agents may leave before the episode
+      ends: which of them still act. What stands at the others is zeros, and means nothing.
+    - ``("agents", "action")`` and everything else that the policy writes.
+    - ``("next", "agents", ...)``: the observation that the actions led to, the true final one where
+      an episode ends; ``"reward"`` and ``"episode_reward"`` (float32), ``"done"``, ``"terminated"``
+      and ``"truncated"`` (bool), ``[num_envs, time, agents, 1]``, of each agent.
+    - ``("next", "done")``, ``"terminated"`` and ``"truncated"``, ``[..., 1]``, of the whole
+      environment; ``("next", "reward")`` and ``("next", "episode_reward")``, the **mean over all
+      agents** of all groups, an agent that has left counting 0; ``("next", "step_count")``.
+    - ``"state"`` and ``("next", "state")`` ``[num_envs, time, ...]``, where the environment says
+      what state it is in as a whole.
+
+    All counts are of transitions of an environment, however many agents act in it.
+
+    Args:
+        env: ``"vmas/<scenario>"``, or a scenario class of VMAS.
+        policy: What acts; ``None`` for random actions. An object with ``in_keys`` and ``act``,
+            which takes these entries and returns a dict with ``(group, "action")`` for each group,
+            such as `hooktrainer.networks.AgentsPolicy`; or a TensorDict module.
+        num_envs: How many environments.
+        frames_per_batch: Transitions of a batch, a multiple of ``num_envs``.
+        total_frames: Transitions after which iteration ends; -1 for no end.
+        seed: The run's seed, 0 or more.
+        init_random_frames: So many transitions are collected with random actions first.
+        env_kwargs: Arguments of the environment.
+        groups: By a group's name, its agents. By default agents with equal spaces are a group; a
+            single one is called ``"agents"``, several are called as their agents' names begin.
+        exploration_type: How the policy's distributions are sampled.
+        device: Where batches are, and where environments that are tensors are simulated; by default
+            where the policy computes.
+
+    Raises:
+        ConfigError: If the arguments cannot work.
+
+    Examples:
+        >>> collector = AgentsCollector("vmas/balance", num_envs=4, frames_per_batch=40)
+        >>> collector.collect()["agents", "observation"].shape
+        torch.Size([4, 10, 3, 16])
+    """
+
+    num_envs: int
+    frames_per_batch: int
+    frame_skip: int
+    device: torch.device
+    seed: int
+
+    def __init__(
+        self,
+        env: Any,
+        policy: Any = None,
+        *,
+        num_envs: int,
+        frames_per_batch: int,
+        total_frames: int = -1,
+        seed: int = 0,
+        init_random_frames: int = 0,
+        env_kwargs: Mapping[str, Any] | None = None,
+        groups: Grouping | None = None,
+        exploration_type: InteractionType = InteractionType.RANDOM,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_counts(frames_per_batch, total_frames, init_random_frames, 1)
+        check_count("num_envs", num_envs)
+        if policy is not None and not hasattr(policy, "in_keys"):
+            raise ConfigError(
+                f"policy={policy!r:.80} cannot act for several agents: give it in_keys, such as "
+                "[('agents', 'observation')], and act(); or use AgentsPolicy."
+            )
+        self.policy = policy
+        self.num_envs = num_envs
+        self.frames_per_batch = frames_per_batch
+        self.total_frames = total_frames
+        self.init_random_frames = init_random_frames
+        self.frame_skip = 1
+        self.exploration_type = exploration_type
+        self.seed = seed
+        self.timing = Timing()
+        self._computes = device_of(policy)
+        self.device = self._computes if device is None else torch.device(device)
+        self._made = {"env_kwargs": env_kwargs, "groups": groups}
+        self._env = env
+        self._first_env = 0
+        self._shares = 1
+        self._warm_up_frames = init_random_frames
+        self._open()
+        if self.world.lost:
+            warnings.warn(
+                f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
+                "new ones; all else is exact.",
+                stacklevel=2,
+            )
+
+    def _open(self) -> None:
+        self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
+        self.world: World = make_world(
+            self._env, self.num_envs, device=self.device, first_env=self._first_env, **self._made
+        )
+        self._actor: AgentsActor | None = None
+        self.frames = 0
+        self._closed = False
+        self.set_seed(self.seed)
+
+    @property
+    def groups(self) -> tuple[AgentGroup, ...]:
+        """The agents, by group."""
+        return self.world.groups
+
+    @property
+    def resumes(self) -> Resumes:  # type: ignore[override]
+        """``"exactly"``, unless running episodes cannot be restored."""
+        return "partly" if self.world.lost else "exactly"
+
+    @property
+    def unsaved(self) -> None:
+        """Nothing: what cannot be restored was said when the collector was made."""
+
+    def collect(self) -> TensorDict:
+        """Collect one batch, whatever ``total_frames`` says.
+
+        If it fails, the running episodes are abandoned: the next batch begins with new ones.
+
+        Raises:
+            RuntimeError: If the collector is shut down, or the policy or an environment raises
+                ``StopIteration``.
+        """
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        actor: AgentsActor | RandomAgents = self._random
+        if self.policy is not None and self.frames >= self._warm_up_frames:
+            actor = self._ask()
+        try:
+            with torch.no_grad(), set_interaction_type(self.exploration_type):
+                batch = self._rollout.collect(self._horizon, actor.act, actor.complete, self.timing)
+        except StopIteration as error:  # else whoever iterates would take it for the end
+            raise no_quiet_end(error, self.frames) from error
+        self.frames += self.frames_per_batch
+        return batch
+
+    def _ask(self) -> AgentsActor:
+        if self._actor is None:
+            self._actor = AgentsActor(self.policy, self.groups, self.num_envs, self._computes)
+        return self._actor
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Start over with new episodes, those of this seed.
+
+        Args:
+            seed: The run's seed, 0 or more.
+            static_seed: Whether to return the same seed again.
+        """
+        check_count("seed", seed, least=0)
+        self.seed = seed
+        self.world.seed(seed)
+        self._random = RandomAgents(self.groups, random_action_seed(seed, self._first_env))
+        self._rollout = AgentsRollout(self.world)
+        return seed if static_seed else seed + 1
+
+    def reset(self) -> None:
+        """Abandon the running episodes: the next batch begins with new ones."""
+        self._rollout.abandon()
+
+    def check_shares(self, number: int) -> None:
+        """Refuse environments that share one stream of random numbers, or cannot be divided."""
+        if not self.world.shares:
+            raise ConfigError(
+                f"{self.world.name} draws the random numbers of all its environments from one "
+                f"stream, so {number} processes cannot share them: train in one process, with more "
+                "environments."
+            )
+        share_equally(self.num_envs, number, "num_envs")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep one of ``world_size`` equal shares of the environments, before the first batch."""
+        self.check_shares(world_size)
+        self.shutdown()
+        self.num_envs //= world_size
+        self._first_env += rank * self.num_envs
+        self._shares *= world_size
+        self._warm_up_frames //= world_size
+        self.frames_per_batch //= world_size
+        if self.total_frames > 0:
+            self.total_frames //= world_size
+        self._open()
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """A state by which each environment begins an episode that was not played yet."""
+        state = resharded(states, self.num_envs, self._first_env, self._shares * self.num_envs)
+        return state | {"random": self._random.generator.get_state()}
+
+    def position(self) -> dict[str, Any]:
+        """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
+        return {"frames": self.frames, "seed": self.seed, "episodes": list(self.world.episodes)}
+
+    def shutdown(self) -> None:
+        """Close the environments; safe to call again."""
+        if not self._closed:
+            self._closed = True
+            self.world.close()
+
+    close = shutdown
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, random states and counters: all that a resumed run needs."""
+        return {
+            **self.position(),
+            "random": self._random.generator.get_state(),
+            "rollout": self._rollout.state_dict(),
+        }
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned.
+
+        Raises:
+            StateMismatchError: If it comes from other environments.
+        """
+        if not {"random", "episodes", "rollout"} <= state_dict.keys():
+            raise StateMismatchError("The saved collector is no AgentsCollector.")
+        if len(state_dict["episodes"]) != self.num_envs:
+            raise StateMismatchError(
+                f"The saved collector has {len(state_dict['episodes'])} environments, this one "
+                f"{self.num_envs}."
+            )
+        self.set_seed(state_dict["seed"])
+        self.frames = state_dict["frames"]
+        self._random.generator.set_state(state_dict["random"].cpu())
+        if state_dict["rollout"] is None:
+            self.world.episodes = list(state_dict["episodes"])
+        else:
+            self._rollout.load_state_dict(state_dict["rollout"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        live = {"world": None, "_rollout": None, "_random": None, "_actor": None}
+        return self.__dict__ | live | {"_timing": Timing(), "saved": self.state_dict()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        saved, closed = state.pop("saved"), state["_closed"]
+        self.__dict__.update(state)
+        self._open()
+        self.load_state_dict(saved)
+        if closed:
+            self.shutdown()
+
+    def __repr__(self) -> str:
+        agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)
+        return (
+            f"{type(self).__name__}({self.world.name}, {agents}, num_envs={self.num_envs}, "
+            f"frames_per_batch={self.frames_per_batch}, total_frames={self.total_frames}, "
+            f"seed={self.seed}, frames={self.frames})"
+        )

@@ -1,0 +1,61 @@
+"""`make_world`: environments of several agents, from an id, a scenario or a factory."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from ...errors import ConfigError
+from .groups import Grouping
+from .vmas import VmasWorld
+from .world import World
+
+VMAS = "vmas/"
+PETTINGZOO = "pettingzoo/"
+
+
+def make_world(
+    env: Any,
+    num_envs: int,
+    *,
+    env_kwargs: Mapping[str, Any] | None = None,
+    groups: Grouping | None = None,
+    device: torch.device | str = "cpu",
+    first_env: int = 0,
+) -> World:
+    """Make environments of several agents.
+
+    Args:
+        env: ``"vmas/<scenario>"``, or a scenario class of VMAS.
+        num_envs: How many.
+        env_kwargs: Arguments of the environment.
+        groups: By a group's name, its agents; by default agents with equal spaces are a group.
+        device: Where they are simulated, if they are tensors.
+        first_env: Index of the first among all environments of the run.
+
+    Raises:
+        ConfigError: If there is no such environment.
+        MissingPackageError: If a package it needs is not installed.
+    """
+    if isinstance(env, str) and env.startswith(VMAS):
+        return VmasWorld(env.removeprefix(VMAS), num_envs, device, groups, env_kwargs)
+    if is_scenario(env):
+        return VmasWorld(env, num_envs, device, groups, env_kwargs)
+    raise ConfigError(
+        f"env={env!r:.80} is no environment of several agents: give 'vmas/<scenario>', such as "
+        "'vmas/balance', or a scenario class of VMAS."
+    )
+
+
+def is_several(env: Any) -> bool:
+    """Whether this is how an environment of several agents is named."""
+    return (isinstance(env, str) and env.startswith((VMAS, PETTINGZOO))) or is_scenario(env)
+
+
+def is_scenario(env: Any) -> bool:
+    """Whether this is a scenario class of VMAS; VMAS is not imported to find out."""
+    module = sys.modules.get("vmas.simulator.scenario")
+    return module is not None and isinstance(env, type) and issubclass(env, module.BaseScenario)

@@ -1,0 +1,286 @@
+"""`VmasWorld`: scenarios of VMAS, the vectorized multi-agent simulator."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stderr
+from io import StringIO
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey
+
+from ...base.words import did_you_mean, listed
+from ...errors import ConfigError, MissingPackageError, StateMismatchError
+from ...store.rng import rng_state, set_rng_state
+from .groups import Grouping, group_agents
+from .object_state import ObjectState, copied
+from .world import Entries, WorldStep
+
+_MAX_STEPS = 100
+
+
+class VmasWorld:
+    """A scenario of VMAS: all environments are one batch of tensors.
+
+    Continuous actions are clipped to their bounds. When some episodes end, all environments are
+    reset at once, and the others put back to what they were: ten of a hundred cost what one does.
+    A scenario whose reset changes more than rows of tensors has its environments reset one by one.
+
+    Args:
+        scenario: A name, such as ``"balance"``, or a class derived from
+            ``vmas.simulator.scenario.BaseScenario``.
+        num_envs: How many environments.
+        device: Where they are simulated.
+        groups: The groups of agents; by default those with equal spaces.
+        kwargs: Arguments of ``vmas.make_env``, such as ``continuous_actions``, and of the scenario,
+            such as ``n_agents``. ``max_steps``, the length at which an episode is truncated, is 100
+            unless it is given; ``None`` for no limit.
+
+    Raises:
+        ConfigError: If there is no such scenario, or it cannot be made.
+        MissingPackageError: If VMAS is not installed.
+    """
+
+    shares = False
+    state_space: spaces.Space[Any] | None = None
+
+    def __init__(
+        self,
+        scenario: Any,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        groups: Grouping | None = None,
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.num_envs = num_envs
+        self.episodes = [-1] * num_envs
+        self.device = torch.device(device)
+        self.name = f"vmas/{scenario}" if isinstance(scenario, str) else scenario.__qualname__
+        self._env = _make(scenario, self.name, num_envs, self.device, kwargs or {})
+        agents = {
+            agent.name: (_space(observed), _space(taken))
+            for agent, observed, taken in zip(
+                self._env.agents,
+                self._env.observation_space,
+                self._env.action_space,
+                strict=True,
+            )
+        }
+        self.groups = group_agents(agents, groups)
+        self._agents = {agent.name: agent for agent in self._env.agents}
+        self._state = ObjectState(self._env)
+        self._rng: dict[str, Any] = {}
+        self.lost: str | None = None
+        self._row_by_row = False
+        self.seed(0)
+        self.lost = self._try_out()
+        self._row_by_row = self.lost is not None
+
+    def seed(self, seed: int) -> None:
+        """Start the generators anew: VMAS has one stream of random numbers for all environments."""
+        with self._random_numbers():
+            numbers = np.random.SeedSequence(seed).generate_state(3, np.uint32).tolist()
+            random.seed(numbers[0])
+            np.random.seed(numbers[1])
+            torch.manual_seed(numbers[2])
+
+    def reset(self, envs: torch.Tensor | None = None) -> Entries:
+        """Begin new episodes."""
+        with self._random_numbers():
+            if envs is None or bool(envs.all()):
+                self._reset_all()
+            elif self._row_by_row or not self._reset_rows(envs):
+                self._row_by_row = True
+                for env in envs.nonzero().flatten().tolist():
+                    self._env.scenario.env_reset_world_at(env)
+                    self._env.steps[env] = 0
+            return self._observe()
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
+        """Step all environments."""
+        env, scenario = self._env, self._env.scenario
+        with self._random_numbers():
+            for group in self.groups:
+                taken = actions[group.name].to(self.device)
+                for action, name in zip(taken.unbind(1), group.agents, strict=True):
+                    flat = action if action.ndim > 1 else action.unsqueeze(-1)
+                    env._set_action(flat, self._agents[name])
+            for agent in env.world.agents:  # those with a script of their own included
+                scenario.env_process_action(agent)
+            scenario.pre_step()
+            env.world.step()
+            scenario.post_step()
+            env.steps = env.steps + 1
+            # In the order of the simulator: scenarios compute what all agents share for the first.
+            rewards = {agent.name: scenario.reward(agent).flatten() for agent in env.agents}
+            entries = self._observe()
+            terminated = scenario.done().flatten().clone()
+        limit = env.max_steps
+        truncated = torch.zeros_like(terminated) if limit is None else env.steps >= limit
+        stacked = {
+            group.name: torch.stack([rewards[name] for name in group.agents], 1).float()
+            for group in self.groups
+        }
+        return WorldStep(entries, stacked, terminated, truncated)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Every attribute of every object of the simulator, and its random state."""
+        objects = None if self.lost else copied(self._state.read())
+        return {"objects": objects, "rng": self._rng, "row_by_row": self._row_by_row}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Restore what `state_dict` returned."""
+        self._rng, self._row_by_row = dict(state["rng"]), state["row_by_row"]
+        if state["objects"] is None:
+            return False
+        self._state.write(copied(state["objects"], lambda x: x.to(self.device, copy=True)))
+        return True
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _reset_all(self) -> None:
+        self._env.scenario.env_reset_world_at(None)
+        self._env.steps = torch.zeros(self.num_envs, device=self.device)
+
+    def _reset_rows(self, envs: torch.Tensor) -> bool:
+        """Reset all and put the others back; whether that could be done."""
+        before, numbers = copied(self._state.read()), rng_state()
+        self._reset_all()
+        if self._state.keep_rows(before, ~envs):
+            return True
+        self._state.write(before)
+        set_rng_state(numbers)
+        return False
+
+    def _observe(self) -> Entries:
+        seen = {agent.name: self._env.scenario.observation(agent) for agent in self._env.agents}
+        entries: Entries = {}
+        for group in self.groups:
+            for leaf in group.leaves:
+                parts = []
+                for name in group.agents:
+                    value = seen[name]
+                    for part in leaf.path:
+                        value = value[part]
+                    parts.append(value)
+                key: NestedKey = (group.name, *leaf.key)
+                entries[key] = torch.stack(parts, 1).float()
+        return entries
+
+    def _try_out(self) -> str | None:
+        """Step once and put everything back; why that does not work, if it does not."""
+        try:
+            self.reset()
+            state = self.state_dict()
+            with self._random_numbers():
+                actions = self._env.get_random_actions()
+            place = {agent.name: number for number, agent in enumerate(self._env.agents)}
+            self.step(
+                {g.name: torch.stack([actions[place[a]] for a in g.agents], 1) for g in self.groups}
+            )
+            self._state.read()
+            self.load_state_dict(state)
+        except StateMismatchError as error:
+            return f"{self.name}: {error}"
+        return None
+
+    @contextmanager
+    def _random_numbers(self) -> Iterator[None]:
+        """Draw from the generators of this world; the global ones go on as if nothing was drawn."""
+        outside = rng_state()
+        if self._rng:
+            set_rng_state(self._rng)
+        try:
+            yield
+        finally:
+            self._rng = rng_state()
+            set_rng_state(outside)
+
+
+def import_vmas(name: str) -> Any:
+    """VMAS, without what the old ``gym`` that it is built on has to say of itself.
+
+    Args:
+        name: What needs it.
+
+    Raises:
+        MissingPackageError: If it is not installed.
+    """
+    try:
+        with warnings.catch_warnings(), redirect_stderr(StringIO()):
+            warnings.simplefilter("ignore")
+            import vmas
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            f"{name} needs a package that is not installed: pip install 'hooktrainer[vmas]'",
+            name=error.name,
+        ) from error
+    return vmas
+
+
+def _make(
+    scenario: Any, name: str, num_envs: int, device: torch.device, kwargs: Mapping[str, Any]
+) -> Any:
+    vmas = import_vmas(name)
+    if isinstance(scenario, str):
+        known = [*vmas.scenarios, *vmas.mpe_scenarios, *vmas.debug_scenarios]
+        if scenario not in known:
+            near = did_you_mean(name, [f"vmas/{one}" for one in known])
+            there = listed(known, most=len(known))
+            raise ConfigError(f"there is no scenario {name!r}.{near} VMAS has {there}.")
+        made = scenario
+    else:
+        made = scenario()
+    options = {"max_steps": _MAX_STEPS, "clamp_actions": True, **kwargs}
+    own = {"num_envs", "device", "seed", "wrapper", "dict_spaces", "terminated_truncated"}
+    if taken := sorted(own & kwargs.keys()):
+        raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
+    try:
+        with _seeded_make(vmas), warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            env = vmas.make_env(made, num_envs=num_envs, device=device, seed=0, **options)
+    except (TypeError, AssertionError, ValueError) as error:
+        raise ConfigError(
+            f"{name} cannot be made with env_kwargs={dict(kwargs)}: {error}"
+        ) from error
+    if unused := next((str(one.message) for one in said if "not used" in str(one.message)), None):
+        raise ConfigError(f"{name}: {unused.split(' This will')[0]} Take it out of env_kwargs.")
+    return env
+
+
+@contextmanager
+def _seeded_make(vmas: Any) -> Iterator[None]:
+    """Have VMAS make the same simulator each time: it draws from generators that all share."""
+    shared = vmas.simulator.environment.Environment.vmas_random_state
+    before = list(shared)
+    torch_numbers = torch.Generator().manual_seed(0).get_state()
+    shared[:] = [
+        torch_numbers,
+        np.random.RandomState(0).get_state(),
+        random.Random(0).getstate(),
+    ]
+    try:
+        yield
+    finally:
+        shared[:] = before
+
+
+def _space(space: Any) -> spaces.Space[Any]:
+    """A space of the old ``gym``, as VMAS has them, as one of Gymnasium."""
+    kind = type(space).__name__
+    if kind == "Box":
+        return gym.spaces.Box(space.low, space.high, dtype=np.float32)
+    if kind == "Discrete":
+        return gym.spaces.Discrete(int(space.n))
+    if kind == "MultiDiscrete":
+        return gym.spaces.MultiDiscrete(space.nvec)
+    if kind == "Dict":
+        return gym.spaces.Dict({key: _space(one) for key, one in space.spaces.items()})
+    raise ConfigError(f"the space {space} of VMAS has no tensor form.")

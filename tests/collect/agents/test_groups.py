@@ -1,0 +1,79 @@
+"""Groups of agents: which there are by default, which can be given, and what is refused."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from hooktrainer import ConfigError
+from hooktrainer.collect.agents.groups import group_agents
+
+BOX = spaces.Box(-1, 1, (3,), np.float32)
+TWO, FIVE = spaces.Discrete(2), spaces.Discrete(5)
+HUNT = {"wolf_0": (BOX, FIVE), "wolf_1": (BOX, FIVE), "sheep_0": (BOX, TWO)}
+
+
+def test_agents_with_equal_spaces_are_a_group_called_as_their_names_begin():
+    groups = group_agents(HUNT)
+    assert [(group.name, group.agents) for group in groups] == [
+        ("wolf", ("wolf_0", "wolf_1")),
+        ("sheep", ("sheep_0",)),
+    ]
+    assert groups[0].action_space == FIVE
+    assert groups[0].leaves[0].shape == (3,)
+
+
+def test_a_single_group_is_called_agents():
+    (group,) = group_agents({"left": (BOX, TWO), "right": (BOX, TWO)})
+    assert (group.name, group.agents) == ("agents", ("left", "right"))
+
+
+def test_names_that_are_taken_get_a_number():
+    agents = {"a_0": (BOX, TWO), "a_1": (BOX, FIVE), "state_0": (FIVE, FIVE)}
+    assert [group.name for group in group_agents(agents)] == ["a", "a_2", "state_2"]
+
+
+def test_a_mask_beside_the_observation_is_a_mask_and_no_part_of_it():
+    masked = spaces.Dict({"observation": BOX, "action_mask": spaces.Box(0, 1, (2,), np.int8)})
+    (group,) = group_agents({"a": (masked, TWO)})
+    assert group.has_mask
+    assert [leaf.key for leaf in group.leaves] == [("observation",)]
+    assert group.observation_space == BOX
+    masked = spaces.Dict({"x": BOX, "y": BOX, "action_mask": spaces.MultiBinary(2)})
+    (group,) = group_agents({"a": (masked, TWO)})
+    assert [leaf.key for leaf in group.leaves] == [("x",), ("y",)]
+
+
+def test_given_groups_are_taken_in_their_order():
+    agents = {"a": (BOX, TWO), "b": (BOX, TWO), "c": (BOX, TWO)}
+    groups = group_agents(agents, {"last": ["c"], "rest": ["b", "a"]})
+    assert [(group.name, group.agents) for group in groups] == [
+        ("last", ("c",)),
+        ("rest", ("b", "a")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("groups", "problem"),
+    [
+        (
+            {"all": ["wolf_0", "wolf_1", "sheep_0"]},
+            r"the group 'all' holds wolf_0, whose actions are Discrete\(5\), and sheep_0, whose "
+            r"actions are Discrete\(2\): agents of one group need equal spaces",
+        ),
+        ({"wolf": ["wolf_0", "wolf_1"]}, r"sheep_0: in no group. The agents are wolf_0, wolf_1"),
+        ({"a": ["wolf_0", "wolf_1", "sheep_0", "dog"]}, "dog: no agents"),
+        ({"a": ["wolf_0", "wolf_1"], "b": ["sheep_0", "wolf_1"]}, "wolf_1: in two groups"),
+        ({"next": ["wolf_0"]}, "a group cannot be called 'next'"),
+        ({"a": [], "b": list(HUNT)}, "the group 'a' has no agents"),
+    ],
+)
+def test_what_cannot_be_a_group_is_named(groups, problem):
+    with pytest.raises(ConfigError, match=problem):
+        group_agents(HUNT, groups)
+
+
+def test_a_space_without_a_tensor_form_is_refused():
+    with pytest.raises(ConfigError, match="has no tensor form"):
+        group_agents({"a": (BOX, spaces.Dict({"x": TWO}))})
