@@ -13,7 +13,7 @@ from ...base.lazy import attach
 if TYPE_CHECKING:
     from .agents_collector import AgentsCollector as AgentsCollector
     from .groups import AgentGroup as AgentGroup
-    from .make import make_world as make_world
+    from .make_world import make_world as make_world
     from .world import World as World
     from .world import WorldStep as WorldStep
 else:

@@ -20,7 +20,7 @@ from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
 from .agents_rollout import AgentsRollout
 from .groups import AgentGroup, Grouping
-from .make import make_world
+from .make_world import make_world
 from .world import World
 
 
