@@ -54,9 +54,13 @@ class EnvGroup(ABC):
     Attributes:
         kind: What is stepped, in words; states are exchanged between groups of one kind.
         episodes: For each environment the index of its running episode; -1 before the first.
+        has_gaps: Whether episodes begin in a step that is no transition.
+        began: Then, who did so in the last step: bool, ``[num_envs]``.
     """
 
     kind: str
+    has_gaps = False
+    began: Array
 
     def __init__(
         self,

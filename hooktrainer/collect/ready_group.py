@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ..errors import ConfigError, StateMismatchError
@@ -15,6 +16,7 @@ from .group import EnvGroup, Finished, GroupOptions
 from .info import of_one, write_vector_info
 from .restore import NOT_ASKED, Restore
 from .spaces import Array
+from .tensor_trees import as_arrays, device_of_tensors
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 
@@ -24,16 +26,19 @@ class ReadyGroup(EnvGroup):
 
     Gymnasium's synchronous and asynchronous vector environments take a seed for each
     sub-environment that is reset: their episodes are seeded one by one and restored by replay. Any
-    other is seeded once, goes on with its own generators, and cannot be restored. It has to be in
-    autoreset mode ``DISABLED``, and is told which sub-environments to reset, or ``SAME_STEP``.
+    other is seeded once, goes on with its own generators, and cannot be restored. In autoreset mode
+    ``DISABLED`` it is told which sub-environments to reset; in ``SAME_STEP`` it does so itself; in
+    ``NEXT_STEP`` it does so in a step that is no transition, and ``began`` says for whom.
+
+    An environment whose observations are tensors takes its actions as tensors, where these are.
 
     Args:
         env: The vector environment.
         options: What all groups are told.
 
     Raises:
-        ConfigError: If the environment is in mode ``NEXT_STEP`` and cannot be told to reset, so
-            that steps that are no transitions lie between episodes; or if frames are to be skipped.
+        ConfigError: If the environment does not say its autoreset mode, or frames are to be
+            skipped.
     """
 
     kind = "a vector environment"
@@ -44,15 +49,10 @@ class ReadyGroup(EnvGroup):
                 f"frame_skip={options.frame_skip} does not go with {env}: repeat actions in its "
                 "environments."
             )
-        mode = env.metadata.get("autoreset_mode", AutoresetMode.NEXT_STEP)
+        mode = _mode(env)
         self._seeds_each = _seeds_each(env, mode)
         self._resets_itself = mode is AutoresetMode.SAME_STEP
-        if mode is AutoresetMode.NEXT_STEP and not self._seeds_each:
-            raise ConfigError(
-                f"{env} resets its sub-environments in the step after an episode's end, which is "
-                "no transition. Build it with autoreset_mode=AutoresetMode.SAME_STEP or DISABLED, "
-                "or pass the environment's id or a list of factories."
-            )
+        self.has_gaps = mode is AutoresetMode.NEXT_STEP and not self._seeds_each
         restore = NOT_ASKED
         if options.restore_episodes and self._seeds_each:
             restore = Restore("replay", "it takes a seed for each episode")
@@ -67,6 +67,9 @@ class ReadyGroup(EnvGroup):
         )
         self._env = env
         self._everyone = np.ones(env.num_envs, bool)
+        self.began = ~self._everyone
+        self._ended = ~self._everyone  # in the last step
+        self._device: torch.device | None = None  # of its tensors
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
@@ -76,17 +79,21 @@ class ReadyGroup(EnvGroup):
     def reset(self, row: Row) -> None:
         """Begin the next episode of every sub-environment."""
         self.episodes = [episode + 1 for episode in self.episodes]
+        self._ended = ~self._everyone
         observation, info = self._begin(self._everyone, self.episodes)
         self._layout.write(row.observation, ..., observation, info)
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step all sub-environments and begin the next episode of those that finished."""
-        observation, reward, terminated, truncated, info = self._env.step(
-            self._format.to_env(actions)
-        )
+        observation, reward, terminated, truncated, info = self._outcome(actions)
         row.reward[...] = reward
         row.terminated[...] = terminated
         row.truncated[...] = truncated
+        if self.has_gaps:
+            self.began = self._ended
+            for array in (row.reward, row.terminated, row.truncated):
+                array[self.began] = 0
+            self._ended = row.terminated | row.truncated
         self._layout.write(row.observation, ..., observation, info)
         if self.info_keys:
             final = info.get("final_info", {}) if self._resets_itself else None
@@ -97,7 +104,7 @@ class ReadyGroup(EnvGroup):
         finished = [(i, self._final(i, observation, info)) for i in np.flatnonzero(done).tolist()]
         for i, _ in finished:
             self.episodes[i] += 1
-        if self._seeds_each or not self._resets_itself:
+        if self._seeds_each or not (self._resets_itself or self.has_gaps):
             observation, info = self._begin(done, self.episodes)
             for i, _ in finished:
                 for leaf, value in zip(
@@ -129,8 +136,7 @@ class ReadyGroup(EnvGroup):
                 array[t - start] if t >= start else filler[t]
                 for array, start in zip(played, starts, strict=True)
             ]
-            actions_now = self._format.to_env(np.stack(taken))
-            observation, _, terminated, truncated, _ = self._env.step(actions_now)
+            observation, _, terminated, truncated, _ = self._outcome(np.stack(taken))
             # Those whose turn has not come take any action, and begin when it comes.
             begin = (t + 1 == starts) | ((t + 1 < starts) & (terminated | truncated))
             if begin.any():
@@ -149,7 +155,24 @@ class ReadyGroup(EnvGroup):
             seed = [self.seeds(i, episode) for i, episode in enumerate(episodes)]
         elif options is None:
             seed = self.seeds(0, max(episodes))
-        return self._env.reset(seed=seed, options=options)
+        begun = self._env.reset(seed=seed, options=options)
+        self._device = device_of_tensors(begun[0])
+        return begun if self._device is None else as_arrays(begun)
+
+    def _outcome(self, actions: Array) -> Any:
+        """What the environment returns for the policy's actions."""
+        taken: Any = self._format.to_env(actions)
+        if self._device is None:
+            outcome = self._env.step(taken)
+        else:
+            outcome = as_arrays(self._env.step(torch.from_numpy(taken).to(self._device)))
+        for name, values in zip(("reward", "terminated", "truncated"), outcome[1:4], strict=True):
+            if np.shape(values) != (self.num_envs,):
+                raise ConfigError(
+                    f"{self._env}: step() returned {name} of shape {list(np.shape(values))}; let "
+                    f"it return one for each of its environments, [{self.num_envs}]."
+                )
+        return outcome
 
     def _final(self, i: int, observation: Any, info: dict[str, Any]) -> list[Array]:
         if not self._resets_itself:
@@ -177,6 +200,18 @@ class ReadyGroup(EnvGroup):
                     "lead to the saved observations. Is it built with the same arguments, and does "
                     "nothing outlast its episodes? restore_episodes=False goes on with new ones."
                 )
+
+
+def _mode(env: VectorEnv) -> AutoresetMode:
+    said = env.metadata.get("autoreset_mode")
+    try:
+        return AutoresetMode(said)
+    except ValueError:
+        raise ConfigError(
+            f"{env} says autoreset_mode={said!r}, so nobody knows where its episodes begin: let "
+            "its metadata have one of gymnasium.vector.AutoresetMode.NEXT_STEP, SAME_STEP and "
+            "DISABLED."
+        ) from None
 
 
 def _seeds_each(env: VectorEnv, mode: AutoresetMode) -> bool:

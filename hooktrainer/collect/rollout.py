@@ -208,17 +208,22 @@ class Rollout:
             inference += acted - now
             now = perf_counter()
             stepping += now - acted
-        self._add_up()
+        self._add_up(len(self._buffers.rows))
         self._timing.add("collect/inference", inference)
         self._timing.add("collect/env", stepping)
 
-    def _add_up(self) -> None:
-        """Add up the rewards and steps of each episode."""
+    def _add_up(self, steps: int, begun: Sequence[tuple[int, int]] = ()) -> None:
+        """Add up the rewards and steps of each episode.
+
+        Args:
+            steps: How many steps there were.
+            begun: Environments and the steps in which they only began an episode.
+        """
         ended: defaultdict[int, list[int]] = defaultdict(list)
-        for i, t, _ in self._finals:
+        for i, t in [*((i, t) for i, t, _ in self._finals), *begun]:
             ended[t].append(i)
         rewards, counts = self._rewards, self._counts
-        for t, row in enumerate(self._buffers.rows):
+        for t, row in enumerate(self._buffers.rows[:steps]):
             rewards = np.add(rewards, row.reward, out=row.episode_reward)
             counts = np.add(counts, 1, out=row.step_count)
             if t in ended:

@@ -44,6 +44,6 @@ class StagedRollout(Rollout):
                     acted = perf_counter()
                     inference += acted - now
                     now = acted
-        self._add_up()
+        self._add_up(len(rows))
         self._timing.add("collect/inference", inference)
         self._timing.add("collect/env", waited)

@@ -17,6 +17,7 @@ from ..loop.timing import Timing
 from .actors import Policy
 from .buffers import StepBuffers
 from .collector import CollectorBase, Resumes
+from .gapped_rollout import GappedRollout
 from .group import GroupOptions
 from .group_spec import GroupSpec
 from .info import check_info_keys
@@ -463,6 +464,8 @@ class VectorCollector(CollectorBase):
         if self._rollout is None:
             self.start()
             kind = StagedRollout if self._spec.workers else Rollout
+            if self._group.has_gaps:
+                kind = GappedRollout
             self._rollout = kind(
                 self._group,
                 self.policy,

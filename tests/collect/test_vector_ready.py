@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import pytest
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torchrl.modules import GRUModule
 from toy_envs import (
     Counter,
     DisabledCounter,
@@ -75,19 +78,94 @@ def test_an_asynchronous_environment(shared_memory: bool) -> None:
     resumed.shutdown()
 
 
-def test_an_asynchronous_environment_that_misses_resets_is_refused() -> None:
-    env = AsyncVectorEnv([Counter], shared_memory=False)
-    with pytest.raises(ConfigError, match="autoreset_mode=AutoresetMode"):
-        VectorCollector(env, frames_per_batch=1)
-    env.close()
+@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
+def test_an_asynchronous_environment_that_misses_resets_has_gaps() -> None:
+    rnn = GRUModule(input_size=2, hidden_size=3, in_key="observation", out_key="embedding")
+    head = TensorDictModule(lambda x: (x[:, 0] > 0).long(), ["embedding"], ["action"])
+    policy = TensorDictSequential(rnn, head)  # which forgets where an episode begins
+    factories = [lambda: Counter(3, draw=False), lambda: Counter(4, draw=False)]
+    env = AsyncVectorEnv(factories, shared_memory=False)
+    collector = VectorCollector(env, policy, frames_per_batch=16)
+    plain = VectorCollector(factories, policy, frames_per_batch=16)
+    assert (collector.collect() == plain.collect()).all()
+    collector.shutdown()
 
 
-def test_an_environment_that_resets_itself_later_is_refused() -> None:
-    with pytest.raises(ConfigError, match="in the step after an episode's end"):
-        VectorCollector(VectorCounter(2), frames_per_batch=2)
+@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
+def test_steps_that_only_begin_an_episode_are_no_transitions() -> None:
+    env = VectorCounter(2, length=np.array([2, 4]))
+    collector = VectorCollector(env, frames_per_batch=10, traj_ids=True)
+    first, second = collector.collect(), collector.collect()
+    assert first.shape == second.shape == (2, 5)
+    # Env 0 took 7 steps for these: two were no transitions. Env 1 took 6, and 1 was none.
+    assert first["next", "observation"][..., 1].tolist() == [[1, 2, 1, 2, 1], [1, 2, 3, 4, 1]]
+    assert first["observation"][..., 1].tolist() == [[0, 1, 0, 1, 0], [0, 1, 2, 3, 0]]
+    assert first["next", "reward"][..., 0].tolist() == [[1, 2, 1, 2, 1], [1, 2, 3, 4, 1]]
+    assert first["next", "done"][..., 0].int().tolist() == [[0, 1, 0, 1, 0], [0, 0, 0, 1, 0]]
+    assert first["next", "episode_reward"][1, :, 0].tolist() == [1, 3, 6, 10, 1]
+    assert first["next", "step_count"][0, :, 0].tolist() == [1, 2, 1, 2, 1]
+    assert first["collector", "traj_ids"].tolist() == [[0, 0, 2, 2, 4], [1, 1, 1, 1, 3]]
+    same = first["observation"][:, 1:, 0] == first["next", "observation"][:, :-1, 0]
+    assert (same | first["next", "done"][:, :-1, 0]).all()
+    # Its seventh step, a transition too many, is left out; its return counts on nevertheless.
+    assert second["next", "observation"][1, :, 1].tolist() == [3, 4, 1, 2, 3]
+    assert second["next", "episode_reward"][1, :2, 0].tolist() == [6, 10]
+    assert second["next", "step_count"][1, :2, 0].tolist() == [3, 4]
+    assert second["observation"][0, 0, 0] == first["next", "observation"][0, -1, 0]
+    assert collector.frames == 20
 
 
-@pytest.mark.parametrize("env", [SameStepCounter, DisabledCounter])
+@pytest.mark.parametrize("mode", [None, "sometimes"])
+def test_an_environment_that_does_not_say_when_it_resets(mode: Any) -> None:
+    env = VectorCounter(2)
+    env.metadata = {"autoreset_mode": mode}
+    with pytest.raises(ConfigError, match=f"autoreset_mode={mode!r}.*NEXT_STEP, SAME_STEP and DIS"):
+        VectorCollector(env, frames_per_batch=2)
+
+
+def test_rewards_of_another_shape_are_refused() -> None:
+    class Columns(DisabledCounter):
+        def step(self, actions: Any) -> Any:
+            observation, reward, *rest = super().step(actions)
+            return (observation, reward[:, None], *rest)
+
+    with pytest.warns(UserWarning, match="cannot restore"):
+        collector = VectorCollector(Columns(4096), frames_per_batch=4096)
+    with pytest.raises(ConfigError, match=r"reward of shape \[4096, 1\].*\[4096\]"):
+        collector.collect()
+
+
+@pytest.mark.parametrize("kind", [VectorCounter, SameStepCounter, DisabledCounter])
+@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
+def test_an_environment_of_tensors_takes_and_gives_tensors(kind: Any) -> None:
+    class Tensors(kind):  # type: ignore[misc]
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            return tensors(super().reset(seed=seed, options=options))
+
+        def step(self, actions: Any) -> Any:
+            assert isinstance(actions, torch.Tensor)
+            assert actions.dtype == torch.int64
+            outcome = tensors(super().step(actions))
+            final = outcome[4].get("final_obs")
+            if final is not None:  # one tensor, not an array of objects
+                ended = outcome[2].numpy()
+                rows = [final[i] if ended[i] else np.zeros(2) for i in range(len(ended))]
+                outcome[4]["final_obs"] = torch.from_numpy(np.stack(rows))
+            return outcome
+
+    plain = VectorCollector(kind(4096, length=3), frames_per_batch=4 * 4096)
+    ready = VectorCollector(Tensors(4096, length=3), frames_per_batch=4 * 4096)
+    assert (plain.collect() == ready.collect()).all()
+
+
+def tensors(outcome: Any) -> Any:
+    return tuple(
+        torch.from_numpy(value.copy()) if isinstance(value, np.ndarray) else value
+        for value in outcome
+    )
+
+
+@pytest.mark.parametrize("env", [VectorCounter, SameStepCounter, DisabledCounter])
 def test_an_environment_that_seeds_itself(env: Any) -> None:
     def build() -> VectorCollector:
         with pytest.warns(UserWarning, match=r"cannot restore .*0-1.*seeds its sub-env"):
