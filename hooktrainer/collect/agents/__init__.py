@@ -13,8 +13,8 @@ from ...base.lazy import attach
 if TYPE_CHECKING:
     from .agents_collector import AgentsCollector as AgentsCollector
     from .groups import AgentGroup as AgentGroup
-    from .make_world import make_world as make_world
     from .world import World as World
     from .world import WorldStep as WorldStep
+    from .worlds import make_world as make_world
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -20,8 +20,8 @@ from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
 from .agents_rollout import AgentsRollout
 from .groups import AgentGroup, Grouping
-from .make_world import make_world
 from .world import World
+from .worlds import make_world
 
 
 class AgentsCollector(CollectorBase):
