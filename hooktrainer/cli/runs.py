@@ -101,7 +101,7 @@ def runs(
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
     from ..show.report import summarize
-    from ..store.run_dir import find_runs
+    from ..store.find_runs import find_runs
 
     found = {}
     for place in places:
@@ -148,7 +148,7 @@ def _chosen(
     where: Sequence[str],
 ) -> list[RunSummary]:
     from ..errors import ConfigError
-    from ..store.run_dir import STATUSES
+    from ..store.run_files import STATUSES
 
     known = {*STATUSES, "died"}
     if unknown := set(statuses) - known:

@@ -225,7 +225,8 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 def _newest(place: Path) -> RunDir:
     """The run in a directory, or below it the one begun last."""
-    from ..store.run_dir import RunDir, find_runs
+    from ..store.find_runs import find_runs
+    from ..store.run_dir import RunDir
 
     if RunDir(place).run_file.exists():
         return RunDir(place)

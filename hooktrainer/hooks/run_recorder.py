@@ -10,7 +10,8 @@ from rich.console import Console
 from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
-from ..store.run_dir import RunDir, write_atomically
+from ..store.run_dir import RunDir
+from ..store.text_file import write_atomically
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..errors import ConfigError
-from ..store.run_dir import read_config
+from ..store.run_files import read_config
 
 OPTION: Final = "--config"
 NAME: Final = "name"

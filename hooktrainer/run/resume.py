@@ -12,8 +12,9 @@ from ..base.plain import to_yaml
 from ..base.words import did_you_mean, which
 from ..errors import CheckpointError, ConfigError
 from ..store import find
+from ..store.find_runs import find_runs
 from ..store.lookup import run_of
-from ..store.run_dir import RunDir, find_runs
+from ..store.run_dir import RunDir
 from .config import RunConfig
 from .fields import Mark, marked
 

@@ -3,69 +3,21 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, Final, Literal, TypedDict
+from typing import Any
 
 from ..base.plain import to_plain, to_yaml
-from ..base.untrusted import (
-    MAX_YAML,
-    MalformedError,
-    check_fields,
-    parse_json,
-    parse_yaml,
-    read_file,
-    refusing,
-)
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..log.spool import forget_spools
 from .alive import is_alive, is_locked
 from .identity import RUN_FILE, id_in, new_run_id, parent_in
 from .provenance import this_process
-
-STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
-"""What `status` in `run.json` can be."""
-
-
-class RunState(TypedDict, total=False):
-    """The fields of `run.json` that are read; there may be more."""
-
-    status: Literal["running", "finished", "stopped", "interrupted", "failed"]
-    reason: str | None
-    experiment: str | None
-    seed: int | None
-    frames: int
-    total_frames: int | None
-    optim_steps: int
-    seconds: float
-    metrics: Mapping[str, float | str]
-    started: str
-    updated: str
-    resumed: Sequence[Any]
-    pid: int | None
-    host: str | None
-    script: str | None
-    module: str | None
-    argv: Sequence[str]
-    cwd: str | None
-
-
-@dataclass(frozen=True)
-class HookEntry:
-    """An entry of `hooks.json`; see `Registry.table`."""
-
-    point: str
-    kind: str
-    hook: str
-    when: str
-    priority: float
-    module: str | None
-    saves: Sequence[str]
+from .run_files import STATUSES, finite, read_config, read_hooks, read_state
+from .text_file import write_atomically
 
 
 class RunDir:
@@ -314,7 +266,7 @@ class RunDir:
         self._write(self.read(), fields)
 
     def _write(self, known: Mapping[str, Any], fields: Mapping[str, Any]) -> None:
-        fresh = _finite(to_plain(fields))
+        fresh = finite(to_plain(fields))
         if "metrics" in fresh:
             fresh["metrics"] = {**known.get("metrics", {}), **fresh["metrics"]}
         content = {**known, **fresh, "updated": _now()}
@@ -327,13 +279,7 @@ class RunDir:
         Raises:
             ConfigError: It is not JSON, or not what a run writes; so in `read_hooks`.
         """
-        with refusing(self.run_file, ConfigError):
-            try:
-                content = parse_json(read_file(self.run_file, self.path))
-            except (FileNotFoundError, NotADirectoryError):
-                return {}
-            check_fields(content, RunState)
-            return dict(content)
+        return read_state(self.run_file, self.path)
 
     def read_hooks(self) -> list[dict[str, Any]]:
         """Read `hooks.json`: what `Registry.table` returned when the run began.
@@ -341,18 +287,7 @@ class RunDir:
         Raises:
             NotFoundError: There is none.
         """
-        with refusing(self.hooks_file, ConfigError):
-            try:
-                content = parse_json(read_file(self.hooks_file, self.path))
-            except FileNotFoundError:
-                raise NotFoundError(
-                    f"{self.path} has no {self.hooks_file.name}; describe the script that began it."
-                ) from None
-            if not isinstance(content, list):
-                raise MalformedError("it holds no list of hooks")
-            for entry in content:
-                check_fields(entry, HookEntry)
-            return content
+        return read_hooks(self.hooks_file, self.path)
 
     @property
     def holds_run(self) -> bool:
@@ -415,83 +350,6 @@ class RunDir:
         return f"RunDir({str(self.path)!r})"
 
 
-def find_runs(
-    root: str | os.PathLike[str] = "runs",
-    experiment: str | None = None,
-    *,
-    onerror: Callable[[Exception], object] | None = None,
-) -> list[RunDir]:
-    """Find the runs below a directory, the one started last at the end.
-
-    Args:
-        root: Where to look, at any depth.
-        experiment: Only runs of this experiment.
-        onerror: Called with the error of each ``run.json`` and each directory that cannot be read;
-            it names the place. By default they are left out without a word.
-
-    Returns:
-        Every directory with a readable `run.json`.
-    """
-    found: list[tuple[str, str, RunDir]] = []
-    for place, directories, files in os.walk(root, onerror=onerror):
-        run = RunDir(place)
-        if RUN_FILE not in files:
-            continue
-        own = (run.checkpoints.name, run.logs.name, "policies")
-        directories[:] = [name for name in directories if name not in own]
-        try:
-            state = run.read()
-        except (ConfigError, OSError) as error:
-            if onerror is not None:
-                onerror(error)
-            continue
-        if experiment in (None, state.get("experiment")):
-            found.append((str(state.get("started", "")), str(run.path), run))
-    return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
-
-
-def read_config(file: Path, root: Path | None = None) -> dict[str, Any]:
-    """Read a configuration.
-
-    Args:
-        file: Where it is.
-        root: The directory that it may not lie outside of.
-
-    Raises:
-        ConfigError: If it is not YAML, or no mapping of names to values.
-        FileNotFoundError: If there is no such file.
-    """
-    with refusing(file, ConfigError):
-        content = parse_yaml(read_file(file, root, limit=4 * MAX_YAML).decode()) or {}
-        if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
-            raise MalformedError("it holds no mapping from names to values")
-        return content
-
-
-def write_atomically(path: Path, text: str, *, durable: bool = True) -> None:
-    """Replace a file by way of one beside it, so that it is never half written.
-
-    Args:
-        path: The file.
-        text: Its new content.
-        durable: Whether to flush it to the disk first.
-    """
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        beside.unlink(missing_ok=True)  # of a process that died, or a link to somewhere
-        with beside.open("x", encoding="utf-8") as file:
-            file.write(text)
-            if durable:
-                file.flush()
-                os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException as error:
-        beside.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            error.filename = error.filename or str(path)
-        raise
-
-
 def new_directory(parent: Path, seed: int | None) -> Path:
     """Make the directory of a new run, ``<parent>/<timestamp>_seed<seed>``, and return it."""
     parent.mkdir(parents=True, exist_ok=True)
@@ -510,13 +368,3 @@ def new_directory(parent: Path, seed: int | None) -> Path:
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="seconds")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value

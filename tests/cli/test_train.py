@@ -14,7 +14,7 @@ from hooktrainer import algorithms
 from hooktrainer.algorithms.parse_options import parse as parse_algorithm
 from hooktrainer.cli import algorithm, recipes
 from hooktrainer.cli.train import separate_arguments
-from hooktrainer.store.run_dir import find_runs
+from hooktrainer.store.find_runs import find_runs
 
 ROOT = Path(__file__).parents[2]
 

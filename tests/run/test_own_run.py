@@ -14,7 +14,8 @@ import pytest
 from hooktrainer import Trainer, get_logger
 from hooktrainer.log import read_csv, read_scalars
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.run_dir import RunDir, find_runs
+from hooktrainer.store.find_runs import find_runs
+from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import tiny_trainer
 
 KINDS = ("csv", "tensorboard")

@@ -18,7 +18,8 @@ import yaml
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.store import CheckpointManager, provenance, run_dir
-from hooktrainer.store.run_dir import RunDir, find_runs
+from hooktrainer.store.find_runs import find_runs
+from hooktrainer.store.run_dir import RunDir
 
 
 @dataclass

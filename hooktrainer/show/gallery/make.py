@@ -10,7 +10,8 @@ from typing import NamedTuple
 from ...errors import CheckpointError, NotFoundError
 from ...policies.evaluation import EPISODES, SEED
 from ...policies.saved import policy_directory
-from ...store.run_dir import RunDir, write_atomically
+from ...store.run_dir import RunDir
+from ...store.text_file import write_atomically
 from ..report import read_curves, summarize
 from .board import write_board
 from .exhibits import Exhibit, make_exhibits

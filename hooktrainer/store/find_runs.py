@@ -1,0 +1,45 @@
+"""Finding the runs below a directory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+from ..errors import ConfigError
+from .identity import RUN_FILE
+from .run_dir import RunDir
+
+
+def find_runs(
+    root: str | os.PathLike[str] = "runs",
+    experiment: str | None = None,
+    *,
+    onerror: Callable[[Exception], object] | None = None,
+) -> list[RunDir]:
+    """Find the runs below a directory, the one started last at the end.
+
+    Args:
+        root: Where to look, at any depth.
+        experiment: Only runs of this experiment.
+        onerror: Called with the error of each ``run.json`` and each directory that cannot be read;
+            it names the place. By default they are left out without a word.
+
+    Returns:
+        Every directory with a readable `run.json`.
+    """
+    found: list[tuple[str, str, RunDir]] = []
+    for place, directories, files in os.walk(root, onerror=onerror):
+        run = RunDir(place)
+        if RUN_FILE not in files:
+            continue
+        own = (run.checkpoints.name, run.logs.name, "policies")
+        directories[:] = [name for name in directories if name not in own]
+        try:
+            state = run.read()
+        except (ConfigError, OSError) as error:
+            if onerror is not None:
+                onerror(error)
+            continue
+        if experiment in (None, state.get("experiment")):
+            found.append((str(state.get("started", "")), str(run.path), run))
+    return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
