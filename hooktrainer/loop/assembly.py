@@ -17,6 +17,7 @@ from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .control import Control
 from .hook_points import HookPoint, HookPointName
+from .hook_table import draw_hooks
 from .loggers import LoopLogger
 from .metrics import Metrics
 from .progress import Progress
@@ -192,7 +193,7 @@ class Assembly:
             f"Trainer: {self.collected_frames:,} of {self.total_frames:,} frames, "
             f"{self.optim_count:,} optimizer steps"
         )
-        return f"{head}\n{self.registry.describe()}"
+        return f"{head}\n{draw_hooks(self.registry.table())}"
 
     __str__ = describe
 

@@ -1,4 +1,4 @@
-"""The hooks of one trainer: adding, removing, ordering, naming, describing."""
+"""The hooks of one trainer: adding, removing, ordering, naming, listing."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ class Registry:
         return found
 
     def table(self) -> list[dict[str, Any]]:
-        """Every op by point in loop order, in run order: what `describe` lists, as plain values."""
+        """Every op by point in loop order, in run order, as plain values; `draw_hooks` draws it."""
         names = {id(owner): name for name, owner in self._named().items()}
         return [
             {
@@ -267,30 +267,6 @@ class Registry:
             }
             for entry in self.entries()
         ]
-
-    def describe(self) -> str:
-        """A table of every hook by point, in run order, with its cadence and its state."""
-        table = self.table()
-        rows = [
-            (
-                row["hook"],
-                row["when"],
-                f"{row['priority']:g}",
-                f"{row['module']}: {', '.join(row['saves'])}" if row["saves"] else "-",
-            )
-            for row in table
-        ]
-        heads = ("hook", "when", "priority", "saves")
-        widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
-        line = "  ".join(f"{{:<{width}}}" for width in widths)
-        lines = [f"  {line.format(*heads)}".rstrip()]
-        remaining = iter(rows)
-        for point, dispatcher in self.points.items():
-            lines.append(f"{point} ({dispatcher.point.kind})")
-            lines += [
-                f"  {line.format(*next(remaining))}".rstrip() for _ in dispatcher.entries
-            ] or ["  -"]
-        return "\n".join(lines)
 
     def _saved(self, owner: Any, names: dict[int, str]) -> dict[str, Any]:
         """The name that an op's state is saved under, and the keys of the state."""
