@@ -13,7 +13,7 @@ from torch import nn
 from ..errors import ConfigError, HookError, NonFiniteError
 from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer, parameters_of
-from ..loop.dispatch import Adapter
+from ..loop.entry import Adapter
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Metrics
 from ..loop.priorities import AFTER

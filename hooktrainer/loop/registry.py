@@ -17,7 +17,8 @@ from ..errors import (
 )
 from .bridge import Bridge, HookHandle
 from .cadence import Every
-from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
+from .dispatch import DISPATCHERS, Dispatcher
+from .entry import Adapter, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS
 from .metrics import Metrics
 from .part import as_part, has_state
