@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import os
 import pickle
 import select
 import signal
 import threading
-import traceback
 import weakref
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
@@ -21,20 +19,11 @@ from typing import Any
 import cloudpickle
 
 from ..errors import ConfigError, add_note
+from .channel import ERROR, ChildError, reduction, work
 from .cores import unpinned
-from .ending_signals import ENDING
 
-_RESULT, _ERROR = b"r", b"e"
 _GRACE = 3.0  # seconds a child has to end by itself
 _SLICE = 1.0  # seconds
-
-
-class ChildError(RuntimeError):
-    """A process that works for this one has died, or does not answer."""
-
-
-class ClosedError(EOFError):
-    """The parent has closed its end of the connection: a child ends then without a word."""
 
 
 class RemoteError(Exception):
@@ -87,7 +76,7 @@ class Child:
             ) from error
         self._connection, theirs = context.Pipe()
         # Not daemonic: it may have children of its own, and is ended by `_end` all the same.
-        process = context.Process(target=_run, args=(theirs,), name=name)
+        process = context.Process(target=work, args=(theirs,), name=name)
         try:
             process.start()
         except (EOFError, ConnectionError) as error:
@@ -132,7 +121,7 @@ class Child:
         except (EOFError, OSError):  # the latter if it died in the midst of a message
             raise ChildError(self._obituary()) from None
         self._has_begun = True
-        if message[:1] == _ERROR:
+        if message[:1] == ERROR:
             error, text = pickle.loads(message[1:])
             add_note(error, f"raised in {self.name} (process {self.pid})")
             raise error from RemoteError(text)
@@ -159,11 +148,11 @@ class Child:
     def give_file(self, descriptor: int) -> None:
         """Give the child an open file; it takes it with `Channel.take_file`."""
         assert self.pid is not None
-        _reduction().send_handle(self._connection, descriptor, self.pid)
+        reduction().send_handle(self._connection, descriptor, self.pid)
 
     def take_file(self) -> int:
         """The descriptor of the file that the child gives with `Channel.give_file`."""
-        descriptor: int = _reduction().recv_handle(self._connection)
+        descriptor: int = reduction().recv_handle(self._connection)
         return descriptor
 
     def _obituary(self) -> str:
@@ -203,82 +192,6 @@ def close_all(children: Sequence[Child]) -> None:
         child.close()
 
 
-class Channel:
-    """The child's end of the connection."""
-
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-
-    def receive(self) -> bytes:
-        """Wait for the next message.
-
-        Raises:
-            ClosedError: If there will be none.
-        """
-        try:
-            return self._connection.recv_bytes()
-        except (EOFError, ConnectionResetError):
-            raise ClosedError from None
-
-    def send(self, answer: bytes) -> None:
-        """Send an answer."""
-        self._connection.send_bytes(_RESULT + answer)
-
-    def send_object(self, answer: Any) -> None:
-        """Send an object as an answer, pickled."""
-        self.send(cloudpickle.dumps(answer))
-
-    def send_error(self, error: BaseException) -> None:
-        """Have the parent raise ``error`` where it waits for an answer.
-
-        What is not an `Exception`, as ``sys.exit()`` in an environment, would end the parent
-        without a word: it becomes a `ChildError`, as does what cannot be sent.
-        """
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        raised: BaseException = ChildError(f"{type(error).__name__}: {error}")
-        if isinstance(error, Exception):
-            # Not every exception that can be pickled can be put together again.
-            with suppress(Exception):
-                pickle.loads(cloudpickle.dumps((error, text)))
-                raised = error
-        data = cloudpickle.dumps((raised, text))
-        self._connection.send_bytes(_ERROR + data)
-
-    def take_file(self) -> int:
-        """The descriptor of the file that the parent gives."""
-        descriptor: int = _reduction().recv_handle(self._connection)
-        return descriptor
-
-    def give_file(self, descriptor: int) -> None:
-        """Give the parent an open file; it takes it with `Child.take_file`."""
-        parent = multiprocessing.parent_process()
-        assert parent is not None
-        _reduction().send_handle(self._connection, descriptor, parent.pid)
-
-
-def _run(connection: Connection) -> None:
-    """What a child does."""
-    for number in ENDING:
-        signal.signal(number, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, daemon=True).start()
-    channel = Channel(connection)
-    try:
-        target, args = pickle.loads(channel.receive())
-        target(channel, *args)
-    except ClosedError:
-        pass
-    except BaseException as error:
-        with suppress(OSError):
-            channel.send_error(error)
-
-
-def _die_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    assert parent is not None
-    parent.join()
-    os._exit(1)
-
-
 def _end(process: BaseProcess, connection: Connection) -> None:
     """Have a child end: by itself, since its connection ends, or by force."""
     connection.close()
@@ -314,7 +227,3 @@ def _sigint_ignored() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _reduction() -> Any:
-    return multiprocessing.reduction

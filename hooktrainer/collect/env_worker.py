@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from ..base.child import Channel
+from ..base.channel import Channel
 from ..errors import no_quiet_end
 from .buffers import Row, StepBuffers
 from .group import EnvGroup, Finished, GroupOptions

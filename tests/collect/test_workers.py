@@ -32,7 +32,7 @@ from torchrl.modules import (
 from toy_envs import Counter, Masked, Nested, Opaque
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.base.child import ChildError
+from hooktrainer.base.channel import ChildError
 from hooktrainer.collect.worker_group import WorkerGroup
 from hooktrainer.networks import CategoricalPolicy, TanhGaussianPolicy, mlp
 

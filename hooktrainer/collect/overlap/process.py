@@ -10,7 +10,8 @@ from typing import Any
 
 import torch
 
-from ...base.child import Channel, Child
+from ...base.channel import Channel
+from ...base.child import Child
 from ...errors import ConfigError
 from . import packing
 from .server import CollectorServer, Inbox, Request
