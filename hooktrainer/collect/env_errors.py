@@ -14,6 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, MissingPackageError
 from ..loop.signals import SignalExit
+from .env_packages import package_of
 
 _OURS = ("box2d", "mujoco")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -37,17 +38,21 @@ def explain_env_errors(
     try:
         yield
     except DependencyNotInstalled as error:
-        extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
-        ours = extra is not None and extra[1] in _OURS
-        line = f"pip install 'hooktrainer[{extra[1]}]'" if extra and ours else str(error)
         raise MissingPackageError(
-            f"the environment needs a package that is not installed: {line}"
+            f"the environment needs a package that is not installed: {_line(source, error)}"
         ) from error
     except ImportError as error:
         if not isinstance(source, EnvSpec):
             raise
         raise MissingPackageError(
-            f"{source.id} cannot be made: {error}", name=error.name
+            f"{source.id} cannot be made: {error}{_install(source.id)}", name=error.name
+        ) from error
+    except AttributeError as error:
+        if not isinstance(source, EnvSpec) or package_of(source.id) is None:
+            raise
+        raise MissingPackageError(
+            f"{source.id} cannot be made: {error}. Do the versions of its packages go together? "
+            f"This is known to do{_install(source.id)}"
         ) from error
     except TypeError as error:
         refused = re.search(r"unexpected keyword argument '(\w+)'", str(error))
@@ -61,6 +66,19 @@ def explain_env_errors(
         raise
     except SystemExit as error:  # which would end this program without a word
         raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
+
+
+def _line(source: Any, error: Exception) -> str:
+    """What to type, or what the environment says."""
+    if isinstance(source, EnvSpec) and (package := package_of(source.id)):
+        return f"pip install '{package.install}'"
+    extra = re.search(r"gymnasium\[([\w-]+)\]", str(error))
+    return f"pip install 'hooktrainer[{extra[1]}]'" if extra and extra[1] in _OURS else str(error)
+
+
+def _install(env_id: str) -> str:
+    package = package_of(env_id)
+    return f": pip install '{package.install}'" if package else ""
 
 
 def _what_it_takes(spec: EnvSpec, name: str) -> str:

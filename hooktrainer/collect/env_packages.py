@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import re
+import sys
+import warnings
 from dataclasses import dataclass
 from typing import Final
 
+import gymnasium as gym
+
+from ..base.words import did_you_mean
 from ..errors import MissingPackageError
 
 
@@ -20,19 +25,36 @@ class EnvPackage:
         module: What is imported.
         ids: A regular expression that its ids, and hardly any others, begin with.
         then: What to do once it is installed; by default to name the module before the id.
+        register: The function of the module that registers them, if importing it does not.
     """
 
     install: str
     module: str
     ids: str
     then: str = ""
+    register: str = ""
+
+    @property
+    def is_installed(self) -> bool:
+        """Whether its module can be found."""
+        return _is_found(self.module)
 
     def advice(self, env_id: str) -> str:
         """What to do to get an environment of it."""
-        missing = importlib.util.find_spec(self.module.split(".")[0]) is None
-        install = f"pip install '{self.install}', then " if missing else ""
-        then = self.then or f"write '{self.module}:{env_id}', which imports {self.module} first"
-        return f"It comes with {self.install}: {install}{then}."
+        if not self.is_installed:
+            then = f", then {self.then}" if self.then else ""
+            return f"It comes with {self.install}: pip install '{self.install}'{then}."
+        then = self.then or f"{self.module} is installed, but registers none of this name"
+        near = did_you_mean(env_id, gym.registry, most=3)
+        return f"It comes with {self.install}: {then}.{near}"
+
+
+def _is_found(module: str) -> bool:
+    """Whether the package of a module is there, without importing it."""
+    try:
+        return importlib.util.find_spec(module.split(".")[0]) is not None
+    except ValueError:  # it was imported, and says nothing of where from
+        return sys.modules.get(module.split(".")[0]) is not None
 
 
 _ROBOTS = r"Fetch|HandReach|HandManipulate|AdroitHand|AntMaze|PointMaze|FrankaKitchen|MaMuJoCo"
@@ -41,19 +63,14 @@ _GAMES = r"(Alien|Asteroids|BeamRider|Boxing|Breakout|Enduro|Freeway|MontezumaRe
 _GAMES += r"Pong|Qbert|Seaquest|SpaceInvaders)-v\d"
 
 PACKAGES: Final = (
-    EnvPackage("ale-py", "ale_py", rf"ALE/|\w+NoFrameskip-v\d|{_GAMES}"),
-    EnvPackage("minigrid", "minigrid", r"MiniGrid-|BabyAI-"),
+    EnvPackage("hooktrainer[atari]", "ale_py", rf"ALE/|\w+NoFrameskip-v\d|{_GAMES}"),
+    EnvPackage("hooktrainer[minigrid]", "minigrid", r"MiniGrid-|BabyAI-"),
     EnvPackage("miniworld", "miniworld", r"MiniWorld-"),
     EnvPackage("gymnasium-robotics", "gymnasium_robotics", _ROBOTS),
-    EnvPackage("shimmy[dm-control]", "shimmy", r"dm_control/"),
+    EnvPackage("hooktrainer[dm-control]", "shimmy", r"dm_control/"),
     EnvPackage("shimmy[bsuite]", "shimmy", r"bsuite/"),
-    EnvPackage("popgym", "popgym", r"popgym-"),
-    EnvPackage(
-        "minatar",
-        "minatar",
-        r"MinAtar/",
-        "call minatar.gym.register_envs() before the environment is made",
-    ),
+    EnvPackage("hooktrainer[popgym]", "popgym", r"popgym-"),
+    EnvPackage("hooktrainer[minatar]", "minatar.gym", r"MinAtar/", register="register_envs"),
     EnvPackage("highway-env", "highway_env", _ROADS),
     EnvPackage("panda-gym", "panda_gym", r"Panda(Reach|Push|Slide|PickAndPlace|Stack|Flip)"),
     EnvPackage("flappy-bird-gymnasium", "flappy_bird_gymnasium", r"FlappyBird-"),
@@ -72,6 +89,29 @@ PACKAGES: Final = (
 def package_of(env_id: str) -> EnvPackage | None:
     """The package whose environments have ids like this; ``None`` if none known here has."""
     return next((package for package in PACKAGES if re.match(package.ids, env_id)), None)
+
+
+def register_known(env_id: str) -> None:
+    """Import the package that has the environment, if it is known, installed and not imported yet.
+
+    Raises:
+        MissingPackageError: If something that the package needs is missing; it says what to type.
+    """
+    package = package_of(env_id)
+    if env_id in gym.registry or package is None or not package.is_installed:
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what a package of others warns of at its import
+        try:
+            module = importlib.import_module(package.module)
+        except ImportError as error:
+            raise MissingPackageError(
+                f"{env_id} comes with {package.install}, which cannot be imported ({error}): "
+                f"pip install '{package.install}'",
+                name=error.name,
+            ) from error
+        if package.register:
+            getattr(module, package.register)()
 
 
 def import_registering(module: str) -> None:

@@ -13,7 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
 from .env_errors import explain_env_errors
-from .env_packages import import_registering, package_of
+from .env_packages import import_registering, package_of, register_known
 from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .ready_group import ReadyGroup
@@ -78,14 +78,16 @@ def make_group(
 def find_spec(env_id: str) -> EnvSpec:
     """The specification registered as ``env_id``, which may begin with ``module:``.
 
+    A package that is known for such ids is imported.
+
     Raises:
         ConfigError: If there is none; it lists the nearest ids.
-        MissingPackageError: If it comes with a package that is not installed, or was not imported;
-            it says what to type.
+        MissingPackageError: If it comes with a package that is not installed; it says what to type.
     """
     module, _, name = env_id.rpartition(":")
     if module:
         import_registering(module)
+    register_known(name)
     if name in gym.registry:
         return gym.registry[name]
     if (package := package_of(name)) is not None and package.module != module:

@@ -45,3 +45,4 @@ def infos_of(env: Any, seed: int) -> Iterator[tuple[Mapping[str, Any], bool]]:
     """What an environment says in an episode, and whether it ended with it."""
     for action, outcome in random_episode(env, seed, _STEPS):
         yield outcome[-1], action is not None and bool(outcome[2] or outcome[3])
+    env.reset(seed=seed)  # an episode may go on in the one before; what follows is to begin anew

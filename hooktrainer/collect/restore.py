@@ -11,7 +11,7 @@ import numpy as np
 
 from .codec import NotPlainError
 from .random_play import random_episode
-from .snapshot import foreign_part, layer_with_moments, restore, snapshot
+from .snapshot import foreign_part, layer_that_says, layer_with_moments, restore, snapshot
 
 _STEPS = 12
 _MAX_CHARACTERS = 4096  # replaying an episode is better than storing tables of the dynamics
@@ -47,6 +47,8 @@ def choose_restore(env: gym.Env[Any, Any]) -> Restore:
     """
     if env.spec is not None and env.spec.nondeterministic:
         return Restore("none", "registered as nondeterministic")
+    if (layer := layer_that_says(env)) and not foreign_part(env):
+        return Restore("state", f"{layer} says the state of its episodes")
     if env.render_mode is not None:
         return _replayed(env, "an environment that renders is not copied to try out more")
     if foreign := foreign_part(env):

@@ -3,6 +3,9 @@
 A Gymnasium environment is a chain of wrappers around a base. Where every attribute of every layer
 is plain (numbers, strings, NumPy arrays and generators, containers of these) or a constant (a
 space, a class, a function), these attributes and the generators are the whole state.
+
+A layer may say the state of itself and of all within it: by a method ``episode_state()``, which
+returns plain data, and ``set_episode_state(state)``, which goes back there.
 """
 
 from __future__ import annotations
@@ -53,7 +56,9 @@ def snapshot(env: gym.Env[Any, Any]) -> str:
     """
     layers = _layers(env)
     states = [
-        {name: value for name, value in vars(layer).items() if not _is_constant(value, layers)}
+        layer.episode_state()
+        if says_its_state(layer)
+        else {name: value for name, value in vars(layer).items() if not _is_constant(value, layers)}
         for layer in layers
     ]
     try:
@@ -72,18 +77,34 @@ def restore(env: gym.Env[Any, Any], text: str) -> None:
         ValueError: If the environments have different wrappers.
     """
     layers = _layers(env)
-    states = loads(text, [vars(layer) for layer in layers])
+    states = loads(text, [{} if says_its_state(layer) else vars(layer) for layer in layers])
     if len(states) != len(layers):
         raise ValueError(f"the saved environment has {len(states)} layers, this one {len(layers)}")
     for layer, state in zip(layers, states, strict=True):
+        if says_its_state(layer):
+            layer.set_episode_state(state)
+            continue
         for name, value in state.items():
             setattr(layer, name, value)
+
+
+def says_its_state(layer: Any) -> bool:
+    """Whether a layer says the state of itself and of all within it."""
+    return hasattr(type(layer), "episode_state")
+
+
+def layer_that_says(env: gym.Env[Any, Any]) -> str:
+    """The name of the layer that says its state; empty if there is none."""
+    innermost = _layers(env)[-1]
+    return type(innermost).__name__ if says_its_state(innermost) else ""
 
 
 def foreign_part(env: gym.Env[Any, Any]) -> str:
     """The first part of ``env`` that a copy in Python may not copy; empty if there is none."""
     seen: set[int] = set()
     for layer in _layers(env):
+        if says_its_state(layer):
+            break
         for name, value in vars(layer).items():
             if not (_is_constant(value, _layers(env)) or _is_copyable(value, seen)):
                 return f"{type(layer).__name__}.{name} is a {_type_name(value)}"
@@ -121,14 +142,15 @@ def _type_name(value: Any) -> str:
     return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-def _layers(env: gym.Env[Any, Any]) -> list[gym.Env[Any, Any]]:
-    layers = [env]
-    while isinstance(layers[-1], gym.Wrapper):
+def _layers(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers and the base, from without; what a layer speaks for is not looked into."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper) and not says_its_state(layers[-1]):
         layers.append(layers[-1].env)
     return layers
 
 
-def _is_constant(value: Any, layers: list[gym.Env[Any, Any]]) -> bool:
+def _is_constant(value: Any, layers: list[Any]) -> bool:
     owner = value.__self__ if isinstance(value, types.MethodType) else value
     return isinstance(value, _CONSTANTS) or any(owner is layer for layer in layers)
 

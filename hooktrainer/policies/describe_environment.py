@@ -135,7 +135,9 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | N
     given = {k: v for k, v in own.items() if k not in known.kwargs or known.kwargs[k] != v}
     if spec.max_episode_steps != known.max_episode_steps:
         given["max_episode_steps"] = spec.max_episode_steps
-    return _with_registration(_with_kwargs(spec.id, given), known)
+    found = _with_registration(_with_kwargs(spec.id, given), known)
+    wrappers = tuple((one.entry_point, dict(one.kwargs or {})) for one in spec.additional_wrappers)
+    return dataclasses.replace(found, wrappers=wrappers)
 
 
 def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.untrusted import one_line
 from ..base.words import printable
+from ..collect.env_packages import register_known
 from ..errors import ConfigError
 from .code import find_callable
 from .trust import code_of
@@ -86,6 +87,8 @@ class Environment:
         """
         import gymnasium as gym
 
+        if self.id is not None:
+            register_known(self.id)
         if self.id is not None and (":" in self.id or self.id in gym.registry):
             return code_of(self.id, self.kwargs, self.wrappers)
         if self.factory is None:  # so nothing can be made of it in any case
@@ -149,6 +152,7 @@ class Environment:
         import gymnasium as gym
 
         module, _, name = str(self.id).rpartition(":")
+        register_known(name)
         if module and name not in gym.registry and self.factory is None:
             importlib.import_module(module)
         if name in gym.registry:

@@ -3,9 +3,11 @@
 Nothing that a file names is imported, run or read. So an environment is made untrusted only if
 
 - its id is one that is registered here, by Gymnasium, by a package that is installed as a plug-in
-  of Gymnasium, or by what this process imported anyway; nothing is imported because the file says
-  so, neither the module of an id such as ``module:Id`` nor the one that has a factory;
-- the wrappers around it are Gymnasium's own and only calculate (`WRAPPERS`);
+  of Gymnasium or that hooktrainer knows for such ids, or by what this process imported anyway;
+  nothing is imported because the file names it, neither the module of an id such as ``module:Id``
+  nor the one that has a factory;
+- the wrappers around it are Gymnasium's own, or those of hooktrainer's families of environments,
+  and only calculate (`WRAPPERS`, `OTHERS`);
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
   A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``.
 
@@ -34,6 +36,16 @@ WRAPPERS: Final = frozenset(
 )
 """Gymnasium's wrappers that only calculate."""
 
+OTHERS: Final = frozenset(
+    {
+        "hooktrainer.collect.families.atari:Lives",
+        "hooktrainer.collect.families.minatar:FirstAction",
+        "hooktrainer.collect.families.minigrid:CellBounds",
+        "minigrid.wrappers:DictObservationSpaceWrapper",
+    }
+)
+"""The wrappers of others that `hooktrainer.collect.families` puts around environments."""
+
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
 _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
 _MOST_DEPTH = 8
@@ -60,6 +72,8 @@ def code_of(
     wrappers = list(wrappers)
     for name, _ in wrappers:
         place, _, wrapper = name.partition(":")
+        if name in OTHERS:
+            continue
         if wrapper not in WRAPPERS or getattr(gym.wrappers, wrapper).__module__ != place:
             return f"the wrapper {printable(name)}"
     for owner, arguments in (("", kwargs), *wrappers):

@@ -8,23 +8,24 @@ import gymnasium as gym
 import pytest
 
 from hooktrainer import VectorCollector, algorithms
+from hooktrainer.collect import env_packages
 from hooktrainer.collect.env_packages import PACKAGES, package_of
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import ConfigError, MissingPackageError
 
 IDS = {
-    "ALE/Pong-v5": "ale-py",
-    "BreakoutNoFrameskip-v4": "ale-py",
-    "Pong-v4": "ale-py",
-    "MiniGrid-Empty-5x5-v0": "minigrid",
-    "BabyAI-GoToObj-v0": "minigrid",
+    "ALE/Pong-v5": "hooktrainer[atari]",
+    "BreakoutNoFrameskip-v4": "hooktrainer[atari]",
+    "Pong-v4": "hooktrainer[atari]",
+    "MiniGrid-Empty-5x5-v0": "hooktrainer[minigrid]",
+    "BabyAI-GoToObj-v0": "hooktrainer[minigrid]",
     "MiniWorld-OneRoom-v0": "miniworld",
     "FetchReach-v4": "gymnasium-robotics",
     "AntMaze_UMaze-v5": "gymnasium-robotics",
-    "dm_control/cartpole-swingup-v0": "shimmy[dm-control]",
+    "dm_control/cartpole-swingup-v0": "hooktrainer[dm-control]",
     "bsuite/catch-v0": "shimmy[bsuite]",
-    "popgym-RepeatPreviousEasy-v0": "popgym",
-    "MinAtar/Breakout-v1": "minatar",
+    "popgym-RepeatPreviousEasy-v0": "hooktrainer[popgym]",
+    "MinAtar/Breakout-v1": "hooktrainer[minatar]",
     "highway-fast-v0": "highway-env",
     "PandaReach-v3": "panda-gym",
     "FlappyBird-v0": "flappy-bird-gymnasium",
@@ -34,7 +35,16 @@ IDS = {
 }
 
 
+@pytest.fixture
+def bare(monkeypatch):
+    """As in a process that has imported no package, since none is installed."""
+    for env_id in [env_id for env_id in gym.registry if package_of(env_id)]:
+        monkeypatch.delitem(gym.registry, env_id)
+    monkeypatch.setattr(env_packages, "_is_found", lambda module: False)
+
+
 @pytest.mark.parametrize(("env_id", "install"), IDS.items())
+@pytest.mark.usefixtures("bare")
 def test_the_package_of_an_environment_is_named(env_id, install):
     with pytest.raises(MissingPackageError) as caught:
         find_spec(env_id)
@@ -47,16 +57,53 @@ def test_every_package_is_tried():
     assert {package.install for package in PACKAGES} == set(IDS.values())
 
 
-@pytest.mark.parametrize("installed", [True, False])
-def test_what_is_installed_need_not_be_installed_again(installed, tmp_path, monkeypatch):
-    if installed:
-        (tmp_path / "panda_gym.py").touch()
-        monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(MissingPackageError) as caught:
+@pytest.fixture
+def panda(tmp_path, monkeypatch):
+    """A package that registers one environment when it is imported."""
+    (tmp_path / "panda_gym.py").write_text(
+        "import gymnasium as gym, warnings\n"
+        "warnings.warn('a package of others may warn')\n"
+        "gym.register('PandaReach-v3', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    yield
+    gym.registry.pop("PandaReach-v3", None)
+    sys.modules.pop("panda_gym", None)
+
+
+@pytest.mark.usefixtures("panda")
+def test_what_is_installed_need_not_be_imported():
+    assert find_spec("PandaReach-v3").id == "PandaReach-v3"
+
+
+@pytest.mark.usefixtures("panda")
+def test_an_id_that_the_package_does_not_have_names_the_nearest():
+    with pytest.raises(MissingPackageError, match=r"registers none of this name\. Did you mean"):
+        find_spec("PandaReach-v4")
+
+
+def test_a_function_that_registers_is_called(tmp_path, monkeypatch):
+    (tmp_path / "panda_gym.py").write_text(
+        "import gymnasium as gym\n"
+        "def begin():\n"
+        "    gym.register('PandaReach-v3', 'gymnasium.envs.classic_control:CartPoleEnv')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    package = env_packages.EnvPackage("panda-gym", "panda_gym", "PandaReach", register="begin")
+    monkeypatch.setattr(env_packages, "PACKAGES", (package,))
+    try:
+        assert find_spec("PandaReach-v3").id == "PandaReach-v3"
+    finally:
+        gym.registry.pop("PandaReach-v3", None)
+        sys.modules.pop("panda_gym", None)
+
+
+def test_a_package_that_lacks_another_is_one_line(tmp_path, monkeypatch):
+    (tmp_path / "panda_gym.py").write_text("import no_such_dependency\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    match = r"panda-gym, which cannot be imported \(No module named 'no_such_dependency'\): pip"
+    with pytest.raises(MissingPackageError, match=match):
         find_spec("PandaReach-v3")
-    message = str(caught.value)
-    assert ("pip install 'panda-gym', then" in message) is not installed
-    assert "write 'panda_gym:PandaReach-v3', which imports panda_gym first." in message
 
 
 def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
@@ -75,7 +122,7 @@ def test_a_module_before_the_id_registers_it(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("env_id", "message"),
     [
-        ("ale_py:ALE/Pong-v5", "no module 'ale_py' to register the environment: pip install 'ale"),
+        ("vizdoom.gymnasium_wrapper:VizdoomBasic-v0", "no module 'vizdoom.*pip install 'vizdoom'"),
         ("no_such:World-v0", "no module 'no_such' to register the environment: is its name right"),
     ],
 )
@@ -97,6 +144,7 @@ def test_a_module_that_fails_keeps_its_error(tmp_path, monkeypatch):
 
 
 def test_what_gymnasium_itself_has_is_no_package():
-    assert [env_id for env_id in gym.registry if package_of(env_id)] == []
+    own = [s.id for s in gym.registry.values() if "gymnasium.envs" in str(s.entry_point)]
+    assert [env_id for env_id in own if package_of(env_id)] == []
     with pytest.raises(ConfigError, match="Did you mean CartPole-v0 or CartPole-v1"):
         find_spec("cartpole")
