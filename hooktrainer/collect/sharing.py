@@ -45,14 +45,27 @@ def resharded(
     }
 
 
-def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any]:
+def differing_envs(state: Mapping[str, Any], num_envs: int) -> list[str]:
+    """A line if a state is not that of a collector with so many environments; see `resized`."""
+    if "episodes" not in state:
+        return ["the state is that of a collector of another kind"]
+    number = len(state["episodes"])
+    return [] if number == num_envs else [f"num_envs is {num_envs} here and {number} in the state"]
+
+
+def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any] | None:
     """A collector's state for another number of environments; its episodes are all new ones.
 
     Args:
         state: That of a collector which has all the environments of its run.
         num_envs: How many there are to be. Those that were not there before begin with the first
             of their episodes.
+
+    Returns:
+        ``None`` if it is the state of a collector of another kind.
     """
     own = collector_state(state)
+    if "episodes" not in own:
+        return None
     begun = [*own["episodes"], *[-1] * num_envs]
     return {**own, "episodes": begun[:num_envs], "rollout": None}

@@ -26,7 +26,7 @@ from .overlap.overlap_state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
-from .sharing import resharded, resized
+from .sharing import differing_envs, resharded, resized
 from .spaces import ActionFormat, ObservationLayout
 from .staged_rollout import StagedRollout
 from .vector_arguments import (
@@ -385,9 +385,7 @@ class VectorCollector(CollectorBase):
                 "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
                 "and --allow-change overlap, which begins with the batches that it had in hand"
             ]
-        if (number := len(saved["episodes"])) != self.num_envs:
-            return [f"num_envs is {self.num_envs} here and {number} in the state"]
-        return []
+        return differing_envs(saved, self.num_envs)
 
     def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
         """The state by which this many environments go on; each begins a new episode.

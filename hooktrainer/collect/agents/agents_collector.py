@@ -15,7 +15,7 @@ from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
 from ..collector import CollectorBase, Resumes
 from ..seeding import random_action_seed
-from ..sharing import resharded
+from ..sharing import differing_envs, resharded, resized
 from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
 from .agents_rollout import AgentsRollout
@@ -241,6 +241,20 @@ class AgentsCollector(CollectorBase):
             "rollout": self._rollout.state_dict(),
         }
 
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Say if the state is that of another number of environments."""
+        return differing_envs(saved, self.num_envs)
+
+    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The state by which this many environments go on with new episodes.
+
+        Returns:
+            ``None`` for one share of several, and where episodes are drawn from one stream of
+            random numbers: they would be those that were played already.
+        """
+        alone = self._shares == 1 and self.world.shares
+        return resized(saved, self.num_envs) if alone else None
+
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned.
 
@@ -249,11 +263,8 @@ class AgentsCollector(CollectorBase):
         """
         if not {"random", "episodes", "rollout"} <= state_dict.keys():
             raise StateMismatchError("The saved collector is no AgentsCollector.")
-        if len(state_dict["episodes"]) != self.num_envs:
-            raise StateMismatchError(
-                f"The saved collector has {len(state_dict['episodes'])} environments, this one "
-                f"{self.num_envs}."
-            )
+        for line in self.differences(state_dict):
+            raise StateMismatchError(line)
         self.set_seed(state_dict["seed"])
         self.frames = state_dict["frames"]
         self._random.generator.set_state(state_dict["random"].cpu())

@@ -205,7 +205,13 @@ def test_a_policy_that_does_not_fit_is_named():
 
 
 def test_another_number_of_environments_is_no_state_for_it():
-    with pytest.raises(StateMismatchError, match="has 3 environments, this one 2"):
-        collector().load_state_dict(collector(num_envs=3).state_dict())
+    three, two = collector(num_envs=3), collector()
+    three.collect()
+    with pytest.raises(StateMismatchError, match="num_envs is 2 here and 3 in the state"):
+        two.load_state_dict(three.state_dict())
+    assert two.fitting(three.state_dict()) is None  # they would play the same episodes again
+    two.world.shares = True  # as of one whose environments have random numbers of their own
+    fitting = two.fitting(three.state_dict())
+    assert (len(fitting["episodes"]), fitting["rollout"], fitting["frames"]) == (2, None, 18)
     with pytest.raises(StateMismatchError, match="no AgentsCollector"):
         collector().load_state_dict({"frames": 1})
