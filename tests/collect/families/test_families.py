@@ -77,6 +77,20 @@ def test_a_mission_that_changes_is_encoded() -> None:
     env.close()
 
 
+def test_minatar_forgets_the_action_of_the_episode_before() -> None:
+    wrapped = usual_wrappers("MinAtar/Breakout-v1")
+    assert wrapped is not None
+    env = gym.make(wrapped.train)
+    game: Any = env.unwrapped
+    env.reset(seed=0)
+    for _ in range(5):
+        env.step(2)
+    assert game.game.last_action != 0
+    env.reset(seed=0)
+    assert game.game.last_action == 0
+    env.close()
+
+
 def test_what_is_not_of_a_family_or_wrapped_already_is_left_alone() -> None:
     assert usual_wrappers("CartPole-v1") is None
     assert usual_wrappers(lambda: gym.make("CartPole-v1")) is None
