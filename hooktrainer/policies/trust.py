@@ -38,6 +38,7 @@ WRAPPERS: Final = frozenset(
 
 OTHERS: Final = frozenset(
     {
+        "hooktrainer.collect.families.atari:Blind",
         "hooktrainer.collect.families.atari:Lives",
         "hooktrainer.collect.families.minatar:FirstAction",
         "hooktrainer.collect.families.minigrid:CellBounds",

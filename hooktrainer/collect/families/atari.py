@@ -20,6 +20,35 @@ FRAME_SKIP = 4
 STACK = 4
 
 
+class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Plays a frame without looking at it.
+
+    ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. Nobody sees what
+    the environment itself makes of all four, which takes a fifth of a step.
+
+    Args:
+        env: The game, whose observations are of the screen.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        game: Any = env.unwrapped
+        self._ale = game.ale
+        self._codes = game._action_set
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play a frame; the observation is ``None``."""
+        ale = self._ale
+        reward = ale.act(self._codes[action])
+        info = {
+            "lives": ale.lives(),
+            "episode_frame_number": ale.getEpisodeFrameNumber(),
+            "frame_number": ale.getFrameNumber(),
+        }
+        return None, reward, ale.game_over(with_truncation=False), ale.game_truncated(), info
+
+
 class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
     """Presses FIRE where a life begins, if the game has it, and may end episodes where one is lost.
 
@@ -104,8 +133,8 @@ class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
 
 
 def _wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    for name, wanted in FAMILY.kwargs.items():
-        if spec.kwargs[name] != wanted:
+    for name, wanted in {**FAMILY.kwargs, "continuous": False, "sound_obs": False}.items():
+        if spec.kwargs.get(name, wanted) != wanted:
             raise ConfigError(
                 f"env_kwargs: {name}={spec.kwargs[name]!r} does not go with the usual wrappers of "
                 f"{spec.id}, which need {wanted!r}: leave it out, or them, with "
@@ -122,7 +151,8 @@ def _wrappers(spec: EnvSpec, training: bool) -> Wrappers:
     stack = gymnasiums("FrameStackObservation", "stateful_observation", stack_size=STACK)
     sign = gymnasiums("ClipReward", "transform_reward", min_reward=-1.0, max_reward=1.0)
     lives = wrapper(f"{__name__}:Lives", end_episodes=training)
-    return (preprocessing, stack, *((sign,) if training else ()), lives)
+    blind = wrapper(f"{__name__}:Blind")
+    return (blind, preprocessing, stack, *((sign,) if training else ()), lives)
 
 
 def _says(spec: EnvSpec) -> str:

@@ -73,7 +73,8 @@ def test_observations_are_those_of_gymnasiums_wrappers() -> None:
     for action in (0, 2, 3, 0, 5):
         np.testing.assert_array_equal(got, expected)
         before = env.unwrapped.ale.getEpisodeFrameNumber()
-        got, expected = env.step(action)[0], plain.step(action)[0]
+        (got, *rest), (expected, *others) = env.step(action), plain.step(action)
+        assert rest == others
         assert env.unwrapped.ale.getEpisodeFrameNumber() == before + 4
     env.close()
     plain.close()
@@ -132,8 +133,20 @@ def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
 
 
 def test_arguments_that_do_not_go_with_the_wrappers_are_refused() -> None:
-    with pytest.raises(ConfigError, match="obs_type='ram' does not go with the usual wrappers"):
-        usual_wrappers("ALE/Pong-v5", {"obs_type": "ram"})
+    for name, value in (("obs_type", "ram"), ("frameskip", 4), ("continuous", True)):
+        with pytest.raises(ConfigError, match=f"{name}={value!r} does not go with the usual wrap"):
+            usual_wrappers("ALE/Pong-v5", {name: value})
+
+
+def test_a_game_can_be_looked_at() -> None:
+    env = made("ALE/Pong-v5", training=False, render_mode="rgb_array")
+    env.reset(seed=0)
+    before = env.render()
+    assert before.shape == (210, 160, 3)
+    for _ in range(30):
+        env.step(2)
+    assert (env.render() != before).any()
+    env.close()
 
 
 def test_what_was_done_is_said_in_a_line() -> None:
