@@ -8,14 +8,16 @@ from typing import Any, Literal
 import gymnasium as gym
 from gymnasium import spaces
 
+from ..base.space_parts import leaves_of, parts_of
 from ..errors import ConfigError
 
 Actions = Literal["continuous", "discrete", "any"]
+Observations = Literal["vector", "any"]
 
 _INSTEAD: Mapping[Actions, str] = {
     "continuous": "dqn, ppo, a2c and reinforce take discrete actions",
     "discrete": "sac, td3, ddpg, ppo, a2c and reinforce take continuous ones",
-    "any": "one discrete action, or a vector of continuous ones, would fit",
+    "any": "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit",
 }
 
 
@@ -32,40 +34,77 @@ def check_env(algorithm: str, env: Any) -> None:
         )
 
 
-def check_observations(algorithm: str, env_name: str, space: spaces.Space[Any]) -> int:
-    """The size of an observation.
+def check_observations(
+    algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Observations
+) -> None:
+    """Refuse observations that the algorithm has no networks for.
 
     Raises:
-        ConfigError: If observations are no vectors.
+        ConfigError: If they are of an unknown kind, or no vectors where these are wanted.
     """
-    if isinstance(space, spaces.Box) and len(space.shape) == 1:
-        return int(space.shape[0])
-    raise ConfigError(
-        f"{algorithm} makes networks of one vector, but the observations of {env_name} are "
-        f"{space}. Flatten them with gymnasium.wrappers.FlattenObservation, or give Trainer "
-        "networks of your own."
-    )
-
-
-def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions) -> int:
-    """The number of discrete actions, or the size of a continuous one.
-
-    Raises:
-        ConfigError: If the algorithm cannot take such actions.
-    """
-    if isinstance(space, spaces.Discrete) and wanted != "continuous":
-        return int(space.n)
-    if isinstance(space, spaces.Box) and wanted != "discrete" and len(space.shape) == 1:
-        if wanted == "any" or space.is_bounded():
-            return int(space.shape[0])
+    try:
+        leaves_of(space)
+    except ConfigError as error:
+        raise ConfigError(f"{algorithm}: {env_name}: {error}") from None
+    if wanted == "vector" and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise ConfigError(
-            f"{algorithm} needs bounded actions, but those of {env_name} are {space}. Bound them "
-            "with a wrapper of your own."
+            f"{algorithm} makes networks of one vector, but the observations of {env_name} are "
+            f"{space}. Flatten them with gymnasium.wrappers.FlattenObservation."
         )
+
+
+def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wanted: Actions) -> None:
+    """Refuse actions that the algorithm cannot take.
+
+    Raises:
+        ConfigError: If they are of another kind, or have no bounds where these are needed.
+    """
+    if wanted == "any" and all(_is_known(part) for _, part in parts_of(space)):
+        return
+    if wanted == "discrete" and isinstance(space, spaces.Discrete):
+        return
+    if wanted == "continuous" and isinstance(space, spaces.Box):
+        check_bounds(algorithm, env_name, space)
+        return
     kind = "discrete or continuous" if wanted == "any" else wanted
     raise ConfigError(
         f"{algorithm} is for {kind} actions, but those of {env_name} are {space}: "
         f"{_INSTEAD[wanted]}."
+    )
+
+
+def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> None:
+    """Refuse continuous actions, or parts of an action, that are not bounded.
+
+    Raises:
+        ConfigError: If there are some.
+    """
+    for _, part in parts_of(space):
+        if isinstance(part, spaces.Box) and not part.is_bounded():
+            raise ConfigError(
+                f"{algorithm} needs bounded actions, but those of {env_name} are {space}. Bound "
+                "them with a wrapper of your own."
+            )
+
+
+def check_mask(
+    algorithm: str, env_name: str, action_space: spaces.Space[Any], size: int, expected: int
+) -> None:
+    """Refuse an action mask that does not fit the actions.
+
+    Raises:
+        ConfigError: If it has another size than there are actions to choose from.
+    """
+    if size not in (0, expected):
+        raise ConfigError(
+            f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
+            f"{action_space}, which need one of {expected}."
+        )
+
+
+def _is_known(space: spaces.Space[Any]) -> bool:
+    return isinstance(
+        space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
     )
 
 

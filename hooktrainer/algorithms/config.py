@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, ClassVar, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import tyro
 from tyro.conf import Suppress
@@ -13,7 +13,7 @@ from tyro.conf import Suppress
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
 from ..run.fields import Count, Number
-from .check_spaces import Actions, name_of
+from .check_spaces import Actions, Observations, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
 """By an environment's id, the fields that have another default there, and which."""
@@ -24,7 +24,7 @@ def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
     return tyro.constructors.PrimitiveConstructorSpec(
         nargs=1,
         metavar=metavar,
-        instance_from_str=lambda words: words[0],
+        instance_from_str=lambda words: None if words[0] == "None" else words[0],
         is_instance=lambda value: True,
         str_from_instance=lambda value: [str(value)],
     )
@@ -57,8 +57,15 @@ class AlgorithmConfig(RunConfig):
     """environment: an id; in Python also a specification, a factory or a list of factories"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
     """keyword arguments of the environment, if it is given by its id"""
+    network: Annotated[Any, Word("NETWORK")] = None
+    """what makes features of an observation: nature, impala or small convolutions; in Python also a
+    module, a function from the space to one, or a dict of modules; None for what fits the space"""
     num_cells: tuple[Count, ...] = (64, 64)
-    """units in each hidden layer"""
+    """units in each hidden layer behind that"""
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "relu"
+    """activation of the hidden layers"""
+    normalize_observations: bool = False
+    """whether the networks see observations of running mean 0 and variance 1; images are left"""
     compile: bool = False
     """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
     eval_interval: Count = 5_000
@@ -82,6 +89,9 @@ class AlgorithmConfig(RunConfig):
     """The actions it can take."""
     collects: ClassVar[bool] = True
     """Whether it collects from the environment, not only evaluates in it."""
+
+    observations: ClassVar[Observations] = "any"
+    """The observations it can take."""
 
     def clips(self) -> bool:
         """Whether the environment clips continuous actions, since the policy's have no bounds."""
@@ -107,6 +117,8 @@ class AlgorithmConfig(RunConfig):
         hints = get_type_hints(type(self), include_extras=True)
         plain = super().as_dict()
         plain["env"] = name_of(self.env)
+        if self.network is not None:
+            plain["network"] = name_of(self.network)
         return {
             name: value
             for name, value in plain.items()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..networks import TanhGaussianPolicy
 from ..objectives import CQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -40,7 +39,7 @@ class CQL(Offline):
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         loss_module = CQLLoss(
-            TanhGaussianPolicy(task.network(2 * task.action_features), **task.bounds()),
+            task.squashed_policy(),
             task.qvalue(),
             min_q_weight=self.min_q_weight,
             num_random=self.num_random,

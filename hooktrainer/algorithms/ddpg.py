@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..networks import AdditiveGaussian, DeterministicPolicy
+from ..networks import AdditiveGaussian
 from ..objectives import DDPGLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -35,8 +35,7 @@ class DDPG(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor = DeterministicPolicy(task.network(task.action_features), **task.bounds())
-        actor.to(task.device)
+        actor = task.deterministic_policy()
         loss_module = DDPGLoss(actor, task.qvalue(), gamma=self.gamma, delay_actor=True)
         loss_module.to(task.device)
         return self._learn(task, loss_module, actor, explores=AdditiveGaussian(actor, self.sigma))

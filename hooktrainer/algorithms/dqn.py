@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from gymnasium import spaces
+
 from ..hooks import TargetNetUpdaterHook
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
@@ -63,7 +65,9 @@ class DQN(OffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        q_network = QNetwork(task.network(task.action_features)).to(task.device)
+        assert isinstance(task.action_space, spaces.Discrete)
+        network = task.networks.network(int(task.action_space.n))
+        q_network = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
         policy = EpsilonGreedy(
             q_network, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
         )

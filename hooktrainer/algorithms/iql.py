@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from torch import nn
 
-from ..networks import Box, DiagonalGaussianPolicy, ValueNetwork
+from ..networks import DiagonalGaussianPolicy
 from ..objectives import IQLLoss
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -40,15 +40,12 @@ class IQL(Offline):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        bounds = task.bounds()
-        mean = nn.Sequential(
-            task.network(task.action_features),
-            Box(bounds["action_features"], bounds["low"], bounds["high"]),
-        )
+        mean = task.deterministic_policy()
+        bounded = nn.Sequential(mean.network, mean.box)
         loss_module = IQLLoss(
-            DiagonalGaussianPolicy(mean, task.action_features),
+            DiagonalGaussianPolicy(bounded, mean.action_features),
             task.qvalue(),
-            ValueNetwork(task.network(1)),
+            task.value(),
             temperature=self.temperature,
             expectile=self.expectile,
             gamma=self.gamma,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import ClassVar
 
@@ -11,12 +12,13 @@ from tyro.conf import Suppress
 from ..errors import ConfigError
 from ..hooks import ModelRollouts, TargetNetUpdaterHook
 from ..loop.cadence import Every
-from ..networks import DynamicsEnsemble, TanhGaussianPolicy
+from ..networks import DynamicsEnsemble
 from ..objectives import SACLoss, SoftUpdate
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
+from .check_spaces import Observations
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
@@ -54,6 +56,7 @@ class MBPO(ActorCriticOffPolicy):
     lr: Rate = 1e-3
     """learning rate of the actor, the Q-functions, the temperature and the model"""
 
+    observations: ClassVar[Observations] = "vector"
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": {
             "total_frames": 4_000,
@@ -72,8 +75,7 @@ class MBPO(ActorCriticOffPolicy):
                 f"mbpo: real_ratio={self.real_ratio} of batch_size={self.batch_size} leaves "
                 "nothing collected, or nothing imagined; pass a fraction between 0 and 1."
             )
-        actor = TanhGaussianPolicy(task.network(2 * task.action_features), **task.bounds())
-        actor.to(task.device)
+        actor = task.squashed_policy()
         loss_module = SACLoss(actor, task.qvalue(), gamma=self.gamma, loss_function="l2")
         loss_module.to(task.device)
         collected = task.replay_buffer(loss_module, self.buffer_size, real)
@@ -84,7 +86,7 @@ class MBPO(ActorCriticOffPolicy):
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
         trainer = self._trainer(task, actor, loss_module, optimizer, collected)
         dynamics = DynamicsEnsemble(
-            task.observation_features, task.action_features, self.num_models
+            math.prod(task.observation_space.shape or ()), actor.action_features, self.num_models
         )
         ModelRollouts(
             dynamics.to(task.device),

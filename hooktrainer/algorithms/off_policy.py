@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
+from ..hooks import ReplayBufferTrainer, RewardScaler, TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..objectives import SoftUpdate
 from ..objectives.common import Loss
@@ -42,6 +42,8 @@ class OffPolicy(Algorithm):
     """units in each hidden layer"""
     gamma: Fraction = 0.99
     """discount factor"""
+    scale_rewards: bool = False
+    """whether rewards are divided by the running standard deviation of the discounted return"""
 
     actions: ClassVar[Actions] = "continuous"
 
@@ -70,6 +72,8 @@ class OffPolicy(Algorithm):
             clip_norm=clip_norm,
         )
         ReplayBufferTrainer(replay_buffer).register(trainer)
+        if self.scale_rewards:
+            RewardScaler(self.gamma, replay=True).register(trainer)
         return trainer
 
 

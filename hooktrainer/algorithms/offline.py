@@ -15,7 +15,7 @@ from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .check_spaces import Actions
+from .check_spaces import Actions, Observations
 from .config import Word
 from .task import Task
 
@@ -46,6 +46,7 @@ class Offline(Algorithm):
     """transitions between two evaluations"""
 
     actions: ClassVar[Actions] = "continuous"
+    observations: ClassVar[Observations] = "vector"
     collects: ClassVar[bool] = False
 
     def _trainer(self, task: Task, loss_module: IQLLoss | CQLLoss) -> Trainer:
@@ -66,13 +67,10 @@ class Offline(Algorithm):
 
 
 def _check_sizes(task: Task, dataset: Dataset) -> None:
-    for key, features in (
-        ("observation", task.observation_features),
-        ("action", task.action_features),
-    ):
-        found = list(dataset.transitions[key].shape[1:])
-        if found != [features]:
+    for key, space in (("observation", task.observation_space), ("action", task.action_space)):
+        found, expected = list(dataset.transitions[key].shape[1:]), list(space.shape or ())
+        if found != expected:
             raise ConfigError(
                 f"{task.name}: the data set ({dataset.env or 'of an unnamed environment'}) "
-                f"has {key}s of shape {found}, the environment {task.env_name} of {[features]}."
+                f"has {key}s of shape {found}, the environment {task.env_name} of {expected}."
             )

@@ -2,28 +2,23 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from functools import partial
+from typing import Any, ClassVar, Literal
 
 from torch import nn
 
-from ..hooks import MiniBatches, ObservationNormalizer, RewardScaler, Schedule, ValueEstimatorHook
-from ..networks import (
-    CategoricalPolicy,
-    DiagonalGaussianPolicy,
-    RunningNorm,
-    ValueNetwork,
-    orthogonal_init,
-)
+from ..hooks import MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
+from ..networks import Policy, ValueNetwork, distribution_for, orthogonal_init
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
-from .check_spaces import Actions
+from .check_spaces import Actions, check_bounds
 from .task import Task
-
-Actor = CategoricalPolicy | DiagonalGaussianPolicy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +33,15 @@ class OnPolicy(Algorithm):
     """initial learning rate"""
     anneal_lr: bool = True
     """whether the learning rate falls linearly to zero at total_frames"""
+    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
+    share_network: bool | None = None
+    """whether policy and value share all but their last layers; None: if there are images"""
+    action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
+    """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
     log_std: float = 0.0
-    """initial log standard deviation of continuous actions"""
+    """initial log standard deviation of gaussian actions"""
     clip_actions: bool = True
-    """whether the environment clips continuous actions to their bounds"""
-    normalize_observations: bool = False
-    """whether the networks see observations of running mean 0 and variance 1"""
+    """whether the environment clips gaussian actions to their bounds"""
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
     gamma: Fraction = 0.99
@@ -59,26 +57,27 @@ class OnPolicy(Algorithm):
 
     def clips(self) -> bool:
         """Whether the environment clips continuous actions."""
-        return self.clip_actions
+        return self.clip_actions and self.action_distribution == "gaussian"
 
-    def _networks(self, task: Task) -> tuple[Actor, ValueNetwork, RunningNorm | None]:
-        """The policy, the critic, and the normalization of observations that they share."""
-        norm = RunningNorm(task.observation_features) if self.normalize_observations else None
-
-        def network(outputs: int, **gains: float) -> nn.Sequential:
-            made: nn.Sequential = orthogonal_init(task.network(outputs, nn.Tanh), **gains)
-            return made if norm is None else nn.Sequential(norm, made)
-
-        mean_or_logits = network(task.action_features, output_gain=0.01)
-        critic = ValueNetwork(network(1))
-        actor: Actor
-        if task.discrete:
-            actor = CategoricalPolicy(mean_or_logits)
-        else:
-            actor = DiagonalGaussianPolicy(
-                mean_or_logits, task.action_features, log_std=self.log_std
-            )
-        return actor.to(task.device), critic.to(task.device), norm
+    def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
+        """The policy and the critic."""
+        if self.action_distribution != "gaussian":
+            check_bounds(task.name, task.env_name, task.action_space)
+        distribution = distribution_for(task.action_space, self.action_distribution, self.log_std)
+        networks, shares = task.networks, self.share_network
+        trunk: nn.Module | None = None
+        head: Callable[[int], nn.Module] = networks.network
+        if networks.has_images if shares is None else shares:
+            trunk, features = networks.trunk()
+            orthogonal_init(trunk, output_gain=math.sqrt(2.0))
+            head = partial(nn.Linear, features)
+        parameters = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
+        value = orthogonal_init(head(1))
+        actor = Policy(
+            parameters, distribution, task.in_keys, action_mask_key=task.mask_key, trunk=trunk
+        )
+        critic = ValueNetwork(value, task.in_keys, trunk=trunk)
+        return actor.to(task.device), critic.to(task.device)
 
     def _trainer(
         self,
@@ -94,7 +93,7 @@ class OnPolicy(Algorithm):
         Without mini-batches a batch is one optimizer step. Then nothing is ever clipped, and the
         gradient is that of the policy gradient theorem.
         """
-        actor, critic, norm = self._networks(task)
+        actor, critic = self._networks(task)
         loss_module = ClipPPOLoss(
             actor,
             critic,
@@ -111,8 +110,6 @@ class OnPolicy(Algorithm):
         ]
         if self.scale_rewards:
             hooks.insert(0, RewardScaler(self.gamma))
-        if norm is not None:
-            hooks.insert(0, ObservationNormalizer(norm))
         if mini_batch_size is not None:
             hooks.append(MiniBatches(mini_batch_size, loss_module.in_keys))
         if self.anneal_lr:

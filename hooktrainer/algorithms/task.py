@@ -2,38 +2,39 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import gymnasium as gym
+import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from tensordict import TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
+from ..base.space_parts import MASK, parts_of
 from ..collect import VectorCollector
+from ..collect.action_format import action_format_of
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
 from ..errors import ConfigError
-from ..hooks import Evaluate, LogEpisodes
+from ..hooks import Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
-from ..networks import ValueNetwork, mlp
+from ..networks import (
+    DeterministicPolicy,
+    NetworkFactory,
+    TanhGaussianPolicy,
+    ValueNetwork,
+)
 from ..objectives.common import Loss
 from ..replay import PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
-from .check_spaces import check_actions, check_env, check_observations, name_of
+from .check_spaces import check_actions, check_env, check_mask, check_observations, name_of
 from .config import AlgorithmConfig
-
-
-class Bounds(TypedDict):
-    """Arguments of a policy over continuous actions."""
-
-    action_features: int
-    low: torch.Tensor
-    high: torch.Tensor
 
 
 class Task:
@@ -46,9 +47,10 @@ class Task:
         keep: Whether the run has a directory, which is made if ``run_dir`` names none.
 
     Attributes:
-        observation_features: Size of an observation.
-        discrete: Whether actions are discrete.
-        action_features: Number of discrete actions, or size of a continuous one.
+        observation_space: The environment's.
+        action_space: The environment's.
+        mask_key: Where the environment's action mask is; ``None`` if it gives none.
+        networks: Makes networks of the observation, as the fields want them.
         device: Where the learner computes.
 
     Raises:
@@ -65,14 +67,21 @@ class Task:
                 f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
                 "and collects nothing: leave that out."
             )
-        observations, self._actions = spaces_of(env, env_kwargs)
-        self.discrete = isinstance(self._actions, spaces.Discrete)
-        self.observation_features = check_observations(self.name, self.env_name, observations)
-        self.action_features = check_actions(
-            self.name, self.env_name, self._actions, algorithm.actions
+        self.observation_space, self.action_space, mask_size = spaces_of(env, env_kwargs)
+        check_observations(self.name, self.env_name, self.observation_space, algorithm.observations)
+        check_actions(self.name, self.env_name, self.action_space, algorithm.actions)
+        choices = action_format_of(self.action_space).mask_size
+        check_mask(self.name, self.env_name, self.action_space, mask_size, choices)
+        self.mask_key: str | None = MASK if mask_size else None
+        self.networks = NetworkFactory(
+            self.observation_space,
+            algorithm.num_cells,
+            algorithm.activation,
+            encoder=algorithm.network,
+            normalize=algorithm.normalize_observations,
         )
         self._made: dict[str, Any] = {"env": env, "env_kwargs": env_kwargs}
-        if algorithm.clips() and not self.discrete:
+        if algorithm.clips() and _has_box(self.action_space):
             self._made = {"env": _clipped(env, env_kwargs)}
         self._run = Run(
             algorithm,
@@ -89,26 +98,37 @@ class Task:
         """What the environment is called in messages and in the run's options."""
         return name_of(self._fields.env)
 
-    def bounds(self) -> Bounds:
-        """The size and the bounds of a continuous action, as arguments of a policy."""
-        assert isinstance(self._actions, spaces.Box)
-        return {
-            "action_features": self.action_features,
-            "low": torch.from_numpy(self._actions.low),
-            "high": torch.from_numpy(self._actions.high),
-        }
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """The entries that the networks read."""
+        return self.networks.in_keys
 
-    def network(
-        self, outputs: int, activation_class: type[nn.Module] = nn.ReLU, *, more_inputs: int = 0
-    ) -> nn.Sequential:
-        """A network of the observation, and of ``more_inputs`` features beside it."""
-        inputs = self.observation_features + more_inputs
-        return mlp(inputs, outputs, self._fields.num_cells, activation_class)
+    def squashed_policy(self) -> TanhGaussianPolicy:
+        """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
+        shape, low, high = self.bounds()
+        network = self.networks.network(2 * math.prod(shape))
+        return TanhGaussianPolicy(network, shape, low, high, self.in_keys).to(self.device)
+
+    def deterministic_policy(self) -> DeterministicPolicy:
+        """A policy of one continuous action, within its bounds, for each observation."""
+        shape, low, high = self.bounds()
+        network = self.networks.network(math.prod(shape))
+        return DeterministicPolicy(network, shape, low, high, self.in_keys).to(self.device)
+
+    def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
+        """Shape of a continuous action, and its bounds."""
+        space = self.action_space
+        assert isinstance(space, spaces.Box)
+        return tuple(space.shape), torch.from_numpy(space.low), torch.from_numpy(space.high)
+
+    def value(self) -> ValueNetwork:
+        """The value of an observation."""
+        return ValueNetwork(self.networks.network(1), self.in_keys)
 
     def qvalue(self) -> ValueNetwork:
         """A Q-function of an observation and a continuous action."""
-        network = self.network(1, more_inputs=self.action_features)
-        return ValueNetwork(network, in_keys=["observation", "action"])
+        network = self.networks.q_network(self.action_space)
+        return ValueNetwork(network, [*self.in_keys, "action"])
 
     def collector(
         self, policy: Any, num_envs: int, steps: int, **kwargs: Any
@@ -159,6 +179,11 @@ class Task:
         )
         if self._fields.collects:
             LogEpisodes().register(trainer)
+        for key, norm in self.networks.norms.items():
+            name = "observation_normalizer"
+            if len(self.networks.norms) > 1:
+                name += "_" + "_".join([key] if isinstance(key, str) else key)
+            ObservationNormalizer(norm, key).register(trainer, name)
         return trainer
 
     def finish(self, trainer: Trainer, policy: Any) -> Trainer:
@@ -194,4 +219,20 @@ def _make_clipped(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.
         made = gym.make(env, disable_env_checker=True, **(env_kwargs or {}))
     else:
         made = env()
-    return gym.wrappers.ClipAction(made)
+    if isinstance(made.action_space, spaces.Box):
+        return gym.wrappers.ClipAction(made)
+    space = made.action_space
+    return gym.wrappers.TransformAction(made, partial(_clip, space), space)
+
+
+def _clip(space: spaces.Space[Any], action: Any) -> Any:
+    """An action of a Dict or Tuple with all its continuous parts within their bounds."""
+    if isinstance(space, spaces.Dict):
+        return {key: _clip(part, action[key]) for key, part in space.spaces.items()}
+    if isinstance(space, spaces.Tuple):
+        return tuple(_clip(part, each) for part, each in zip(space.spaces, action, strict=True))
+    return np.clip(action, space.low, space.high) if isinstance(space, spaces.Box) else action
+
+
+def _has_box(space: spaces.Space[Any]) -> bool:
+    return any(isinstance(part, spaces.Box) for _, part in parts_of(space))

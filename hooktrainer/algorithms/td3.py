@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 from ..loop.cadence import Every
-from ..networks import AdditiveGaussian, DeterministicPolicy
+from ..networks import AdditiveGaussian
 from ..objectives import TD3Loss
 from ..run.fields import Fraction
 from ..trainer import Trainer
@@ -45,8 +45,7 @@ class TD3(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor = DeterministicPolicy(task.network(task.action_features), **task.bounds())
-        actor.to(task.device)
+        actor = task.deterministic_policy()
         loss_module = TD3Loss(
             actor,
             task.qvalue(),

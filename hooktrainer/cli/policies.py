@@ -91,7 +91,7 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
         "environment": f"{saved.environment.name}({kwargs})" if kwargs else saved.environment.name,
         "code it needs": saved.environment.code or "none that is not installed",
         "reads": ", ".join(reads),
-        "action": f"{action.dtype}{list(action.shape)}",
+        "action": str(action),
         "memory": "recurrent" if saved.recurrent else "none",
         "size": output.size(saved.nbytes),
         "versions": ", ".join(f"{name} {v}" for name, v in saved.versions.items() if v),

@@ -9,9 +9,11 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from tensordict import NestedKey, unravel_key
 
+from ..base.space_parts import MASK
 from ..errors import ConfigError
+from .action_format import AnyActionFormat
 from .buffers import OutputBuffers, StepBuffers
-from .spaces import MASK, ActionFormat, Array
+from .spaces import Array
 from .staged_policy import StagedPolicy
 
 
@@ -93,7 +95,7 @@ class FunctionActor:
         self,
         function: Callable[..., Any],
         buffers: StepBuffers,
-        action_format: ActionFormat,
+        action_format: AnyActionFormat,
         num_envs: int,
         horizon: int,
         device: torch.device,

@@ -15,8 +15,9 @@ import numpy as np
 import torch
 from tensordict import NestedKey
 
+from ..base.space_parts import Leaf
 from ..errors import ConfigError
-from .spaces import Array, Leaf
+from .spaces import Array
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
 

@@ -14,13 +14,14 @@ import torch
 
 from ..base.channel import Channel
 from ..errors import no_quiet_end
+from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group
 from .restore import Restore
 from .seeding import EpisodeSeeds
 from .shared_memory import SharedMemory
-from .spaces import ActionFormat, Array, ObservationLayout
+from .spaces import Array, ObservationLayout
 
 # A step is asked for with the stage and the step of the rollout, followed by the actions' bytes;
 # anything else with _CALL in place of the stage, followed by the pickled name and arguments.
@@ -125,7 +126,7 @@ class EnvWorker:
         """See `EnvGroup.check_info`."""
         self._groups[0].check_info()
 
-    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
+    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """See `EnvGroup.bind`."""
         self._layout = layout
         for group in self._groups:

@@ -9,11 +9,12 @@ from typing import Any
 
 import gymnasium as gym
 
+from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .info import InfoKeys, check_info
 from .restore import Restore
 from .seeding import EpisodeSeeds
-from .spaces import ActionFormat, Array, ObservationLayout
+from .spaces import Array, ObservationLayout
 
 # An environment that finished in this step, and the true final observation, leaf by leaf.
 Finished = tuple[int, list[Array]]
@@ -79,7 +80,7 @@ class EnvGroup(ABC):
         self.num_envs = len(self.names)
         self.episodes = [-1] * self.num_envs
 
-    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
+    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         self._layout = layout
         self._format = action_format

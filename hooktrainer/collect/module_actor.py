@@ -10,9 +10,10 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
+from .action_format import AnyActionFormat
 from .actors import as_array
 from .buffers import OutputBuffers, StepBuffers
-from .spaces import ActionFormat, Array
+from .spaces import Array
 from .staged_policy import RngRewind
 
 Key = tuple[str, ...]
@@ -48,7 +49,7 @@ class ModuleActor:
         self,
         policy: TensorDictModuleBase,
         buffers: StepBuffers,
-        action_format: ActionFormat,
+        action_format: AnyActionFormat,
         num_envs: int,
         horizon: int,
         device: torch.device,

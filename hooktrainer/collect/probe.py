@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium as gym
+import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
+from ..base.space_parts import MASK
 from ..errors import ConfigError
 from .env_errors import explain_env_errors
 from .make_group import Envs, find_spec
@@ -16,8 +19,23 @@ from .make_group import Envs, find_spec
 Space = spaces.Space[Any]
 
 
-def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[Space, Space]:
-    """The observation space and the action space of one environment.
+class EnvSpaces(NamedTuple):
+    """What an environment takes and gives.
+
+    Attributes:
+        observation: Its observation space.
+        action: Its action space.
+        mask_size: Size of the action mask that it gives, in its observation or in ``info``; 0 if it
+            gives none.
+    """
+
+    observation: Space
+    action: Space
+    mask_size: int
+
+
+def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpaces:
+    """The spaces of one environment.
 
     Args:
         env: As for `VectorCollector`. One environment is built and closed, unless it is a vector
@@ -29,7 +47,8 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[S
         MissingPackageError: If a package it needs is not installed; it says what to type.
     """
     if isinstance(env, gym.vector.VectorEnv):
-        return env.single_observation_space, env.single_action_space
+        spaces_ = (env.single_observation_space, env.single_action_space)
+        return EnvSpaces(*spaces_, _mask_in_observation(spaces_[0]))
     source: Any = find_spec(env) if isinstance(env, str) else env
     with explain_env_errors(source, env_kwargs):
         if isinstance(source, EnvSpec):
@@ -44,6 +63,15 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> tuple[S
                 "VectorEnv."
             )
     try:
-        return made.observation_space, made.action_space
+        found = (made.observation_space, made.action_space)
+        size = _mask_in_observation(found[0])
+        if not size and not isinstance(found[1], spaces.Box):
+            size = np.size(made.reset(seed=0)[1].get(MASK, ()))
+        return EnvSpaces(*found, size)
     finally:
         made.close()
+
+
+def _mask_in_observation(space: Space) -> int:
+    found = space.spaces.get(MASK) if isinstance(space, spaces.Dict) else None
+    return 0 if found is None else math.prod(found.shape or ())

@@ -9,11 +9,13 @@ import numpy as np
 import torch
 from tensordict import NestedKey
 
+from ..base.space_parts import MASK
+from .action_format import AnyActionFormat, RandomActions
 from .actors import Actor
 from .buffers import OutputBuffers, StepBuffers
 from .codec import dumps, loads
 from .seeding import random_action_seed
-from .spaces import MASK, ActionFormat, Array, RandomActions
+from .spaces import Array
 
 
 class RandomActor:
@@ -31,7 +33,7 @@ class RandomActor:
     def __init__(
         self,
         buffers: StepBuffers,
-        action_format: ActionFormat,
+        action_format: AnyActionFormat,
         num_envs: int,
         horizon: int,
         seed: int,
@@ -66,15 +68,16 @@ class RandomActor:
         return self._outputs.tensors(blank)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of the generator."""
-        return {"generator": dumps(self._actions.generator)}
+        """The state of the generators."""
+        return {"generators": [dumps(each) for each in self._actions.generators]}
 
     def check(self, state_dict: dict[str, Any]) -> None:
         """Nothing to check: a generator is a generator."""
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the state of the generator."""
-        loads(state_dict["generator"], self._actions.generator)
+        for saved, own in zip(state_dict["generators"], self._actions.generators, strict=True):
+            loads(saved, own)
 
 
 class WarmUp:

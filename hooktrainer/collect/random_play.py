@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .spaces import MASK
+from ..base.space_parts import MASK
 
 _STEPS = 500
 

@@ -12,17 +12,19 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import TensorDictModuleBase
 
+from ..base.space_parts import MASK
 from ..base.untrusted import one_line
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
+from .action_format import AnyActionFormat
 from .action_log import ActionLog
 from .actors import Actor, FunctionActor, Policy, as_array
 from .buffers import StepBuffers, env_first_array
 from .group import EnvGroup
 from .module_actor import ModuleActor
 from .random_actor import RandomActor, WarmUp
-from .spaces import MASK, ActionFormat, Array, ObservationLayout
+from .spaces import Array, ObservationLayout
 
 
 class Rollout:
@@ -44,7 +46,7 @@ class Rollout:
         policy: Policy | None,
         horizon: int,
         *,
-        action_format: ActionFormat,
+        action_format: AnyActionFormat,
         traj_ids: bool,
         policy_device: torch.device,
         device: torch.device,
@@ -313,7 +315,7 @@ class Rollout:
 def _actor(
     policy: Policy,
     buffers: StepBuffers,
-    action_format: ActionFormat,
+    action_format: AnyActionFormat,
     num_envs: int,
     horizon: int,
     device: torch.device,

@@ -77,7 +77,7 @@ class ScalarGroup(EnvGroup):
         single, first, ndarray = layout.is_single, rows[0], np.ndarray
         i = -1
         try:
-            for i, action in enumerate(self._actions(actions)):
+            for i, action in enumerate(self._format.each(actions)):
                 observation, reward, terminated, truncated, info = steps[i](action)
                 if reward is None or terminated is None or truncated is None:
                     refuse_missing(reward, "reward")
@@ -125,7 +125,7 @@ class ScalarGroup(EnvGroup):
             if state is not None:
                 snapshot.restore(env, state)
             elif played is not None:
-                for action in self._actions(played):
+                for action in self._format.each(played):
                     observation, _, _, _, info = self._steps[i](action)
                 self._compare(i, observation, info, row)
             else:
@@ -142,11 +142,6 @@ class ScalarGroup(EnvGroup):
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         self.episodes[i] = episode
         return self._envs[i].reset(seed=self.seeds(i, episode))
-
-    def _actions(self, actions: Array) -> list[Any]:
-        """One action each: Python integers where the space is Discrete, arrays otherwise."""
-        array = self._format.to_env(actions)
-        return array.tolist() if self._format.is_index else list(array)
 
     def _compare(self, i: int, observation: Any, info: dict[str, Any], row: Row) -> None:
         for leaf, saved in zip(

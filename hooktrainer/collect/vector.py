@@ -14,6 +14,7 @@ from tensordict.nn import InteractionType, set_interaction_type
 from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
 from ..loop.timing import Timing
+from .action_format import action_format_of
 from .actors import Policy
 from .buffers import StepBuffers
 from .collector import CollectorBase, Resumes
@@ -27,7 +28,7 @@ from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
 from .sharing import differing_envs, resharded, resized
-from .spaces import ActionFormat, ObservationLayout
+from .spaces import ObservationLayout
 from .staged_rollout import StagedRollout
 from .vector_arguments import (
     check_counts,
@@ -194,7 +195,9 @@ class VectorCollector(CollectorBase):
             self.num_envs = self._group.num_envs
             self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
             self._leaves = ObservationLayout(self._group.observation_space).leaves
-            self._action_format = ActionFormat(self._group.action_space, self._categorical_actions)
+            self._action_format = action_format_of(
+                self._group.action_space, self._categorical_actions
+            )
         except BaseException:
             self._group.close()
             raise

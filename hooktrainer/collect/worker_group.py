@@ -14,12 +14,13 @@ from gymnasium.envs.registration import EnvSpec
 
 from ..base.child import Child, close_all
 from ..errors import ConfigError
+from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .env_worker import CALL, STEP, Facts, WorkerTask, serve
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, Source, VectorizationMode, find_spec
 from .shared_memory import SharedMemory
-from .spaces import ActionFormat, Array, ObservationLayout
+from .spaces import Array, ObservationLayout
 
 
 class WorkerGroup(EnvGroup):
@@ -114,7 +115,7 @@ class WorkerGroup(EnvGroup):
             self._settle()
             self._ask(0, "check_info")
 
-    def bind(self, layout: ObservationLayout, action_format: ActionFormat) -> None:
+    def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
         """Say how to write observations and how to read actions; called before any step."""
         super().bind(layout, action_format)
         self._sent_dtype = None

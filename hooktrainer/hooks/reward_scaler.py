@@ -10,7 +10,7 @@ from tensordict import TensorDictBase
 from ..base.batches import mask_of
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
-from ..loop.priorities import EARLY
+from ..loop.priorities import EARLY, LATE
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -30,17 +30,22 @@ class RewardScaler(TrainerHookBase):
         gamma: Discount factor of the return.
         clip: Bound of a scaled reward.
         eps: Added to the variance.
+        replay: Whether batches are stored as they are, and rewards scaled when they are sampled, so
+            that all of a replay buffer is scaled by what is known now.
 
     Raises:
         ConfigError: If ``gamma`` is not in ``[0, 1]``.
     """
 
-    def __init__(self, gamma: float = 0.99, clip: float = 10.0, eps: float = 1e-8) -> None:
+    def __init__(
+        self, gamma: float = 0.99, clip: float = 10.0, eps: float = 1e-8, *, replay: bool = False
+    ) -> None:
         if not 0.0 <= gamma <= 1.0:
             raise ConfigError(f"RewardScaler(gamma={gamma!r}): pass a number from 0 to 1.")
         self.gamma = gamma
         self.clip = clip
         self.eps = eps
+        self.replay = replay
         self._returns = torch.zeros(0, dtype=torch.float64)
         self._mean = 0.0
         self._var = 1.0
@@ -49,9 +54,18 @@ class RewardScaler(TrainerHookBase):
     @torch.no_grad()
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return ``batch``, ``[num_envs, time]``, with scaled rewards; that given is unchanged."""
-        reward = batch.get(("next", "reward"))
-        done = batch.get(("next", "done"))
+        self.observe(batch)
+        return self.scale(batch)
+
+    @torch.no_grad()
+    def observe(self, batch: TensorDictBase) -> None:
+        """Add the rewards of ``batch``, ``[num_envs, time]``, to the statistics."""
+        reward, done = batch.get(("next", "reward")), batch.get(("next", "done"))
         self._update(reward.squeeze(-1).double(), done.squeeze(-1), mask_of(batch))
+
+    def scale(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch`` with scaled rewards; that given is unchanged."""
+        reward = batch.get(("next", "reward"))
         scaled = (reward / (self._var + self.eps) ** 0.5).clamp(-self.clip, self.clip)
         return batch.copy().set(("next", "reward"), scaled)
 
@@ -95,6 +109,14 @@ class RewardScaler(TrainerHookBase):
         self._count = state_dict["count"]
 
     def register(self, trainer: Loop, name: str = "reward_scaler") -> None:
-        """Register at ``batch_process``, before what looks at rewards."""
+        """Register at ``batch_process``, before what looks at rewards.
+
+        With ``replay`` the scaling itself is registered at ``process_optim_batch``.
+        """
         trainer.register_module(name, self)
-        trainer.register_op("batch_process", self, priority=EARLY)
+        if not self.replay:
+            trainer.register_op("batch_process", self, priority=EARLY)
+            return
+        trainer.register_op("batch_process", self.observe, priority=EARLY)
+        # behind the samplers, which do not look at the batch they are passed
+        trainer.register_op("process_optim_batch", self.scale, priority=LATE)

@@ -6,28 +6,75 @@ They work with TorchRL's losses and collectors as they are, and with `hooktraine
 
 from .box import Box
 from .categorical import CategoricalPolicy
+from .copies import copy_network, fresh_copy
 from .deterministic import AdditiveGaussian, DeterministicPolicy
+from .distributions import (
+    ActionDistribution,
+    Bernoulli,
+    Beta,
+    Categorical,
+    DiagonalGaussian,
+    Joint,
+    MultiCategorical,
+    SquashedGaussian,
+    StateDependentGaussian,
+    distribution_for,
+)
 from .dynamics import DynamicsEnsemble
+from .encoders import (
+    DiscreteEncoder,
+    EncodedNetwork,
+    ImageEncoder,
+    ObservationEncoder,
+    VectorEncoder,
+    impala_cnn,
+    nature_cnn,
+    small_cnn,
+)
 from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
 from .mlp import mlp, orthogonal_init
+from .network_factory import NetworkFactory
 from .normalization import RunningNorm
 from .policy import Policy
 from .q_network import EpsilonGreedy, QNetwork
+from .state_dependent_exploration import StateDependentExploration
 from .value import ValueNetwork
 
 __all__ = [
+    "ActionDistribution",
     "AdditiveGaussian",
+    "Bernoulli",
+    "Beta",
     "Box",
+    "Categorical",
     "CategoricalPolicy",
     "DeterministicPolicy",
+    "DiagonalGaussian",
     "DiagonalGaussianPolicy",
+    "DiscreteEncoder",
     "DynamicsEnsemble",
+    "EncodedNetwork",
     "EpsilonGreedy",
+    "ImageEncoder",
+    "Joint",
+    "MultiCategorical",
+    "NetworkFactory",
+    "ObservationEncoder",
     "Policy",
     "QNetwork",
     "RunningNorm",
+    "SquashedGaussian",
+    "StateDependentExploration",
+    "StateDependentGaussian",
     "TanhGaussianPolicy",
     "ValueNetwork",
+    "VectorEncoder",
+    "copy_network",
+    "distribution_for",
+    "fresh_copy",
+    "impala_cnn",
     "mlp",
+    "nature_cnn",
     "orthogonal_init",
+    "small_cnn",
 ]

@@ -14,14 +14,15 @@ class Box(nn.Module):
     """Maps any real numbers into a box, by tanh: the last layer of a policy whose mean is bounded.
 
     Args:
-        features: Size of the last dimension.
+        shape: Shape of an action, or the number of its features.
         low: Lower bound, one number or one for each feature.
         high: Upper bound, likewise.
 
     Attributes:
-        low: Lower bounds ``[features]``.
-        high: Upper bounds ``[features]``.
-        half_width: Half the difference of the two, ``[features]``.
+        shape: Shape of an action.
+        low: Lower bounds ``[*shape]``.
+        high: Upper bounds ``[*shape]``.
+        half_width: Half the difference of the two, ``[*shape]``.
 
     Raises:
         ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
@@ -38,13 +39,14 @@ class Box(nn.Module):
 
     def __init__(
         self,
-        features: int,
+        shape: int | tuple[int, ...],
         low: torch.Tensor | Sequence[float] | float = -1.0,
         high: torch.Tensor | Sequence[float] | float = 1.0,
     ) -> None:
         super().__init__()
+        self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
         low_, high_ = (
-            torch.as_tensor(bound, dtype=torch.get_default_dtype()).expand(features)
+            torch.as_tensor(bound, dtype=torch.get_default_dtype()).expand(self.shape)
             for bound in (low, high)
         )
         if not ((low_ < high_) & low_.isfinite() & high_.isfinite()).all():
@@ -60,8 +62,29 @@ class Box(nn.Module):
         self.register_buffer("_center", low_ + half_width, persistent=False)
 
     def forward(self, unbounded: torch.Tensor) -> torch.Tensor:
-        """The point of the box, ``[*batch, features]``."""
-        return torch.addcmul(self._center, self.half_width, unbounded.tanh())
+        """The point of the box, ``[*batch, *shape]``, for ``[*batch, features]``."""
+        return torch.addcmul(self._center, self.half_width, self.shaped(unbounded.tanh()))
+
+    def shaped(self, flat: torch.Tensor) -> torch.Tensor:
+        """``[*batch, features]`` as ``[*batch, *shape]``."""
+        if len(self.shape) == 1:
+            return flat
+        return flat.reshape(*flat.shape[:-1], *self.shape)
+
+    def flat(self, action: torch.Tensor) -> torch.Tensor:
+        """``[*batch, *shape]`` as ``[*batch, features]``."""
+        if len(self.shape) == 1:
+            return action
+        return action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
+
+    def invert(self, action: torch.Tensor) -> torch.Tensor:
+        """What `forward` maps to ``action``, ``[*batch, features]``.
+
+        At the very edge of the box it is as far out as float32 can tell.
+        """
+        unit = self.flat((action - self._center) / self.half_width)
+        edge = 1.0 - torch.finfo(unit.dtype).eps
+        return unit.clamp(-edge, edge).atanh()
 
     def perturb(self, action: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
         """Add ``noise``, in halves of the box, to ``action``, and clip the sum to the box."""
@@ -69,6 +92,6 @@ class Box(nn.Module):
         return torch.minimum(torch.maximum(moved, self.low), self.high)
 
     def sample(self, *shape: int) -> torch.Tensor:
-        """Points drawn uniformly from the box, ``[*shape, features]``."""
-        unit = torch.rand(*shape, len(self.low), device=self.low.device, dtype=self.low.dtype)
+        """Points drawn uniformly from the box, ``[*shape, *self.shape]``."""
+        unit = torch.rand(*shape, *self.shape, device=self.low.device, dtype=self.low.dtype)
         return torch.lerp(self.low, self.high, unit)

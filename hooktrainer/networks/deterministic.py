@@ -13,17 +13,19 @@ from ..errors import ConfigError
 from .box import Box
 from .exploration import is_deterministic
 from .inference import Inference
+from .inputs import arguments
 
 
 class DeterministicPolicy(TensorDictModuleBase):
     """One action for each observation, squashed into a box by tanh; the policy of DDPG and TD3.
 
-    Writes ``"action"`` ``[*batch, features]``, with gradient, as TorchRL's losses need it. To
+    Writes ``"action"`` ``[*batch, *shape]``, with gradient, as TorchRL's losses need it. To
     explore, wrap it in `AdditiveGaussian`.
 
     Args:
-        network: Maps the inputs, joined along their last dimension, to ``[*batch, features]``.
-        action_features: Size of the action's last dimension.
+        network: Maps the inputs to ``[*batch, features]``. If its ``forward`` takes one tensor, it
+            gets the inputs joined along their last dimension; if it takes several, each.
+        action_features: Size of an action, or its shape.
         low: Least action, one number or one for each feature.
         high: Greatest action, likewise.
         in_keys: Entries the network reads.
@@ -43,15 +45,15 @@ class DeterministicPolicy(TensorDictModuleBase):
     def __init__(
         self,
         network: nn.Module,
-        action_features: int,
+        action_features: int | tuple[int, ...],
         low: torch.Tensor | Sequence[float] | float = -1.0,
         high: torch.Tensor | Sequence[float] | float = 1.0,
         in_keys: Sequence[NestedKey] = ("observation",),
     ) -> None:
         super().__init__()
         self.network = network
-        self.action_features = action_features
         self.box = Box(action_features, low, high)
+        self.action_features = self.box.low.numel()
         self.in_keys = list(in_keys)
         self.out_keys = ["action"]
         self._infer = Inference(network)
@@ -63,16 +65,16 @@ class DeterministicPolicy(TensorDictModuleBase):
         )
 
     def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """The action ``[*batch, features]``, with gradient.
+        """The action ``[*batch, *shape]``, with gradient.
 
         Args:
-            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
-        return self.box(self.network(_join(inputs)))
+        return self.box(self.network(*arguments(inputs, self._infer.joins)))
 
     def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The action, without gradient, as fast as possible."""
-        return {"action": self.box(self._infer(_join(inputs)))}
+        return {"action": self.box(self._infer(*inputs))}
 
 
 class AdditiveGaussian(TensorDictModuleBase):
@@ -148,7 +150,3 @@ class AdditiveGaussian(TensorDictModuleBase):
         """Restore the frames counted so far, and the deviation."""
         self.frames = int(state["frames"])
         self.sigma = state["sigma"]
-
-
-def _join(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    return inputs[0] if len(inputs) == 1 else torch.cat(list(inputs), -1)

@@ -9,6 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from .inputs import arguments, takes_one
+
 Step = Callable[[np.ndarray], np.ndarray]
 
 # Multiplications in one matrix product beyond which OpenBLAS, NumPy's usual library, starts threads
@@ -26,12 +28,16 @@ class Inference:
     float rounding.
 
     Args:
-        network: Any module that maps one tensor to one tensor. Its layers, and whether they have
+        network: Any module that maps tensors to one tensor. Its layers, and whether they have
             forward hooks, are looked at once, here.
+
+    Attributes:
+        joins: Whether the network takes one tensor, so that several inputs are joined.
     """
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network
+        self.joins = takes_one(network)
         self._layers = _supported_layers(network)
         self._addresses: list[int] = []
         self._steps: list[Step] = []
@@ -48,15 +54,20 @@ class Inference:
         """Call the network as it is from now on, as when what torch does is to be recorded."""
         self._layers = []
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
         """Return the network's output, without gradient.
 
         Args:
-            x: Shape ``[*batch, in_features]``.
+            *inputs: ``[*batch, ...]`` each; joined if the network takes one.
 
         Returns:
             Shape ``[*batch, out_features]``.
         """
+        if len(inputs) > 1:
+            inputs = tuple(arguments(inputs, self.joins))
+            if len(inputs) > 1:
+                return self._call_network(*inputs)
+        x = inputs[0]
         if not self._layers or not x.is_cpu or x.shape[:-1].numel() > self._max_rows:
             return self._call_network(x)
         addresses = [
@@ -75,8 +86,8 @@ class Inference:
         return torch.from_numpy(array)
 
     @torch.no_grad()
-    def _call_network(self, x: torch.Tensor) -> torch.Tensor:
-        return self._network(x)
+    def _call_network(self, *inputs: torch.Tensor) -> torch.Tensor:
+        return self._network(*inputs)
 
     def _bind(self, addresses: list[int]) -> None:
         self._addresses = addresses

@@ -10,6 +10,8 @@ from torch import nn
 
 from ..base.threads import compute_threads
 
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
 Network = TypeVar("Network", bound=nn.Module)
 
 
@@ -48,7 +50,7 @@ def mlp(
 def orthogonal_init(
     network: Network, gain: float = math.sqrt(2.0), output_gain: float = 1.0
 ) -> Network:
-    """Give every linear layer an orthogonal weight and a zero bias, in place.
+    """Give every linear and convolutional layer an orthogonal weight and a zero bias, in place.
 
     The initialization PPO is usually run with: a policy's output gain is 0.01, so that its first
     actions are near uniform; a value network's is 1 (Huang et al., 2022, The 37 Implementation
@@ -62,7 +64,7 @@ def orthogonal_init(
     Returns:
         ``network``.
     """
-    layers = [module for module in network.modules() if isinstance(module, nn.Linear)]
+    layers = [module for module in network.modules() if isinstance(module, _LAYERS)]
     with compute_threads(1):  # whose result does not depend on how many cores there are
         for layer in layers:
             nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)

@@ -1,8 +1,8 @@
-"""What the policies share: one network, a TensorDict interface, and a fast one for collecting."""
+"""`Policy`: a network and a distribution, with a TensorDict interface and a fast one."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,11 +11,14 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from ..errors import ConfigError
+from .distributions import ActionDistribution
+from .exploration import is_deterministic
 from .inference import Inference
+from .inputs import arguments
 
 
-class Policy(TensorDictModuleBase, ABC):
-    """A stochastic policy over one network, without distribution objects where speed counts.
+class Policy(TensorDictModuleBase):
+    """A stochastic policy, without distribution objects where speed counts.
 
     It is used in three ways, which agree:
 
@@ -28,26 +31,42 @@ class Policy(TensorDictModuleBase, ABC):
     checkpoints hold.
 
     Args:
-        network: Maps the inputs, joined along their last dimension, to the distribution's
-            parameters.
-        in_keys: Entries the policy reads.
-        out_keys: Entries it writes; a choice from ``entries``.
+        network: Maps the inputs to the distribution's parameters, ``[*batch, parameter_features]``.
+            If its ``forward`` takes one tensor, it gets the inputs joined along their last
+            dimension; if it takes several, one for each of ``in_keys``.
+        distribution: What the action is drawn from.
+        in_keys: Entries the network reads.
+        out_keys: Entries the policy writes; a choice from ``entries``.
+        action_mask_key: Entry of booleans, ``[*batch, mask_size]``; what is false there is never
+            chosen. `act` takes the mask after the other inputs.
+        trunk: A network that the policy shares with others: it takes the inputs, and ``network``
+            its result. A loss whose networks have one trunk calls it once.
 
     Attributes:
+        action_features: Size of an action, all its dimensions together.
         entries: Everything the policy can write.
         log_prob_keys: Where the log-probability is written, for TorchRL's losses.
         dist_sample_keys: Where the action is written, likewise.
 
     Raises:
-        ConfigError: If the policy cannot write one of ``out_keys``.
+        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask.
+
+    Examples:
+        >>> space = gymnasium.spaces.MultiDiscrete([3, 4])  # doctest: +SKIP
+        >>> policy = Policy(mlp(8, 7), distribution_for(space))  # doctest: +SKIP
     """
 
-    entries: tuple[str, ...] = ("action", "action_log_prob")
-
     def __init__(
-        self, network: nn.Module, in_keys: Sequence[NestedKey], out_keys: Sequence[str]
+        self,
+        network: nn.Module,
+        distribution: ActionDistribution,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        out_keys: Sequence[str] = ("action", "action_log_prob"),
+        action_mask_key: NestedKey | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
+        self.entries = ("action", "action_log_prob", *distribution.entries)
         unknown = [key for key in out_keys if key not in self.entries]
         if unknown or "action" not in out_keys:
             raise ConfigError(
@@ -55,7 +74,12 @@ class Policy(TensorDictModuleBase, ABC):
                 f"{[key for key in self.entries if key != 'action']}."
             )
         self.network = network
-        self.in_keys = list(in_keys)
+        self.distribution = distribution
+        self.trunk = trunk
+        self.action_features = math.prod(distribution.shape)
+        self.action_mask_key = action_mask_key
+        masks = [] if action_mask_key is None else [action_mask_key]
+        self.in_keys = [*in_keys, *masks]
         self.out_keys = list(out_keys)
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
@@ -71,7 +95,7 @@ class Policy(TensorDictModuleBase, ABC):
         """Return ``out_keys`` for some observations, without gradient, as fast as possible.
 
         Args:
-            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
         return self.complete(self.sample(*inputs))
 
@@ -79,9 +103,18 @@ class Policy(TensorDictModuleBase, ABC):
         """The half of `act` that has to be done at every step: the action, and what it came from.
 
         Args:
-            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
-        return self._decide(self._parameters_from(self._infer, *inputs))
+        mask = None
+        if self.action_mask_key is not None:
+            *inputs, mask = inputs  # type: ignore[assignment]
+        if self.trunk is not None:
+            with torch.no_grad():
+                inputs = (self.trunk(*inputs),)
+        parameters = self._infer(*inputs)
+        if mask is not None:
+            parameters = self.distribution.masked(parameters, mask)
+        return self.distribution.sample(parameters, self.out_keys, is_deterministic())
 
     def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The other half, which can be done for all steps of a rollout at once.
@@ -92,25 +125,58 @@ class Policy(TensorDictModuleBase, ABC):
         Returns:
             ``out_keys``.
         """
-        return sample
+        return self.distribution.complete(sample, self.out_keys)
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
-        """The distribution's parameters, ``[*batch, parameters]``, with gradient."""
-        return self._parameters_from(self.network, *inputs)
+    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+        """The distribution's parameters, ``[*batch, parameter_features]``, with gradient.
+
+        Args:
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            features: What the trunk makes of them, if that is known.
+        """
+        mask = None
+        if self.action_mask_key is not None:
+            *inputs, mask = inputs  # type: ignore[assignment]
+        if self.trunk is not None:
+            inputs = (self.trunk(*inputs) if features is None else features,)
+        parameters = self.network(*arguments(inputs, self._infer.joins))
+        return parameters if mask is None else self.distribution.masked(parameters, mask)
+
+    def log_prob_and_entropy(
+        self,
+        inputs: Sequence[torch.Tensor],
+        action: torch.Tensor,
+        features: torch.Tensor | None = None,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient.
+
+        Args:
+            inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            action: ``[*batch, *shape]``.
+            features: What the trunk makes of the inputs, if that is known.
+        """
+        return self.distribution.log_prob_and_entropy(
+            self.evaluate(*inputs, features=features), action
+        )
+
+    def rsample(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A random action and its log-probability, both differentiable in the parameters.
+
+        Args:
+            *inputs: The entries ``in_keys``.
+
+        Returns:
+            Shapes ``[*batch, *shape]`` and ``[*batch]``.
+
+        Raises:
+            NotImplementedError: If actions are discrete.
+        """
+        return self.distribution.rsample(self.evaluate(*inputs))
 
     def inputs(self, tensordict: TensorDictBase) -> list[torch.Tensor]:
         """The entries ``in_keys`` of ``tensordict``."""
         return [tensordict.get(key) for key in self.in_keys]
 
-    @abstractmethod
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
         """The distribution of the action, ``[*batch]``, with gradient."""
-
-    @abstractmethod
-    def _decide(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
-        """What `sample` returns, from the distribution's parameters."""
-
-    def _parameters_from(
-        self, network: nn.Module | Inference, *inputs: torch.Tensor
-    ) -> torch.Tensor:
-        return network(inputs[0] if len(inputs) == 1 else torch.cat(inputs, -1))
+        return self.distribution.as_torch(self.evaluate(*self.inputs(tensordict)))

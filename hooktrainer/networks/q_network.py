@@ -10,8 +10,10 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from ..errors import ConfigError
+from .distributions.action_distribution import forbid
 from .exploration import is_deterministic
 from .inference import Inference
+from .inputs import arguments
 
 
 class QNetwork(TensorDictModuleBase):
@@ -22,38 +24,56 @@ class QNetwork(TensorDictModuleBase):
     actions; TorchRL's ``DQNLoss`` takes it as it is.
 
     Args:
-        network: Maps an observation ``[*batch, features]`` to ``[*batch, actions]``.
-        in_keys: The entry it reads.
+        network: Maps the inputs to ``[*batch, actions]``. If its ``forward`` takes one tensor, it
+            gets the inputs joined along their last dimension; if it takes several, each.
+        in_keys: Entries it reads.
+        action_mask_key: Entry of booleans, ``[*batch, actions]``; actions where it is false have
+            the least value there is. It is the last input.
     """
 
     action_space = "categorical"
 
-    def __init__(self, network: nn.Module, in_keys: Sequence[NestedKey] = ("observation",)) -> None:
+    def __init__(
+        self,
+        network: nn.Module,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        action_mask_key: NestedKey | None = None,
+    ) -> None:
         super().__init__()
         self.network = network
-        self.in_keys = list(in_keys)
+        self.action_mask_key = action_mask_key
+        self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
         self.out_keys = ["action_value", "action", "chosen_action_value"]
         self._infer = Inference(network)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries and return ``tensordict``."""
-        action_value = self.evaluate(tensordict.get(self.in_keys[0]))
+        action_value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
         tensordict.set("action", action.squeeze(-1))
         return tensordict.set("chosen_action_value", chosen)
 
-    def evaluate(self, observation: torch.Tensor) -> torch.Tensor:
-        """The value of every action, ``[*batch, actions]``, with gradient."""
-        return self.network(observation)
+    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """The value of every action, ``[*batch, actions]``, with gradient.
 
-    def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
+        Args:
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+        """
+        if self.action_mask_key is None:
+            return self.network(*arguments(inputs, self._infer.joins))
+        *inputs, mask = inputs  # type: ignore[assignment]
+        return forbid(self.network(*arguments(inputs, self._infer.joins)), mask)
+
+    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The greedy action, ``[*batch]``, as fast as possible."""
-        return {"action": self.infer(observation).argmax(-1)}
+        return {"action": self.infer(*inputs).argmax(-1)}
 
-    def infer(self, observation: torch.Tensor) -> torch.Tensor:
+    def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The value of every action, without gradient, as fast as possible."""
-        return self._infer(observation)
+        if self.action_mask_key is None:
+            return self._infer(*inputs)
+        return forbid(self._infer(*inputs[:-1]), inputs[-1])
 
 
 class EpsilonGreedy(TensorDictModuleBase):
@@ -106,18 +126,25 @@ class EpsilonGreedy(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
-        action = self.act(tensordict.get(self.in_keys[0]))["action"]
+        action = self.act(*[tensordict.get(key) for key in self.in_keys])["action"]
         return tensordict.set("action", action)
 
-    def act(self, observation: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The action ``[*batch]``, as fast as possible."""
-        action_value = self.q_network.infer(observation)
+    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """The action ``[*batch]``, as fast as possible.
+
+        Args:
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+        """
+        action_value = self.q_network.infer(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
             explores = torch.rand(action.shape, device=action.device) < self.eps
-            action = torch.where(
-                explores, torch.randint_like(action, action_value.shape[-1]), action
-            )
+            if self.q_network.action_mask_key is None:
+                any_action = torch.randint_like(action, action_value.shape[-1])
+            else:  # the largest of uniform numbers is equally likely to be any that is allowed
+                scores = torch.rand_like(action_value)
+                any_action = forbid(scores, inputs[-1]).argmax(-1)
+            action = torch.where(explores, any_action, action)
         return {"action": action}
 
     def get_extra_state(self) -> dict[str, float]:

@@ -10,16 +10,19 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from .inference import Inference
+from .inputs import arguments
 
 
 class ValueNetwork(TensorDictModuleBase):
     """A network that maps one or several tensors to one value: V(s), or Q(s, a).
 
     Args:
-        network: Maps the inputs, joined along their last dimension, to a last dimension of 1.
+        network: Maps the inputs to a last dimension of 1. If its ``forward`` takes one tensor, it
+            gets the inputs joined along their last dimension; if it takes several, each.
         in_keys: Entries it reads.
         out_keys: The entry it writes. Default: ``"state_action_value"`` if it reads ``"action"``,
             else ``"state_value"``.
+        trunk: As for `Policy`.
 
     Examples:
         >>> critic = ValueNetwork(mlp(4, 1))
@@ -31,31 +34,40 @@ class ValueNetwork(TensorDictModuleBase):
         network: nn.Module,
         in_keys: Sequence[NestedKey] = ("observation",),
         out_keys: Sequence[NestedKey] | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.trunk = trunk
         self.in_keys = list(in_keys)
         default = "state_action_value" if "action" in self.in_keys else "state_value"
         self.out_keys = list(out_keys or [default])
         self._infer = Inference(network)
+
+    @property
+    def joins(self) -> bool:
+        """Whether the network takes one tensor, so that several inputs are joined."""
+        return self._infer.joins
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the value, of shape ``[*batch, 1]``, and return ``tensordict``."""
         value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
         return tensordict.set(self.out_keys[0], value)
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
         """The value of shape ``[*batch, 1]``, with gradient.
 
         Args:
-            *inputs: The entries ``in_keys``, each of shape ``[*batch, features]``.
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            features: What the trunk makes of them, if that is known.
         """
-        return self.network(_join(inputs))
+        if self.trunk is not None:
+            inputs = (self.trunk(*inputs) if features is None else features,)
+        return self.network(*arguments(inputs, self.joins))
 
     def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The value of shape ``[*batch, 1]``, without gradient, as fast as possible."""
-        return self._infer(_join(inputs))
-
-
-def _join(inputs: Sequence[torch.Tensor]) -> torch.Tensor:
-    return inputs[0] if len(inputs) == 1 else torch.cat(list(inputs), -1)
+        if self.trunk is not None:
+            with torch.no_grad():
+                inputs = (self.trunk(*inputs),)
+        return self._infer(*inputs)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import copy
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
+from ..networks.copies import fresh_copy
 from .common import (
     Loss,
     distance,
@@ -119,7 +119,8 @@ class ActorCriticLoss(Loss):
         values = []
         for network in networks:
             inputs = [action if key == keys.action else entries[at(key)] for key in network.in_keys]
-            values.append(evaluated(network, inputs, keys.state_action_value).reshape(-1))
+            value = evaluated(network, inputs, keys.state_action_value, self._batch_dims)
+            values.append(value.reshape(-1))
         return torch.stack(values)
 
     def _target(self, entries: Entries, next_value: torch.Tensor) -> torch.Tensor:
@@ -144,18 +145,7 @@ def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.Module
         ConfigError: If there is none.
     """
     if isinstance(network, nn.Module):
-        network = [network, *_variants(network, number - 1)]
+        network = [network, *(fresh_copy(network) for _ in range(number - 1))]
     if not network or number < 1:
         raise ConfigError("there has to be at least one Q-function.")
     return nn.ModuleList(network)
-
-
-def _variants(network: nn.Module, number: int) -> Iterator[nn.Module]:
-    """Copies of ``network`` with newly drawn weights."""
-    for _ in range(number):
-        variant = copy.deepcopy(network)
-        for module in variant.modules():
-            reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)
-            if reset is not None:
-                reset()
-        yield variant

@@ -15,6 +15,7 @@ from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
+from ..networks.inputs import arguments
 
 Distance: TypeAlias = Callable[..., torch.Tensor]
 
@@ -69,6 +70,7 @@ class Loss(KeyedModule, ABC):
     """
 
     hint = ""  # what usually writes the entries the loss reads
+    _batch_dims = 1  # of the batch at hand: no entry can tell, as images have more dimensions
 
     @property
     @abstractmethod
@@ -76,6 +78,7 @@ class Loss(KeyedModule, ABC):
         """Entries it reads."""
 
     def _entries(self, tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+        self._batch_dims = tensordict.ndim
         return {key: require(tensordict, key, self, self.hint) for key in self.in_keys}
 
     @abstractmethod
@@ -159,7 +162,12 @@ def weighted(loss: torch.Tensor, weights: torch.Tensor | None, reduction: str) -
 
 
 def evaluate(
-    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey, *, fast: bool = False
+    network: Any,
+    inputs: Sequence[torch.Tensor],
+    out_key: NestedKey,
+    batch_dims: int = 1,
+    *,
+    fast: bool = False,
 ) -> torch.Tensor:
     """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
 
@@ -167,23 +175,26 @@ def evaluate(
 
     Args:
         network: A TensorDict module.
-        inputs: Its inputs, ``[*batch, features]`` each.
+        inputs: Its inputs, ``[*batch, ...]`` each.
         out_key: The entry that is wanted.
+        batch_dims: How many dimensions ``batch`` has.
         fast: Whether a result without gradient, equal to rounding, will do.
     """
     if isinstance(network, (ValueNetwork, QNetwork)):
         return network.infer(*inputs) if fast else network.evaluate(*inputs)
-    return network(as_tensordict(network.in_keys, inputs)).get(out_key)
+    return network(as_tensordict(network.in_keys, inputs, batch_dims)).get(out_key)
 
 
 def evaluate_frozen(
-    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey
+    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey, batch_dims: int = 1
 ) -> torch.Tensor:
     """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
-    if isinstance(network, ValueNetwork):
-        joined = inputs[0] if len(inputs) == 1 else torch.cat(list(inputs), -1)
-        return torch.func.functional_call(network.network, _constants(network.network), (joined,))
-    batch = as_tensordict(network.in_keys, inputs)
+    if isinstance(network, ValueNetwork) and network.trunk is None:
+        inner = network.network
+        return torch.func.functional_call(
+            inner, _constants(inner), tuple(arguments(inputs, network.joins))
+        )
+    batch = as_tensordict(network.in_keys, inputs, batch_dims)
     return torch.func.functional_call(network, _constants(network), (batch,)).get(out_key)
 
 
@@ -191,9 +202,20 @@ def _constants(network: Any) -> dict[str, torch.Tensor]:
     return {name: parameter.detach() for name, parameter in network.named_parameters()}
 
 
-def as_tensordict(keys: Sequence[NestedKey], entries: Sequence[torch.Tensor]) -> TensorDict:
-    """A TensorDict of some entries, ``[*batch, features]`` each."""
-    tensordict = TensorDict({}, batch_size=entries[0].shape[:-1])
+def as_tensordict(
+    keys: Sequence[NestedKey], entries: Sequence[torch.Tensor], batch_dims: int = 1
+) -> TensorDict:
+    """A TensorDict of some entries, ``[*batch, ...]`` each, where ``batch`` has so many dimensions.
+
+    Raises:
+        ConfigError: If two entries disagree on the batch.
+    """
+    shape = entries[0].shape[:batch_dims]
+    tensordict = TensorDict({}, batch_size=shape)
     for key, entry in zip(keys, entries, strict=True):
+        if entry.shape[:batch_dims] != shape:
+            raise ConfigError(
+                f"the batch is {list(shape)} by {keys[0]!r}, but {key!r} is {list(entry.shape)}."
+            )
         tensordict.set(key, entry)
     return tensordict

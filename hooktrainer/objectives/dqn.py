@@ -137,4 +137,4 @@ class DQNLoss(Loss):
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> torch.Tensor:
         inputs = [entries[at(key)] for key in network.in_keys]
-        return evaluate(network, inputs, self.tensor_keys.action_value)
+        return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims)

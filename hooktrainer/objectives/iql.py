@@ -110,11 +110,14 @@ class IQLLoss(ActorCriticLoss):
 
     def _state_value(self, entries: Entries, at: Any = this_key) -> torch.Tensor:
         inputs = [entries[at(key)] for key in self.value_network.in_keys]
-        return evaluate(self.value_network, inputs, self.tensor_keys.value).reshape(-1)
+        return evaluate(
+            self.value_network, inputs, self.tensor_keys.value, self._batch_dims
+        ).reshape(-1)
 
     def _log_prob(self, entries: Entries, action: torch.Tensor) -> torch.Tensor:
         actor, inputs = self.actor_network, self._actor_inputs(entries)
         if hasattr(actor, "log_prob_and_entropy"):
             return actor.log_prob_and_entropy(inputs, action)[0].reshape(-1)
         states: list[NestedKey] = actor.in_keys
-        return actor.get_dist(as_tensordict(states, inputs)).log_prob(action).reshape(-1)
+        batch = as_tensordict(states, inputs, self._batch_dims)
+        return actor.get_dist(batch).log_prob(action).reshape(-1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,8 @@ from torch import nn
 
 from ..errors import ConfigError
 from .common import Loss, as_tensordict, distance, evaluate, reduction_function
+
+_log = logging.getLogger(__name__)
 
 
 class ClipPPOLoss(Loss):
@@ -97,10 +100,14 @@ class ClipPPOLoss(Loss):
         self._register_coefficient("entropy_coeff", entropy_coeff)
         self._register_coefficient("critic_coeff", critic_coeff)
         self._register_coefficient("clip_value", clip_value or None)
-        self.entropy_bonus = entropy_bonus
         self.normalize_advantage = normalize_advantage
         self.diagnostics = diagnostics
+        self.entropy_bonus = entropy_bonus
         self._calls = 0
+        self._said = False
+        distribution = getattr(actor_network, "distribution", None)
+        if getattr(distribution, "estimates_entropy", False):
+            self._say_that_entropy_is_estimated(type(distribution).__name__)
         self._diagnose = True
         self._distance = distance(loss_critic_type)
         self._reduction = reduction
@@ -142,7 +149,8 @@ class ClipPPOLoss(Loss):
 
     def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
         keys = self.tensor_keys
-        log_prob, entropy = self._log_prob_and_entropy(entries)
+        features = self._shared_features(entries)
+        log_prob, entropy = self._log_prob_and_entropy(entries, features)
         log_ratio = log_prob.reshape(-1) - entries[keys.sample_log_prob].reshape(-1)
         out = self._objective(log_ratio, entries[keys.advantage].reshape(-1))
         if self.entropy_bonus:
@@ -150,21 +158,59 @@ class ClipPPOLoss(Loss):
             if self._diagnose:
                 out["entropy"] = entropy.detach().mean()
         if self.critic_network is not None:
-            inputs = [entries[key] for key in self.critic_network.in_keys]
-            value = evaluate(self.critic_network, inputs, keys.value).reshape(-1)
+            value = self._value(entries, features).reshape(-1)
             old_value = None if self.clip_value is None else entries[keys.value].reshape(-1)
             out |= self._critic(value, entries[keys.value_target].reshape(-1), old_value)
         return out
 
-    def _log_prob_and_entropy(
+    def _shared_features(
         self, entries: Mapping[NestedKey, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        """What the trunk makes of the observations, as a keyword, if the networks share one."""
+        trunks = [
+            getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
+        ]
+        trunk: Any = trunks[0]
+        if trunk is None or id(trunk) != id(trunks[1]):
+            return {}
+        keys = self.critic_network.in_keys
+        return {"features": trunk(*[entries[key] for key in keys])}
+
+    def _value(
+        self, entries: Mapping[NestedKey, torch.Tensor], features: dict[str, torch.Tensor]
+    ) -> torch.Tensor:
+        critic = self.critic_network
+        inputs = [entries[key] for key in critic.in_keys]
+        if features:
+            return critic.evaluate(*inputs, **features)
+        return evaluate(critic, inputs, self.tensor_keys.value, self._batch_dims)
+
+    def _log_prob_and_entropy(
+        self, entries: Mapping[NestedKey, torch.Tensor], features: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         actor, action = self.actor_network, entries[self.tensor_keys.action]
         inputs = [entries[key] for key in actor.in_keys]
         if hasattr(actor, "log_prob_and_entropy"):
-            return actor.log_prob_and_entropy(inputs, action)
-        dist = actor.get_dist(as_tensordict(actor.in_keys, inputs))
-        return dist.log_prob(action), dist.entropy()
+            return actor.log_prob_and_entropy(inputs, action, **features)
+        dist = actor.get_dist(as_tensordict(actor.in_keys, inputs, self._batch_dims))
+        return dist.log_prob(action), self._entropy_of(dist)
+
+    def _entropy_of(self, dist: torch.distributions.Distribution) -> torch.Tensor:
+        """The entropy, estimated from one sample where it has no closed form."""
+        try:
+            return dist.entropy()
+        except NotImplementedError:
+            self._say_that_entropy_is_estimated(type(dist).__name__)
+        return -dist.log_prob(dist.rsample())
+
+    def _say_that_entropy_is_estimated(self, of: str) -> None:
+        if self.entropy_bonus and self.entropy_coeff and not self._said:
+            self._said = True
+            _log.warning(
+                "%s: the entropy of %s has no closed form; its bonus is estimated from one sample.",
+                type(self).__name__,
+                of,
+            )
 
     def _objective(
         self, log_ratio: torch.Tensor, advantage: torch.Tensor

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Any
 
 import torch
 from torch import nn
 
 from ..errors import ConfigError
+from ..networks.copies import copy_network
 
 
 def target_copy(network: nn.Module) -> Any:
     """A copy of ``network`` whose parameters are buffers: state that no optimizer trains."""
-    network = copy.deepcopy(network)
+    network = copy_network(network)
     for module in network.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
             delattr(module, name)
@@ -48,6 +48,7 @@ class TargetUpdater:
             (source, target, name)
             for pair in pairs
             for source, target in zip(*(network.modules() for network in pair), strict=True)
+            if source is not target  # statistics that both share
             for name, _ in target.named_buffers(recurse=False)
         ]
 

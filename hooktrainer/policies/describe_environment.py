@@ -17,12 +17,15 @@ import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 
+from ..base.space_parts import MASK, Leaf, parts_of
+from ..collect.action_format import AnyActionFormat, action_format_of
 from ..collect.env_errors import explain_env_errors
 from ..collect.make_group import Envs, find_spec
-from ..collect.spaces import MASK, ActionFormat, Leaf, ObservationLayout
+from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
+from .actions import Action, JointAction
 from .environment import Environment
-from .interface import Action, Interface, Observation
+from .interface import Interface, Observation
 
 EXAMPLES = 12
 _NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -44,8 +47,8 @@ class Described:
     environment: Environment
     keys: list[NestedKey]
     leaves: tuple[Leaf, ...]
-    action: Action
-    action_format: ActionFormat
+    action: Action | JointAction
+    action_format: AnyActionFormat
     examples: list[torch.Tensor]
 
     def interface(self, reads: Sequence[NestedKey]) -> Interface:
@@ -83,7 +86,7 @@ def describe_environment(
             made.close()
         space, action_space = made.observation_space, made.action_space
     layout = ObservationLayout(space, mask)
-    action_format = ActionFormat(action_space, categorical_actions)
+    action_format = action_format_of(action_space, categorical_actions)
     action = _action(action_space, categorical_actions)
     examples = _examples(space, layout, mask)
     keys = [unravel_key(leaf.key) for leaf in layout.leaves]
@@ -239,7 +242,13 @@ def _observation(leaf: Leaf) -> Observation:
     return Observation(".".join(leaf.key), leaf.path, leaf.shape, leaf.dtype.name, start)
 
 
-def _action(space: gym.Space[Any], categorical: bool) -> Action:
+def _action(space: gym.Space[Any], categorical: bool) -> Action | JointAction:
+    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
+        return JointAction(tuple((path, _single(part, True)) for path, part in parts_of(space)))
+    return _single(space, categorical)
+
+
+def _single(space: gym.Space[Any], categorical: bool) -> Action:
     start = getattr(space, "start", None)  # of discrete spaces
     start = np.asarray(start).tolist() if start is not None and np.any(start) else None
     sizes: list[int] = []

@@ -17,18 +17,14 @@ import torch
 
 from ..base.words import printable
 from ..errors import ConfigError, DamagedCheckpointError
+from .actions import Action, JointAction, decode_action
+from .plain_parts import DTYPES, Path, check_start, decode
 
 Array = npt.NDArray[Any]
 MASK = "action_mask"
 
-_KINDS = {"int": (8, 16, 32, 64), "uint": (8, 16, 32, 64), "float": (16, 32, 64)}
-DTYPES = frozenset({"bool", *(f"{kind}{n}" for kind, bits in _KINDS.items() for n in bits)})
-"""The types of observations and actions."""
-
 MOST_NUMBERS = 1 << 30
 """So many numbers may an observation have."""
-
-_MOST_DIMS = 16
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,14 +33,14 @@ class Observation:
 
     Attributes:
         key: What the policy calls it, with dots between the parts.
-        path: The keys that lead to it in a dict observation.
+        path: The keys that lead to it in a dict observation, the places in a tuple.
         shape: Its shape for one environment.
         dtype: The type it is converted to.
         start: What is subtracted, so that discrete values count from 0.
     """
 
     key: str
-    path: tuple[str, ...]
+    path: Path
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
@@ -52,7 +48,7 @@ class Observation:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
-        _check_start(self.start, self.shape)
+        check_start(self.start, self.shape)
 
     def example(self) -> torch.Tensor:
         """Return a tensor ``[1, *shape]`` without content, on the device ``meta``."""
@@ -95,45 +91,11 @@ class Observation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Action:
-    """What becomes of a policy's action before an environment takes it.
-
-    Attributes:
-        shape: The shape that the environment takes.
-        dtype: The type that the environment takes.
-        start: What is added to discrete actions, which count from 0.
-        sizes: Of the one-hot vectors, one after another, that the policy gives; empty if it gives
-            indices or numbers.
-    """
-
-    shape: tuple[int, ...]
-    dtype: str
-    start: Any = None
-    sizes: tuple[int, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.dtype not in DTYPES:
-            raise ValueError(f"the action has the type {self.dtype!r:.40}")
-        _check_start(self.start, self.shape)
-
-    def convert(self, actions: torch.Tensor) -> Array:
-        """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
-        array: Array = actions.numpy()
-        if self.sizes:
-            parts = np.split(array, np.cumsum(self.sizes)[:-1], axis=-1)
-            indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
-            array = indices if self.shape else indices[..., 0]
-        if self.start is not None:
-            array = array + np.asarray(self.start)
-        return array.astype(self.dtype)
-
-
-@dataclasses.dataclass(frozen=True)
 class Interface:
     """All that a policy reads, in the order of its inputs, and its action."""
 
     observations: tuple[Observation, ...]
-    action: Action
+    action: Action | JointAction
 
     def encode(self) -> dict[str, Any]:
         """Return plain data."""
@@ -148,8 +110,8 @@ class Interface:
         """
         try:
             return cls(
-                tuple(_decode(Observation, part) for part in data["observations"]),
-                _decode(Action, data["action"]),
+                tuple(decode(Observation, part) for part in data["observations"]),
+                decode_action(data["action"]),
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
             reason = printable(f"{type(error).__name__}: {error}")[:200]
@@ -188,39 +150,12 @@ def _find(part: Observation, observation: Any, action_mask: Any) -> Any:
         return action_mask
     value = observation
     for key in part.path:
-        if not isinstance(value, Mapping) or key not in value:
+        try:
+            value = value[key]
+        except (KeyError, IndexError, TypeError):
+            what = "dict" if isinstance(key, str) else "tuple"
             raise ConfigError(
-                f"the observation lacks {'.'.join(part.path)!r}; the policy reads a dict with it."
-            )
-        value = value[key]
+                f"the observation lacks {'.'.join(map(str, part.path))!r}; the policy reads a "
+                f"{what} with it."
+            ) from None
     return value
-
-
-def _decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    values = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
-    for name, kind in (("shape", int), ("sizes", int), ("path", str)):
-        if name in values:
-            values[name] = _checked(values[name], kind)
-    if not isinstance(values.get("key", ""), str):
-        raise ValueError(f"{values['key']!r:.80} is no name")
-    return cls(**values)
-
-
-def _checked(values: Any, kind: type[Any]) -> tuple[Any, ...]:
-    if not isinstance(values, (list, tuple)) or len(values) > (1 << 20 if kind is int else 99):
-        raise ValueError(f"{values!r:.80} is not a list")
-    fits = all(type(value) is kind for value in values)
-    if not fits or (kind is int and not all(0 <= value < 1 << 40 for value in values)):
-        raise ValueError(f"{values!r:.80} is not a list of {kind.__name__}")
-    return tuple(values)
-
-
-def _check_start(start: Any, shape: tuple[int, ...]) -> None:
-    """What is added must not make an array larger."""
-    if len(shape) > _MOST_DIMS:
-        raise ValueError(f"{len(shape)} dimensions")
-    if start is None:
-        return
-    array = np.asarray(start)
-    if array.dtype.kind not in "biuf" or np.broadcast_shapes(array.shape, shape) != shape:
-        raise ValueError(f"{start!r:.80} does not fit the shape {list(shape)}")

@@ -126,7 +126,7 @@ class LoadedPolicy:
             self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
         action, *self._states = self._program(*inputs, *self._states)
         actions = self.interface.action.convert(action)
-        return actions if batched else actions[0]
+        return actions if batched else self.interface.action.single(actions)
 
     def reset(self, rows: Sequence[int] | Array | None = None) -> None:
         """Forget what was seen, as at the start of an episode; does nothing without memory.

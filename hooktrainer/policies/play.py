@@ -155,18 +155,41 @@ def _check_action(action: Any, space: gym.Space[Any]) -> None:
     Raises:
         ConfigError: If it is so.
     """
-    from gymnasium.spaces import Box
-
-    fits = action.shape == space.shape if isinstance(space, Box) else space.contains(action)
-    if not fits:
+    if not _fits(action, space):
+        shown = action.tolist() if hasattr(action, "tolist") else action
         raise ConfigError(
-            f"the policy's action {reprlib.repr(action.tolist())} is none of the environment's "
+            f"the policy's action {reprlib.repr(shown)} is none of the environment's "
             f"({space}): it is not the one that the policy was trained in."
         )
 
 
+def _fits(action: Any, space: gym.Space[Any]) -> bool:
+    from gymnasium.spaces import Box, Dict, Tuple
+
+    if isinstance(space, Box):
+        return getattr(action, "shape", None) == space.shape
+    if isinstance(space, Dict):
+        keys = space.spaces.keys()
+        return (
+            isinstance(action, dict)
+            and action.keys() == keys
+            and all(_fits(action[key], space[key]) for key in keys)
+        )
+    if isinstance(space, Tuple):
+        return (
+            isinstance(action, tuple)
+            and len(action) == len(space)
+            and all(map(_fits, action, space.spaces))
+        )
+    return bool(space.contains(action))
+
+
 def _own(action: Any) -> Any:
-    """An action that the environment may keep: a Python integer, or an array of its own."""
+    """An action that the environment may keep: Python integers, and arrays of its own."""
+    if isinstance(action, dict):
+        return {key: _own(part) for key, part in action.items()}
+    if isinstance(action, tuple):
+        return tuple(_own(part) for part in action)
     return action.item() if action.ndim == 0 else action.copy()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import warnings
 from dataclasses import fields
+from functools import partial
 
 import gymnasium as gym
 import pytest
 import torch
 import yaml
+from any_env import AnyEnv
 from gymnasium import spaces
 from tensordict import TensorDict
 
@@ -19,6 +21,7 @@ from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.log import read_csv
 from hooktrainer.store import CheckpointManager
 
+BOX = spaces.Box(-1.0, 1.0, (1,))
 CARTPOLE, PENDULUM = "CartPole-v1", "Pendulum-v1"
 SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 2, "tuned": False}
 REPLAY = {"init_random_frames": 64, "batch_size": 16, "buffer_size": 1000}
@@ -364,9 +367,9 @@ def test_an_environment_that_is_built_already_is_refused():
         env.close()
 
 
-def test_observations_that_are_no_vector_are_refused():
-    with pytest.raises(ConfigError, match=r"ppo.*FrozenLake-v1.*Discrete\(16\)"):
-        algorithms.PPO(env="FrozenLake-v1", total_frames=100).trainer()
+def test_observations_that_are_no_vector_are_refused_where_these_are_needed():
+    with pytest.raises(ConfigError, match=r"mbpo.*one vector.*Discrete\(16\)"):
+        algorithms.MBPO(env=partial(AnyEnv, spaces.Discrete(16), BOX), total_frames=100).trainer()
 
 
 def test_an_unknown_name_brings_the_near_ones():

@@ -40,7 +40,7 @@ def test_spaces_are_found_however_an_environment_is_given():
         [lambda: gym.make("CartPole-v1")],
         vector,
     ):
-        observations, actions = spaces_of(env)
+        observations, actions, _ = spaces_of(env)
         assert observations.shape == (4,)
         assert actions.n == 2
     vector.close()

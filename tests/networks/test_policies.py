@@ -158,4 +158,4 @@ def test_state_dicts_hold_parameters_only():
     assert set(make("tanh").state_dict()) == {
         f"network.{n}" for n in make("tanh").network.state_dict()
     }
-    assert "log_std" in make("gaussian").state_dict()
+    assert "distribution.log_std" in make("gaussian").state_dict()

@@ -312,7 +312,7 @@ def test_facts_that_cannot_be_are_damage(field, value, save):
         {"shape": "4"},
         {"start": [[0]] * 1000},
         {"start": "x"},
-        {"path": [1]},
+        {"path": [-1]},
         {"key": 7},
     ],
 )

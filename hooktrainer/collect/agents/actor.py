@@ -9,8 +9,8 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 
+from ...base.space_parts import MASK
 from ...errors import ConfigError
-from ..spaces import MASK
 from .groups import AgentGroup
 from .world import Entries
 

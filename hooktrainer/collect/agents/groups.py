@@ -9,8 +9,10 @@ from typing import Any
 
 from gymnasium import spaces
 
+from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
-from ..spaces import MASK, ActionFormat, Leaf, ObservationLayout
+from ..action_format import ActionFormat
+from ..spaces import ObservationLayout
 
 Space = spaces.Space[Any]
 Spaces = Mapping[str, tuple[Space, Space]]

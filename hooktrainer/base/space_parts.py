@@ -1,0 +1,93 @@
+"""The leaves of an observation space: the arrays that an observation is made of, and their keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from gymnasium import spaces
+
+from ..errors import ConfigError
+
+MASK = "action_mask"
+
+Path = tuple[str | int, ...]
+
+# Where the tensor's type is not the space's own. torch computes in float32 and indexes with int64.
+DTYPES: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float64): np.dtype(np.float32),
+    np.dtype(np.uint16): np.dtype(np.int32),
+    np.dtype(np.uint32): np.dtype(np.int64),
+    np.dtype(np.uint64): np.dtype(np.int64),
+}
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """One array of an observation.
+
+    Attributes:
+        key: Its key in the batch.
+        path: The keys that lead to it in a dict observation, the places in a tuple.
+        shape: Its shape for one environment.
+        dtype: The type it is stored in.
+        start: What is subtracted, so that discrete values count from 0; ``None`` for nothing.
+        space: Its space; ``None`` for a mask that comes beside the observation.
+    """
+
+    key: tuple[str, ...]
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    start: Any = None
+    space: spaces.Space[Any] | None = None
+
+
+def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
+    """The leaves of an observation space, in order.
+
+    The key of a plain space is ``"observation"``, those of a dict are its own, those of a tuple
+    outside of a dict ``("observation", "0")`` and so on.
+
+    Raises:
+        ConfigError: If a part of the space has no tensor form.
+    """
+    return tuple(_leaf(path, part) for path, part in parts_of(space))
+
+
+def parts_of(space: spaces.Space[Any]) -> list[tuple[Path, spaces.Space[Any]]]:
+    """The spaces that a Dict or a Tuple is made of, nested ones too, and the keys that lead there.
+
+    A space that is neither is its only part, and its path is empty.
+    """
+    inner: list[tuple[str | int, spaces.Space[Any]]]
+    if isinstance(space, spaces.Dict):
+        inner = list(space.spaces.items())
+    elif isinstance(space, spaces.Tuple):
+        inner = list(enumerate(space.spaces))
+    else:
+        return [((), space)]
+    return [((key, *path), part) for key, held in inner for path, part in parts_of(held)]
+
+
+def _leaf(path: Path, space: spaces.Space[Any]) -> Leaf:
+    key = tuple(map(str, path))
+    if not path or isinstance(path[0], int):
+        key = ("observation", *key)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        dtype = np.dtype(space.dtype)
+        dtype = np.dtype(bool) if key[-1] == MASK else DTYPES.get(dtype, dtype)
+        return Leaf(key, path, tuple(space.shape), dtype, None, space)
+    if isinstance(space, spaces.Discrete):
+        return Leaf(key, path, (), np.dtype(np.int64), int(space.start) or None, space)
+    if isinstance(space, spaces.MultiDiscrete):
+        start: npt.NDArray[Any] | None = np.asarray(space.start) if np.any(space.start) else None
+        return Leaf(key, path, tuple(space.shape), np.dtype(np.int64), start, space)
+    raise ConfigError(
+        f"The observation space {'.'.join(map(str, path)) or 'of the environment'} is a "
+        f"{type(space).__name__}, which has no tensor form. Turn it into Box, Discrete, "
+        "MultiDiscrete, MultiBinary, Dict or Tuple, for instance with "
+        "gymnasium.wrappers.FlattenObservation, or leave it out with FilterObservation."
+    )

@@ -1,0 +1,298 @@
+"""How a policy writes actions, and how the environments take them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+from gymnasium import spaces
+
+from ..base.space_parts import DTYPES, Path, parts_of
+from ..errors import ConfigError
+from .spaces import Array
+
+
+class ActionFormat:
+    """The format of one action, or of several of a kind: Discrete, MultiDiscrete, MultiBinary, Box.
+
+    Args:
+        space: The action space of one environment.
+        categorical: Whether discrete actions are indices (int64), or one-hot vectors; of a
+            MultiDiscrete space the one-hot vectors stand one after another.
+
+    Attributes:
+        shape: Shape of one environment's action as the policy writes it.
+        dtype: Its type, for actions that are drawn at random.
+        mask_size: Size of an action mask; 0 where there is nothing to choose from. The masks of a
+            MultiDiscrete space stand one after another; that of a MultiBinary space says which
+            entries may be 1.
+
+    Raises:
+        ConfigError: If the space is of another kind.
+    """
+
+    def __init__(self, space: spaces.Space[Any], categorical: bool = True) -> None:
+        self.space = space
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        self.dtype: np.dtype[Any] = np.dtype(np.int64)
+        self._start: Any = None
+        sizes: list[int] = []  # of the one-hot vectors, or of the masks
+        if isinstance(space, spaces.Discrete):
+            self._start = int(space.start) or None
+            sizes = [int(space.n)]
+        elif isinstance(space, spaces.MultiDiscrete) and (categorical or space.nvec.ndim == 1):
+            self._start = np.asarray(space.start) if np.any(space.start) else None
+            sizes = space.nvec.ravel().tolist()
+        elif isinstance(space, spaces.Box | spaces.MultiBinary):
+            self.dtype = DTYPES.get(np.dtype(space.dtype), np.dtype(space.dtype))
+        else:
+            raise ConfigError(
+                f"The action space {space} has no tensor form. Use Discrete, MultiDiscrete, "
+                "MultiBinary, Box, or a Dict or Tuple of these, for instance with "
+                "gymnasium.wrappers.TransformAction; one-hot vectors need MultiDiscrete of one "
+                "dimension."
+            )
+        self.is_index = isinstance(space, spaces.Discrete)
+        self._is_discrete = bool(sizes)
+        self.mask_size = sum(sizes)
+        if isinstance(space, spaces.MultiBinary):
+            self.mask_size = math.prod(self.shape)
+        self._choices = np.cumsum(sizes)[:-1]
+        self._is_one_hot = self._is_discrete and not categorical
+        if self._is_one_hot:
+            self.shape = (sum(sizes),)
+        self._sizes = sizes
+
+    def check(self, actions: Array, num_envs: int) -> None:
+        """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
+        expected = (num_envs, *self.shape)
+        if actions.shape != expected:
+            hint = ""
+            if self._is_discrete and actions.ndim == 2 and not self._is_one_hot:
+                hint = " If these are one-hot vectors, pass categorical_actions=False."
+            elif self._is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
+                hint = " If these are indices, pass categorical_actions=True."
+            raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
+        if self._is_discrete and not self._is_one_hot and actions.dtype.kind not in "iu":
+            raise ConfigError(
+                f"The policy's action is {actions.dtype}; {self.space} needs indices (int64)."
+            )
+
+    def to_env(self, actions: Array) -> Any:
+        """The policy's actions, ``[num_envs, *shape]``, as a vector environment takes them.
+
+        The array is the environments' own: nothing writes to it later.
+        """
+        if self._is_one_hot:
+            parts = np.split(actions, self._choices, axis=-1)
+            indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
+            actions = indices[..., 0] if self.is_index else indices
+        if self._start is not None:
+            return np.asarray(actions + self._start)
+        return np.array(actions, dtype=self.space.dtype)
+
+    def each(self, actions: Array) -> list[Any]:
+        """The same, one for each environment: Python integers where the space is Discrete."""
+        array = self.to_env(actions)
+        return array.tolist() if self.is_index else list(array)
+
+    def from_env(self, actions: Any) -> Array:
+        """The inverse of `to_env`."""
+        if self._start is not None:
+            actions = actions - self._start
+        if self._is_one_hot:
+            columns = actions[:, None] if self.is_index else actions
+            vectors = [
+                np.eye(size, dtype=np.int64)[columns[:, i]] for i, size in enumerate(self._sizes)
+            ]
+            return np.concatenate(vectors, axis=-1)
+        return actions.astype(self.dtype, copy=False)
+
+    def draw(self, generator: np.random.Generator, mask: Array) -> Any:
+        """Actions as `to_env` returns them, uniform among those allowed.
+
+        Args:
+            generator: Draws.
+            mask: Boolean, ``[num_envs, mask_size]``.
+        """
+        scores = generator.random(mask.shape)
+        if not self._is_discrete:
+            allowed = (scores < 0.5) & mask
+            return allowed.reshape(-1, *self.shape).astype(self.space.dtype)
+        # The largest of independent uniform numbers is equally likely to be any of the allowed.
+        scores = np.where(mask, scores, -1.0)
+        parts = np.split(scores, self._choices, axis=-1)
+        chosen = np.stack([part.argmax(-1) for part in parts], axis=-1)
+        chosen = chosen.reshape(-1, *(self.space.shape or ()))
+        return chosen if self._start is None else chosen + self._start
+
+
+class JointActionFormat:
+    """The format of a Dict or Tuple of actions: one vector, in which its parts stand side by side.
+
+    The vector is int64 if all parts are, else float32, which holds every index exactly. The masks
+    of the discrete parts stand side by side as well.
+
+    Args:
+        space: The action space of one environment.
+
+    Raises:
+        ConfigError: If a part has no tensor form.
+    """
+
+    is_index = False
+
+    def __init__(self, space: spaces.Space[Any]) -> None:
+        self.space = space
+        self._parts: list[tuple[Path, ActionFormat, slice]] = []
+        width = 0
+        for path, part in parts_of(space):
+            part_format = ActionFormat(part)
+            size = math.prod(part_format.shape)
+            self._parts.append((path, part_format, slice(width, width + size)))
+            width += size
+        self.shape = (width,)
+        kinds = {part.dtype for _, part, _ in self._parts}
+        self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
+        self.mask_size = sum(part.mask_size for _, part, _ in self._parts)
+
+    def check(self, actions: Array, num_envs: int) -> None:
+        """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
+        expected = (num_envs, *self.shape)
+        if actions.shape != expected:
+            raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected))
+
+    def to_env(self, actions: Array) -> Any:
+        """The policy's actions, ``[num_envs, features]``, as a dict or tuple of arrays."""
+        parts = [
+            (path, part.to_env(_as(actions[:, place], part))) for path, part, place in self._parts
+        ]
+        return _tree(self.space, parts)
+
+    def each(self, actions: Array) -> list[Any]:
+        """The same, one dict or tuple for each environment."""
+        columns = [
+            (path, part.each(_as(actions[:, place], part))) for path, part, place in self._parts
+        ]
+        return [
+            _tree(self.space, [(path, values[i]) for path, values in columns])
+            for i in range(len(actions))
+        ]
+
+    def from_env(self, actions: Any) -> Array:
+        """The inverse of `to_env`."""
+        found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _ in self._parts]
+        return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
+
+    def draw(self, generator: np.random.Generator, mask: Array) -> Any:
+        """Actions as `to_env` returns them, uniform among those allowed."""
+        parts, start = [], 0
+        for path, part, _ in self._parts:
+            if part.mask_size:
+                end = start + part.mask_size
+                parts.append((path, part.draw(generator, mask[:, start:end])))
+                start = end
+            else:
+                box = gym.vector.utils.batch_space(part.space, len(mask))
+                box.seed(int(generator.integers(2**31)))
+                parts.append((path, box.sample()))
+        return _tree(self.space, parts)
+
+
+AnyActionFormat = ActionFormat | JointActionFormat
+
+
+def action_format_of(space: spaces.Space[Any], categorical: bool = True) -> AnyActionFormat:
+    """The format of the actions of a space.
+
+    Args:
+        space: The action space of one environment.
+        categorical: As for `ActionFormat`; those of a Dict or Tuple are always indices.
+
+    Raises:
+        ConfigError: If it has no tensor form.
+    """
+    if isinstance(space, spaces.Dict | spaces.Tuple):
+        return JointActionFormat(space)
+    return ActionFormat(space, categorical)
+
+
+class RandomActions:
+    """Draws actions for all environments at once, from a generator of its own.
+
+    Args:
+        action_format: The format to draw in.
+        num_envs: How many environments.
+        seed: Seed of the generator.
+    """
+
+    def __init__(self, action_format: AnyActionFormat, num_envs: int, seed: int) -> None:
+        self._format = action_format
+        self._space = gym.vector.utils.batch_space(action_format.space, num_envs)
+        self.seed(seed)
+
+    def seed(self, seed: int) -> None:
+        """Start the generators anew."""
+        self._space.seed(seed)
+        self.generators = [part.np_random for _, part in parts_of(self._space)]
+
+    def draw(self, mask: Array | None = None) -> Array:
+        """Actions ``[num_envs, *shape]``, uniform among those allowed.
+
+        Args:
+            mask: Boolean, ``[num_envs, mask_size]``; see `ActionFormat`.
+
+        Raises:
+            ConfigError: If there is nothing to choose from, or the mask has another size.
+        """
+        if mask is None:
+            return self._format.from_env(self._space.sample())
+        size = self._format.mask_size
+        if not size:
+            raise ConfigError(
+                f"An action mask goes with discrete actions; the space is {self._format.space}."
+            )
+        if mask.shape[1:] != (size,):
+            raise ConfigError(
+                f"The action mask has shape {list(mask.shape[1:])}; {self._format.space} needs "
+                f"[{size}]."
+            )
+        return self._format.from_env(self._format.draw(self.generators[0], mask))
+
+
+def _wrong_shape(
+    actions: Array, space: spaces.Space[Any], num_envs: int, expected: tuple[int, ...]
+) -> str:
+    return (
+        f"The policy's action has shape {list(actions.shape)}; {space} with {num_envs} "
+        f"environments needs {list(expected)}."
+    )
+
+
+def _as(columns: Array, part: ActionFormat) -> Array:
+    shaped = columns.reshape(len(columns), *part.shape)
+    # Rounded: an index that was a float on its way may have become 1.9999999.
+    return np.rint(shaped).astype(part.dtype) if part.dtype.kind in "iu" else shaped
+
+
+def _at(tree: Any, path: Path) -> Any:
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def _tree(space: spaces.Space[Any], parts: list[tuple[Path, Any]]) -> Any:
+    """A dict or tuple as ``space`` has it, from its parts by path."""
+    if isinstance(space, spaces.Dict):
+        names: Any = space.spaces.items()
+    elif isinstance(space, spaces.Tuple):
+        names = enumerate(space.spaces)
+    else:
+        return parts[0][1]
+    made = {
+        key: _tree(held, [(path[1:], value) for path, value in parts if path[0] == key])
+        for key, held in names
+    }
+    return made if isinstance(space, spaces.Dict) else tuple(made.values())

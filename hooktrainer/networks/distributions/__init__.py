@@ -1,0 +1,21 @@
+"""Distributions over actions: one for each kind of action space."""
+
+from .action_distribution import ActionDistribution
+from .continuous import Beta, DiagonalGaussian, SquashedGaussian
+from .discrete import Bernoulli, Categorical, MultiCategorical
+from .joint import Joint
+from .of_space import distribution_for
+from .state_dependent import StateDependentGaussian
+
+__all__ = [
+    "ActionDistribution",
+    "Bernoulli",
+    "Beta",
+    "Categorical",
+    "DiagonalGaussian",
+    "Joint",
+    "MultiCategorical",
+    "SquashedGaussian",
+    "StateDependentGaussian",
+    "distribution_for",
+]

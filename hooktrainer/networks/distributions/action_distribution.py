@@ -1,0 +1,102 @@
+"""`ActionDistribution`: what a policy draws its actions from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Collection
+
+import torch
+from torch import nn
+
+
+class ActionDistribution(nn.Module, ABC):
+    """A family of distributions over actions; a network gives the parameters of one of them.
+
+    It is a module because it may have parameters of its own, such as a deviation that does not
+    depend on the observation. There is one for each kind of action space, see `distribution_for`;
+    derive from this for another.
+
+    Attributes:
+        shape: Shape of one action.
+        parameter_features: Size of the last dimension of what the network has to give.
+        entries: What `sample` and `complete` can give beside ``"action"`` and
+            ``"action_log_prob"``.
+        mask_size: Size of an action mask; 0 if there is nothing to choose from.
+        estimates_entropy: Whether the entropy has no closed form and is estimated from one sample.
+    """
+
+    entries: tuple[str, ...] = ()
+    mask_size: int = 0
+    estimates_entropy: bool = False
+
+    def __init__(self, shape: tuple[int, ...], parameter_features: int) -> None:
+        super().__init__()
+        self.shape = shape
+        self.parameter_features = parameter_features
+
+    @abstractmethod
+    def sample(
+        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, torch.Tensor]:
+        """An action, and what `complete` needs to tell the rest.
+
+        Args:
+            parameters: ``[*batch, parameter_features]``.
+            keys: Which entries are wanted in the end.
+            deterministic: Whether to take the mode instead.
+
+        Returns:
+            ``"action"`` ``[*batch, *shape]`` and others, ``[*batch, ...]`` each.
+        """
+
+    def complete(
+        self, sample: dict[str, torch.Tensor], keys: Collection[str]
+    ) -> dict[str, torch.Tensor]:
+        """The wanted entries of one sample, or of many stacked.
+
+        Args:
+            sample: What `sample` returned, or many such results stacked.
+            keys: Which entries are wanted.
+        """
+        return sample
+
+    @abstractmethod
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient."""
+
+    @abstractmethod
+    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+        """The distribution as an object of torch, for TorchRL's losses; ``[*batch]``."""
+
+    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """A random action and its log-probability, differentiable in the parameters.
+
+        Returns:
+            Shapes ``[*batch, *shape]`` and ``[*batch]``.
+
+        Raises:
+            NotImplementedError: If actions are discrete.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no differentiable samples.")
+
+    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The parameters of the distribution over what ``mask`` allows.
+
+        Args:
+            parameters: ``[*batch, parameter_features]``.
+            mask: Boolean, ``[*batch, mask_size]``.
+
+        Raises:
+            NotImplementedError: If there is nothing to choose from.
+        """
+        raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
+
+
+def forbid(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Logits of which those that ``mask`` forbids have no probability.
+
+    They get the least finite number, not minus infinity, whose entropy would be NaN.
+    """
+    return logits.masked_fill(~mask, torch.finfo(logits.dtype).min)

@@ -1,0 +1,234 @@
+"""Distributions over continuous actions: normal, squashed into a box, and Beta."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any, TypeAlias
+
+import torch
+from torch import nn
+from torch.nn.functional import softplus
+
+from ..box import Box
+from .action_distribution import ActionDistribution
+
+Bound: TypeAlias = torch.Tensor | Sequence[float] | float
+
+_HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+class DiagonalGaussian(ActionDistribution):
+    """Normal, with a mean of the network's and a deviation of its own; not bounded.
+
+    Args:
+        shape: Shape of one action.
+        log_std: Logarithm of the initial standard deviation.
+    """
+
+    entries = ("loc", "scale")
+
+    def __init__(self, shape: tuple[int, ...], log_std: float = 0.0) -> None:
+        features = math.prod(shape)
+        super().__init__(shape, features)
+        self.log_std = nn.Parameter(torch.full((features,), log_std))
+
+    def sample(
+        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, torch.Tensor]:
+        """See `ActionDistribution.sample`."""
+        noise = torch.zeros_like(parameters) if deterministic else torch.randn_like(parameters)
+        log_std = self.log_std.detach()
+        scale = log_std.exp()
+        out = {"action": self._shaped(torch.addcmul(parameters, scale, noise))}
+        if "action_log_prob" in keys:
+            out["action_log_prob"] = _normal_log_prob(noise, log_std)
+        if "loc" in keys:
+            out["loc"] = self._shaped(parameters)
+        if "scale" in keys:
+            out["scale"] = self._shaped(scale.expand_as(parameters))
+        return out
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.log_prob_and_entropy`."""
+        noise = (action.reshape(parameters.shape) - parameters) * torch.exp(-self.log_std)
+        entropy = (self.log_std + (0.5 + _HALF_LOG_2PI)).sum()
+        return _normal_log_prob(noise, self.log_std), entropy.expand(parameters.shape[:-1])
+
+    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+        """See `ActionDistribution.as_torch`."""
+        loc = self._shaped(parameters)
+        scale = self.log_std.exp().reshape(self.shape)
+        normal = torch.distributions.Normal(loc, scale, validate_args=False)
+        return torch.distributions.Independent(normal, len(self.shape), validate_args=False)
+
+    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
+
+
+class SquashedGaussian(ActionDistribution):
+    """A normal distribution squashed into a box by tanh.
+
+    Mean and log-deviation both come from the network; the latter is clipped to ``[-20, 2]`` as in
+    the code of Haarnoja et al., 2018, Soft Actor-Critic. Its entropy is estimated from a sample.
+
+    Args:
+        shape: Shape of one action.
+        low: Least action, one number, or one for each feature, ``[*shape]``.
+        high: Greatest action, likewise.
+
+    Attributes:
+        box: The bounds of the action.
+
+    Raises:
+        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+    """
+
+    estimates_entropy = True
+
+    def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
+        features = math.prod(shape)
+        super().__init__(shape, 2 * features)
+        self.box = Box(shape, low, high)
+        self._log_volume = float(self.box.half_width.log().sum())
+
+    def sample(
+        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, torch.Tensor]:
+        """See `ActionDistribution.sample`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        noise = torch.zeros_like(loc) if deterministic else torch.randn_like(loc)
+        action = self.box(torch.addcmul(loc, log_std.exp(), noise))
+        if "action_log_prob" not in keys:
+            return {"action": action}
+        # Of the action, as a loss will see it, which where tanh saturates is not that of the noise.
+        return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
+
+    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.rsample`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        return self._squash(loc, log_std, torch.randn_like(loc))
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.log_prob_and_entropy`; the entropy is that of one sample."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        return self._log_prob_of(action, loc, log_std), -self.rsample(parameters)[1]
+
+    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+        """TorchRL's ``TanhNormal``, ``[*batch]``; of more than one dimension it is flat."""
+        from torchrl.modules import TanhNormal
+
+        loc, log_std = self.loc_and_log_std(parameters)
+        low, high = self.box.low.flatten(), self.box.high.flatten()
+        return TanhNormal(loc, log_std.exp(), low=low, high=high, event_dims=1)
+
+    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean and log-deviation before squashing, ``[*batch, features]`` each."""
+        loc, log_std = parameters.chunk(2, -1)
+        return loc, log_std.clamp(-20.0, 2.0)
+
+    def _squash(
+        self, loc: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The action for some standard normal noise, and its log-probability."""
+        unbounded = torch.addcmul(loc, log_std.exp(), noise)
+        return self.box(unbounded), self._log_prob(noise, log_std, unbounded)
+
+    def _log_prob_of(
+        self, action: torch.Tensor, loc: torch.Tensor, log_std: torch.Tensor
+    ) -> torch.Tensor:
+        unbounded = self.box.invert(action)
+        return self._log_prob((unbounded - loc) * torch.exp(-log_std), log_std, unbounded)
+
+    def _log_prob(
+        self, noise: torch.Tensor, log_std: torch.Tensor, unbounded: torch.Tensor
+    ) -> torch.Tensor:
+        """Of the point ``unbounded``, at some standard normal noise, squashed."""
+        # log d tanh(u)/du = log(1 - tanh(u)²), in the form that is exact where tanh saturates.
+        log_slope = 2.0 * (math.log(2.0) - unbounded - softplus(-2.0 * unbounded))
+        return _normal_log_prob(noise, log_std) - log_slope.sum(-1) - self._log_volume
+
+
+class Beta(ActionDistribution):
+    """A Beta distribution over a box, with one mode inside it: both its parameters are above 1.
+
+    Chou, Maturana and Scherer, 2017, Improving Stochastic Policy Gradients in Continuous Control
+    with Deep Reinforcement Learning using the Beta Distribution.
+
+    Args:
+        shape: Shape of one action.
+        low: Least action, one number, or one for each feature, ``[*shape]``.
+        high: Greatest action, likewise.
+
+    Raises:
+        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+    """
+
+    def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
+        features = math.prod(shape)
+        super().__init__(shape, 2 * features)
+        self.box = Box(shape, low, high)
+        self._log_volume = float((2 * self.box.half_width).log().sum())
+
+    def sample(
+        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, torch.Tensor]:
+        """See `ActionDistribution.sample`."""
+        alpha, beta = self._concentrations(parameters)
+        if deterministic:
+            unit = (alpha - 1) / (alpha + beta - 2)
+        else:
+            unit = torch.distributions.Beta(alpha, beta, validate_args=False).sample()
+        out = {"action": self._within(unit)}
+        if "action_log_prob" in keys:
+            out["action_log_prob"] = self._log_prob(alpha, beta, unit)
+        return out
+
+    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.rsample`."""
+        alpha, beta = self._concentrations(parameters)
+        unit = torch.distributions.Beta(alpha, beta, validate_args=False).rsample()
+        return self._within(unit), self._log_prob(alpha, beta, unit)
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.log_prob_and_entropy`."""
+        alpha, beta = self._concentrations(parameters)
+        unit = self.box.flat((action - self.box.low) / (self.box.high - self.box.low))
+        over_unit: Any = torch.distributions.Beta(alpha, beta, validate_args=False)
+        entropy = over_unit.entropy().sum(-1)
+        return self._log_prob(alpha, beta, unit), entropy + self._log_volume
+
+    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+        """See `ActionDistribution.as_torch`; of more than one dimension it is flat."""
+        unit = torch.distributions.Beta(*self._concentrations(parameters), validate_args=False)
+        low, high = self.box.low.flatten(), self.box.high.flatten()
+        scale = torch.distributions.AffineTransform(low, high - low)
+        moved = torch.distributions.TransformedDistribution(unit, [scale], validate_args=False)
+        return torch.distributions.Independent(moved, 1, validate_args=False)
+
+    def _within(self, unit: torch.Tensor) -> torch.Tensor:
+        return torch.lerp(self.box.low, self.box.high, self.box.shaped(unit))
+
+    def _log_prob(
+        self, alpha: torch.Tensor, beta: torch.Tensor, unit: torch.Tensor
+    ) -> torch.Tensor:
+        # At the very edge of the box, where rounding may put a sample, the density is 0.
+        inside = unit.clamp(1e-6, 1 - 1e-6)
+        over_unit: Any = torch.distributions.Beta(alpha, beta, validate_args=False)
+        return over_unit.log_prob(inside).sum(-1) - self._log_volume
+
+    @staticmethod
+    def _concentrations(parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        alpha, beta = (1 + softplus(parameters)).chunk(2, -1)
+        return alpha, beta
+
+
+def _normal_log_prob(noise: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+    """Log-density of ``loc + exp(log_std) * noise``, summed over the last dimension."""
+    return -(0.5 * noise.square() + (log_std + _HALF_LOG_2PI)).sum(-1)

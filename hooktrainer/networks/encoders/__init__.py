@@ -1,0 +1,18 @@
+"""Encoders: from observations of any space to features."""
+
+from .encoder import CONVOLUTIONS, Convolutions, EncodedNetwork, ObservationEncoder
+from .image import ImageEncoder, impala_cnn, nature_cnn, small_cnn
+from .leaf import DiscreteEncoder, VectorEncoder
+
+__all__ = [
+    "CONVOLUTIONS",
+    "Convolutions",
+    "DiscreteEncoder",
+    "EncodedNetwork",
+    "ImageEncoder",
+    "ObservationEncoder",
+    "VectorEncoder",
+    "impala_cnn",
+    "nature_cnn",
+    "small_cnn",
+]

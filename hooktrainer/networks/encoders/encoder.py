@@ -1,0 +1,163 @@
+"""`ObservationEncoder`: from an observation of any space to one vector of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal
+
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey, unravel_key
+from torch import nn
+
+from ...base.space_parts import MASK, Leaf, leaves_of
+from ...errors import ConfigError
+from ..normalization import RunningNorm
+from .image import ImageEncoder, impala_cnn, layout_of, nature_cnn, small_cnn
+from .leaf import DiscreteEncoder, VectorEncoder
+
+Convolutions = Literal["nature", "impala", "small"]
+
+CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
+    "nature": nature_cnn,
+    "impala": impala_cnn,
+    "small": small_cnn,
+}
+"""Convolutional networks by name; each is made from the number of channels."""
+
+
+class ObservationEncoder(nn.Module):
+    """Encodes each array of an observation by what it is, and joins the features.
+
+    Images go through convolutions (`ImageEncoder`), discrete values become one-hot vectors or are
+    embedded (`DiscreteEncoder`), everything else is a vector (`VectorEncoder`). An action mask
+    is left out.
+
+    Args:
+        space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
+            MultiBinary, Dict or Tuple of these, nested.
+        convolutions: For images: ``"nature"``, ``"impala"``, ``"small"``, or what makes a network
+            from the number of channels; ``None`` chooses by the number of pixels.
+        normalize: Whether numbers are normalized by their running mean and variance, which
+            `hooktrainer.ObservationNormalizer` updates; or what another encoder's `norms` gave, to
+            share them.
+        encoders: Modules in place of those that would be made, by key. Each maps
+            ``[*batch, *shape]`` to ``[*batch, out_features]`` and has that attribute.
+        action_space: Of a Q-function: the space of the action that it reads behind the observation.
+
+    Attributes:
+        in_keys: Keys of the arrays, in the order in which `forward` takes them.
+        out_features: Size of the features.
+
+    Raises:
+        ConfigError: If an array has no encoder here, or a key of ``encoders`` is none of the space.
+
+    Examples:
+        >>> space = spaces.Dict(image=spaces.Box(0, 255, (84, 84, 3), "uint8"),
+        ...                     carries=spaces.Discrete(3))
+        >>> ObservationEncoder(space).in_keys
+        ['image', 'carries']
+    """
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        convolutions: Convolutions | Callable[[int], nn.Module] | None = None,
+        *,
+        normalize: bool | Mapping[NestedKey, RunningNorm] = False,
+        encoders: Mapping[NestedKey, nn.Module] | None = None,
+        action_space: spaces.Space[Any] | None = None,
+    ) -> None:
+        super().__init__()
+        given = {unravel_key(key): module for key, module in (encoders or {}).items()}
+        leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
+        self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
+        if unknown := [key for key in given if key not in self.in_keys]:
+            raise ConfigError(
+                f"encoders={unknown}: the observation has the keys {self.in_keys}; name one of "
+                "these."
+            )
+        shared = {} if isinstance(normalize, bool) else normalize
+        made = [
+            given.get(key) or _encoder_of(leaf, convolutions, shared.get(key) or bool(normalize))
+            for key, leaf in zip(self.in_keys, leaves, strict=True)
+        ]
+        if action_space is not None:
+            self.in_keys.append("action")
+            made.append(VectorEncoder(action_space))
+        self.encoders = nn.ModuleList(made)
+        self.out_features = sum(_features(encoder) for encoder in made)
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        """The features ``[*batch, out_features]`` of the entries ``in_keys``."""
+        parts = [encoder(x) for encoder, x in zip(self.encoders, arrays, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a part of the observation goes through convolutions."""
+        return any(isinstance(encoder, ImageEncoder) for encoder in self.encoders)
+
+    def norms(self) -> dict[NestedKey, RunningNorm]:
+        """The normalizations, by the key of what they normalize."""
+        return {
+            key: encoder.norm
+            for key, encoder in zip(self.in_keys, self.encoders, strict=True)
+            if isinstance(encoder, VectorEncoder) and encoder.norm is not None
+        }
+
+
+class EncodedNetwork(nn.Module):
+    """A network behind an encoder: takes the entries ``encoder.in_keys``, one tensor each.
+
+    Args:
+        encoder: To features.
+        network: From features.
+    """
+
+    def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = network
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        """``[*batch, ...]`` of the network."""
+        return self.network(self.encoder(*arrays))
+
+
+def _encoder_of(
+    leaf: Leaf,
+    convolutions: str | Callable[[int], nn.Module] | None,
+    normalize: bool | RunningNorm,
+) -> nn.Module:
+    space = leaf.space
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return DiscreteEncoder(space)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        if layout_of(space) is None:
+            return VectorEncoder(space, normalize)
+        try:
+            return ImageEncoder(space, _convolutions(convolutions))
+        except ConfigError as error:
+            raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
+    raise ConfigError(f"the observation {unravel_key(leaf.key)!r} is {space}: give an encoder.")
+
+
+def _convolutions(
+    given: str | Callable[[int], nn.Module] | None,
+) -> Callable[[int], nn.Module] | None:
+    if isinstance(given, str):
+        if given not in CONVOLUTIONS:
+            raise ConfigError(f"convolutions={given!r}: the choices are {', '.join(CONVOLUTIONS)}.")
+        return CONVOLUTIONS[given]
+    return given
+
+
+def _features(encoder: nn.Module) -> int:
+    features = getattr(encoder, "out_features", None)
+    if not isinstance(features, int):
+        raise ConfigError(
+            f"the encoder {type(encoder).__name__} has no out_features: set the attribute to the "
+            "size of the last dimension of what it returns."
+        )
+    return features

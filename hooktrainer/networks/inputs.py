@@ -1,0 +1,35 @@
+"""How a network is called: with its inputs joined, or with one tensor for each."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+
+def takes_one(network: nn.Module) -> bool:
+    """Whether the ``forward`` of a network takes one tensor, as an MLP's does, and not several."""
+    kinds = inspect.Parameter
+    forward = getattr(network, "_orig_mod", network).forward  # as it was before torch.compile
+    parameters = inspect.signature(forward).parameters.values()
+    if any(parameter.kind is kinds.VAR_POSITIONAL for parameter in parameters):
+        return False
+    needed = [
+        parameter
+        for parameter in parameters
+        if parameter.kind in (kinds.POSITIONAL_ONLY, kinds.POSITIONAL_OR_KEYWORD)
+        and parameter.default is kinds.empty
+    ]
+    return len(needed) == 1
+
+
+def arguments(inputs: Sequence[torch.Tensor], join: bool) -> Sequence[torch.Tensor]:
+    """What to call a network with: its inputs, or these joined along their last dimension.
+
+    Args:
+        inputs: ``[*batch, ...]`` each.
+        join: Whether the network takes one tensor, see `takes_one`.
+    """
+    return (torch.cat(list(inputs), -1),) if join and len(inputs) > 1 else inputs

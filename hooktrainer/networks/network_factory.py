@@ -1,0 +1,256 @@
+"""`NetworkFactory`: makes the networks of an algorithm, all alike, for any observation space."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey, unravel_key
+from torch import nn
+
+from ..base.space_parts import MASK, leaves_of
+from ..base.words import did_you_mean
+from ..errors import ConfigError
+from .copies import fresh_copy
+from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, ObservationEncoder
+from .inputs import arguments, takes_one
+from .mlp import mlp
+from .normalization import RunningNorm
+
+Description = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module] | Mapping[str, nn.Module]
+"""What makes features of an observation, see `NetworkFactory`."""
+
+ACTIVATIONS: Mapping[str, type[nn.Module]] = {
+    "tanh": nn.Tanh,
+    "relu": nn.ReLU,
+    "elu": nn.ELU,
+    "gelu": nn.GELU,
+    "silu": nn.SiLU,
+    "leaky_relu": nn.LeakyReLU,
+}
+"""Activations by name."""
+
+
+class NetworkFactory:
+    """Makes networks that read an observation: an encoder, hidden layers, an output layer.
+
+    All that it makes share one normalization of observations.
+
+    Args:
+        space: The observation space.
+        num_cells: Units of each hidden layer behind the encoder.
+        activation: The activation behind each, a key of ``ACTIVATIONS``.
+        encoder: What makes features of an observation. ``None``: an `ObservationEncoder` for the
+            space. The name of a convolutional network, ``"nature"``, ``"impala"`` or ``"small"``:
+            the same with it. A dict: the same, with modules in place of the encoders of these keys.
+            A module, or a function that makes one from the space: that takes their place; it is
+            called with the entries ``in_keys``, one tensor each, or joined if it takes one. A
+            module is used once and copied, with new weights, for further networks.
+        normalize: Whether numbers of the observation are normalized, see `RunningNorm`.
+
+    Attributes:
+        in_keys: The entries that the networks read.
+        norms: The normalizations by key, as soon as a network was made.
+
+    Raises:
+        ConfigError: If the encoder cannot be made, or does not fit the observations.
+
+    Examples:
+        >>> factory = NetworkFactory(spaces.Box(-1, 1, (4,)), (8,))
+        >>> factory.network(2)
+        Sequential(
+          (0): Linear(in_features=4, out_features=8, bias=True)
+          (1): Tanh()
+          (2): Linear(in_features=8, out_features=2, bias=True)
+        )
+    """
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        num_cells: tuple[int, ...] = (64, 64),
+        activation: str = "tanh",
+        *,
+        encoder: Description | None = None,
+        normalize: bool = False,
+    ) -> None:
+        if activation not in ACTIVATIONS:
+            raise ConfigError(
+                f"activation={activation!r} is unknown.{did_you_mean(activation, ACTIVATIONS)} "
+                f"The choices are {', '.join(ACTIVATIONS)}."
+            )
+        if isinstance(encoder, str) and encoder not in CONVOLUTIONS:
+            raise ConfigError(
+                f"network={encoder!r} is unknown.{did_you_mean(encoder, CONVOLUTIONS)} The "
+                f"choices are {', '.join(CONVOLUTIONS)}; in Python also a module, a function that "
+                "makes one, or a dict of modules."
+            )
+        self._space = space
+        self._num_cells = num_cells
+        self._activation = ACTIVATIONS[activation]
+        self._given = encoder
+        self._normalize = normalize
+        self._is_used = False
+        leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
+        self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
+        self._shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self.norms: dict[NestedKey, RunningNorm] = {}
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a part of the observation goes through convolutions."""
+        return (
+            self._given is None
+            and not self._is_vector
+            and ObservationEncoder(self._space).has_images
+        )
+
+    def network(self, outputs: int) -> nn.Module:
+        """A network from an observation to ``[*batch, outputs]``."""
+        if self._given is None and self._is_vector:
+            return self._normalized(mlp(self._features, outputs, self._num_cells, self._activation))
+        encoder, features = self._encoder()
+        return EncodedNetwork(encoder, mlp(features, outputs, self._num_cells, self._activation))
+
+    def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
+        """A network from an observation and a continuous action to one value.
+
+        Args:
+            action_space: A Box; the action is the last that the network takes.
+        """
+        shape = tuple(action_space.shape or ())
+        if self._given is None and self._is_vector and len(shape) == 1:
+            network = mlp(self._features + shape[0], 1, self._num_cells, self._activation)
+            if not self._normalize:
+                return network
+        encoder, features = self._encoder()
+        action_features = int(torch.Size(shape).numel())
+        layers = mlp(features + action_features, 1, self._num_cells, self._activation)
+        return StateActionNetwork(encoder, layers, len(shape))
+
+    def trunk(self) -> tuple[nn.Module, int]:
+        """A network from an observation to features for several others, and how many these are."""
+        encoder, features = self._encoder()
+        if not self._num_cells:
+            return encoder, features
+        *cells, last = self._num_cells
+        layers = nn.Sequential(*mlp(features, last, cells, self._activation), self._activation())
+        return EncodedNetwork(encoder, layers), last
+
+    @property
+    def _is_vector(self) -> bool:
+        space = self._space
+        return (
+            isinstance(space, spaces.Box)
+            and len(space.shape) == 1
+            and self._shapes[0][1].kind == "f"
+        )
+
+    @property
+    def _features(self) -> int:
+        return self._shapes[0][0][0]
+
+    def _normalized(self, network: nn.Sequential) -> nn.Sequential:
+        if not self._normalize:
+            return network
+        norm = self.norms.setdefault("observation", RunningNorm(self._features))
+        return nn.Sequential(norm, network)
+
+    def _encoder(self) -> tuple[nn.Module, int]:
+        given = self._given
+        if given is None or isinstance(given, (str, Mapping)):
+            encoder = ObservationEncoder(
+                self._space,
+                cast(Convolutions, given) if isinstance(given, str) else None,
+                normalize=self.norms if self.norms else self._normalize,
+                encoders=self._copies(given) if isinstance(given, Mapping) else None,
+            )
+            self.norms = encoder.norms()
+            return encoder, encoder.out_features
+        made = self._copy(given) if isinstance(given, nn.Module) else given(self._space)
+        if not isinstance(made, nn.Module):
+            raise ConfigError(f"network={given!r} made {made!r:.80}, which is no torch.nn.Module.")
+        own = _Called(made, [len(shape) for shape, _ in self._shapes])
+        return own, self._check(own)
+
+    def _copies(self, given: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
+        copies = {
+            key: fresh_copy(module) if self._is_used else module for key, module in given.items()
+        }
+        self._is_used = True
+        return copies
+
+    def _copy(self, given: nn.Module) -> nn.Module:
+        module = fresh_copy(given) if self._is_used else given
+        self._is_used = True
+        return module
+
+    def _check(self, encoder: nn.Module) -> int:
+        """The size of the features; called with made-up observations."""
+        examples = [
+            torch.zeros(2, *shape, dtype=getattr(torch, dtype.name))
+            for shape, dtype in self._shapes
+        ]
+        said = ", ".join(
+            f"{key!r} [batch{''.join(f', {size}' for size in shape)}] {dtype.name}"
+            for key, (shape, dtype) in zip(self.in_keys, self._shapes, strict=True)
+        )
+        try:
+            with torch.no_grad():
+                features = encoder(*examples)
+        except Exception as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise ConfigError(
+                f"the network of yours does not fit the observations {said}: {reason}"
+            ) from error
+        if not isinstance(features, torch.Tensor) or features.ndim != 2 or len(features) != 2:
+            found = list(features.shape) if isinstance(features, torch.Tensor) else features
+            raise ConfigError(
+                f"the network of yours returns {found!r:.80} for {said} of batch 2; it has to "
+                "return features [batch, n]."
+            )
+        return int(features.shape[-1])
+
+
+class StateActionNetwork(nn.Module):
+    """Q(s, a) behind an encoder of the observation.
+
+    Args:
+        encoder: Takes the entries of the observation.
+        network: From their features and the action's, joined.
+        action_dims: How many dimensions an action has.
+    """
+
+    def __init__(self, encoder: nn.Module, network: nn.Module, action_dims: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = network
+        self.action_dims = action_dims
+
+    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+        """``[*batch, 1]`` of the entries of the observation and, last, the action."""
+        *arrays, action = inputs
+        features = self.encoder(*arrays)
+        flat = action.reshape(*features.shape[:-1], -1)
+        return self.network(torch.cat([features, flat], -1))
+
+
+class _Called(nn.Module):
+    """A module of the user's, called with one batch dimension, as modules for images want it."""
+
+    def __init__(self, module: nn.Module, dims: list[int]) -> None:
+        super().__init__()
+        self.module = module
+        self._dims = dims
+        self._joins = takes_one(module)
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        batch = arrays[0].shape[: arrays[0].ndim - self._dims[0]]
+        flat = [
+            x.reshape(-1, *x.shape[x.ndim - dims :])
+            for x, dims in zip(arrays, self._dims, strict=True)
+        ]
+        features = self.module(*arguments(flat, self._joins))
+        return features.reshape(*batch, *features.shape[1:])

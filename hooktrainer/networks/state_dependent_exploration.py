@@ -1,0 +1,86 @@
+"""`StateDependentExploration`: noise that is a function of the state, held for some steps."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+
+from ..base.checks import check_count
+from ..errors import ConfigError
+from .distributions.state_dependent import StateDependentGaussian
+from .exploration import is_deterministic
+from .policy import Policy
+
+_MATRIX: Final = ("exploration", "matrix")
+_AGE: Final = ("exploration", "age")
+
+
+class StateDependentExploration(TensorDictModuleBase):
+    """Explores with a policy over `StateDependentGaussian`, whose matrix it holds for some steps.
+
+    So the same state brings the same noise, and actions change smoothly: what tasks need that are
+    not moved by noise that averages out, as MountainCarContinuous (Raffin et al., 2021,
+    arXiv:2005.05719). Each environment has a matrix of its own, drawn anew where an episode begins
+    and after ``interval`` steps.
+
+    It is a TensorDict module with a hidden state, the matrix and its age, which collectors carry
+    from step to step and checkpoints hold. Under TorchRL's ``set_exploration_type``, anything but
+    ``RANDOM`` switches the noise off.
+
+    Args:
+        policy: The policy; it is what a loss trains.
+        interval: Steps for which a matrix is held.
+
+    Raises:
+        ConfigError: If the policy's distribution is another, or ``interval`` is not positive.
+    """
+
+    def __init__(self, policy: Policy, interval: int = 32) -> None:
+        super().__init__()
+        check_count("interval", interval)
+        if not isinstance(policy.distribution, StateDependentGaussian):
+            raise ConfigError(
+                f"StateDependentExploration: the policy's distribution is a "
+                f"{type(policy.distribution).__name__}; it has to be a StateDependentGaussian."
+            )
+        self.policy = policy
+        self.interval = interval
+        self.in_keys: list[NestedKey] = [*policy.in_keys, "is_init", _MATRIX, _AGE]
+        self.out_keys: list[NestedKey] = ["action", ("next", *_MATRIX), ("next", *_AGE)]
+
+    @torch.no_grad()
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write the action and the hidden state of the next step, and return ``tensordict``.
+
+        Args:
+            tensordict: ``[num_envs]``, with the policy's inputs, ``"is_init"`` ``[num_envs, 1]``
+                and the hidden state.
+        """
+        inputs = self.policy.inputs(tensordict)
+        matrix, age = tensordict.get(_MATRIX), tensordict.get(_AGE)
+        if is_deterministic():
+            action = self.policy.act(*inputs)["action"]
+        else:
+            is_due = tensordict.get("is_init") | (age >= self.interval)
+            if is_due.any():
+                matrix = torch.where(is_due.unsqueeze(-1), torch.randn_like(matrix), matrix)
+                age = torch.where(is_due, 0, age)
+            distribution: Any = self.policy.distribution
+            action = distribution.perturbed(self.policy.evaluate(*inputs), matrix)
+        tensordict.set("action", action)
+        tensordict.set(("next", *_MATRIX), matrix)
+        return tensordict.set(("next", *_AGE), age + 1)
+
+    def make_tensordict_primer(self) -> Any:
+        """What the hidden state is before the first step, as TorchRL asks for it."""
+        from torchrl.data import Composite, Unbounded
+        from torchrl.envs import TensorDictPrimer
+
+        shape = self.policy.distribution.log_std.shape
+        spec = Composite(
+            exploration=Composite(matrix=Unbounded(shape), age=Unbounded((1,), dtype=torch.int64))
+        )
+        return TensorDictPrimer(spec, default_value=0)

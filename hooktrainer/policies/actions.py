@@ -1,0 +1,137 @@
+"""What becomes of a policy's action before an environment takes it, as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from ..errors import ConfigError
+from .plain_parts import DTYPES, Path, check_start, decode, path_of
+
+Array = npt.NDArray[Any]
+
+_MOST_PARTS = 1 << 12
+
+
+@dataclasses.dataclass(frozen=True)
+class Action:
+    """What becomes of a policy's action before an environment takes it.
+
+    Attributes:
+        shape: The shape that the environment takes.
+        dtype: The type that the environment takes.
+        start: What is added to discrete actions, which count from 0.
+        sizes: Of the one-hot vectors, one after another, that the policy gives; empty if it gives
+            indices or numbers.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    start: Any = None
+    sizes: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise ValueError(f"the action has the type {self.dtype!r:.40}")
+        check_start(self.start, self.shape)
+
+    def convert(self, actions: torch.Tensor) -> Array:
+        """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
+        array: Array = actions.numpy()
+        if self.sizes:
+            parts = np.split(array, np.cumsum(self.sizes)[:-1], axis=-1)
+            indices = np.stack([part.argmax(-1) for part in parts], axis=-1)
+            array = indices if self.shape else indices[..., 0]
+        if self.start is not None:
+            array = array + np.asarray(self.start)
+        return array.astype(self.dtype)
+
+    def single(self, converted: Any) -> Any:
+        """The only one of a batch of one that was converted."""
+        return converted[0]
+
+    def __str__(self) -> str:
+        return f"{self.dtype}{list(self.shape)}"
+
+
+@dataclasses.dataclass(frozen=True)
+class JointAction:
+    """The same for an action that is a dict or a tuple; its parts stand side by side in a vector.
+
+    Attributes:
+        parts: For each part the keys that lead to it, and the part.
+    """
+
+    parts: tuple[tuple[Path, Action], ...]
+
+    def __post_init__(self) -> None:
+        if not 0 < len(self.parts) <= _MOST_PARTS:
+            raise ValueError(f"the action has {len(self.parts)} parts")
+        if any(not path or action.sizes for path, action in self.parts):
+            raise ValueError("a part of the action has no place, or is one-hot")
+        _ = _tree([(path, None) for path, _ in self.parts])  # else there is no such tree
+
+    def convert(self, actions: torch.Tensor) -> Any:
+        """Return the actions, a tree of ``[batch, *shape]``, for the policy's ``[batch, n]``."""
+        widths = [math.prod(action.shape) for _, action in self.parts]
+        if actions.ndim != 2 or actions.shape[1] != sum(widths):
+            raise ConfigError(
+                f"the policy's action has shape {list(actions.shape)}; its parts need "
+                f"[batch, {sum(widths)}]."
+            )
+        converted = []
+        for (path, action), columns in zip(
+            self.parts, actions.split_with_sizes(widths, -1), strict=True
+        ):
+            if np.dtype(action.dtype).kind in "iu":
+                columns = columns.round()
+            converted.append((path, action.convert(columns.reshape(-1, *action.shape))))
+        return _tree(converted)
+
+    def single(self, converted: Any) -> Any:
+        """The only one of a batch of one that was converted."""
+        if isinstance(converted, dict):
+            return {key: self.single(part) for key, part in converted.items()}
+        if isinstance(converted, tuple):
+            return tuple(self.single(part) for part in converted)
+        return converted[0]
+
+    def __str__(self) -> str:
+        return ", ".join(f"{'.'.join(map(str, path))}: {action}" for path, action in self.parts)
+
+
+def decode_action(data: Mapping[str, Any]) -> Action | JointAction:
+    """What was made plain data.
+
+    Raises:
+        ValueError: If it was none.
+    """
+    if "parts" not in data:
+        return decode(Action, data)
+    parts = data["parts"]
+    if not isinstance(parts, (list, tuple)) or len(parts) > _MOST_PARTS:
+        raise ValueError(f"{parts!r:.80} is no list of parts")
+    return JointAction(tuple((path_of(path), decode(Action, part)) for path, part in parts))
+
+
+def _tree(parts: list[tuple[Path, Any]]) -> Any:
+    """A dict, or a tuple where the keys are places, of parts by path."""
+    if any(not path for path, _ in parts):
+        if len(parts) > 1:
+            raise ValueError("two parts of the action have one place")
+        return parts[0][1]
+    keys = list(dict.fromkeys(path[0] for path, _ in parts))
+    made = {
+        key: _tree([(path[1:], value) for path, value in parts if path[0] == key]) for key in keys
+    }
+    if any(isinstance(key, int) for key in keys):
+        if keys != list(range(len(keys))):
+            raise ValueError(f"{keys!r:.80} are no places in a tuple")
+        return tuple(made.values())
+    return made

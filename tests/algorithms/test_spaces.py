@@ -1,0 +1,287 @@
+"""Algorithms on any observation and any action: they train, evaluate, save a policy and resume."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from any_env import AnyEnv
+from gymnasium import spaces
+from torch import nn
+
+from hooktrainer import algorithms
+from hooktrainer.errors import ConfigError
+from hooktrainer.loop.progress import Progress
+from hooktrainer.policies import load_policy
+from hooktrainer.policies.play import play_episodes
+from hooktrainer.policies.recorder import PolicyRecorder
+
+VECTOR = spaces.Box(-1, 1, (3,))
+OBSERVATIONS = {
+    "vector": VECTOR,
+    "matrix of float64": spaces.Box(-1, 1, (2, 3), np.float64),
+    "bytes": spaces.Box(0, 255, (6,), "uint8"),
+    "image": spaces.Box(0, 255, (9, 9, 3), "uint8"),
+    "discrete": spaces.Discrete(5, start=1),
+    "multi discrete": spaces.MultiDiscrete([3, 70]),
+    "multi binary": spaces.MultiBinary(4),
+    "nested": spaces.Dict(
+        image=spaces.Box(0, 255, (9, 9, 3), "uint8"),
+        state=VECTOR,
+        rest=spaces.Dict(pair=spaces.Tuple((spaces.Discrete(3), spaces.MultiBinary(2)))),
+    ),
+    "tuple": spaces.Tuple((VECTOR, spaces.Discrete(2))),
+}
+BOX = spaces.Box(np.array([-2, 0], "f4"), np.array([2, 8], "f4"))
+ACTIONS = {
+    "discrete": spaces.Discrete(3, start=-1),
+    "multi discrete": spaces.MultiDiscrete([3, 2], start=[1, 0]),
+    "matrix of choices": spaces.MultiDiscrete([[3, 2], [2, 2]]),
+    "multi binary": spaces.MultiBinary(3),
+    "box": BOX,
+    "matrix": spaces.Box(-1, 1, (2, 2)),
+    "dict": spaces.Dict(
+        move=BOX, shoot=spaces.Discrete(3), rest=spaces.Tuple((spaces.MultiBinary(2), VECTOR))
+    ),
+    "tuple": spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3, start=4))),
+}
+FIELDS = {"num_envs": 2, "steps_per_batch": 16, "num_cells": (8,), "progress_bar": False}
+REPLAY = {"init_random_frames": 32, "batch_size": 8, "buffer_size": 200, "steps_per_batch": 8}
+MAKES = {
+    "ppo": {"num_epochs": 1, "mini_batch_size": 16},
+    "a2c": {},
+    "reinforce": {},
+    "dqn": REPLAY | {"optim_steps_per_batch": 2},
+    **dict.fromkeys(["sac", "td3", "ddpg"], REPLAY | {"optim_steps_per_batch": 2}),
+}
+
+
+def run(name, env, frames=96, **kwargs):
+    options = {**FIELDS, **MAKES[name], "eval_interval": 64, "eval_episodes": 2, **kwargs}
+    return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac", "td3"])
+@pytest.mark.parametrize("observation", OBSERVATIONS)
+def test_any_observation(name, observation, tmp_path):
+    action = spaces.Discrete(3) if name == "dqn" else BOX
+    env = partial(AnyEnv, OBSERVATIONS[observation], action)
+    normalize = observation in ("nested", "vector")
+    trainer = run(name, env, run_dir=tmp_path / "a", normalize_observations=normalize).train()
+    assert trainer.collected_frames == 96
+    values = [trainer.metrics.latest(n) for n in trainer.metrics.names() if n.startswith("loss/")]
+    assert values
+    assert np.isfinite(values).all()
+
+
+@pytest.mark.parametrize("name", ["ppo", "a2c", "reinforce"])
+@pytest.mark.parametrize("action", ACTIONS)
+def test_any_action(name, action):
+    trainer = run(name, partial(AnyEnv, VECTOR, ACTIONS[action])).train()
+    assert trainer.collected_frames == 96
+
+
+@pytest.mark.parametrize("distribution", ["squashed", "beta"])
+@pytest.mark.parametrize("action", ["box", "matrix", "dict"])
+def test_continuous_actions_within_their_bounds(distribution, action):
+    env = partial(AnyEnv, VECTOR, ACTIONS[action])
+    run("ppo", env, action_distribution=distribution, entropy_coeff=0.0).train()
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_replay_takes_boxes_of_any_shape(name):
+    run(name, partial(AnyEnv, VECTOR, ACTIONS["matrix"])).train()
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "size"),
+    [
+        ("ppo", spaces.Discrete(4), 4),
+        ("ppo", spaces.MultiDiscrete([3, 2]), 5),
+        ("a2c", spaces.Discrete(4), 4),
+        ("dqn", spaces.Discrete(4), 4),
+    ],
+)
+def test_what_a_mask_in_the_info_forbids_is_never_done(name, action, size):
+    env = partial(AnyEnv, VECTOR, action, mask_size=size)  # which refuses it
+    trainer = run(name, env, eps_end=0.5) if name == "dqn" else run(name, env)
+    trainer.train()
+
+
+def test_a_mask_in_a_dict_observation_is_used():
+    class Env(AnyEnv):
+        def __init__(self):
+            super().__init__(spaces.Dict(x=VECTOR), spaces.Discrete(4), mask_size=4)
+            self._mask_size = 4
+            self._inner = spaces.Dict(x=VECTOR)
+            self.observation_space = spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
+
+        def _with_mask(self, observation):
+            return {"x": observation["x"], "action_mask": self._mask.astype("int8")}
+
+        def reset(self, **kwargs):
+            observation, _ = super().reset(**kwargs)
+            return self._with_mask(observation), {}
+
+        def step(self, action):
+            observation, *rest, _ = super().step(action)
+            return (self._with_mask(observation), *rest, {})
+
+    for name in ("ppo", "dqn"):
+        run(name, Env).train()
+
+
+@pytest.mark.parametrize("observation", ["nested", "tuple", "image", "multi discrete"])
+@pytest.mark.parametrize("action", ["dict", "tuple", "matrix of choices", "multi binary"])
+def test_saved_policies_play(observation, action, tmp_path):
+    env = partial(AnyEnv, OBSERVATIONS[observation], ACTIONS[action])
+    actor = run("ppo", env, action_distribution="squashed").train().loss_module.actor_network
+    recorder = PolicyRecorder(tmp_path, actor, env)
+    recorder.save(Progress(frames=1))
+    recorder.wait()
+    policy = load_policy(tmp_path / "latest")
+    [first, second] = play_episodes(policy, episodes=2, env=env())
+    assert (first.length, second.length) == (9, 9)
+    space = env().observation_space
+    space.seed(1)
+    observations = [space.sample() for _ in range(4)]
+    single = [policy(one) for one in observations]
+    stacked = gym.vector.utils.concatenate(
+        space, observations, gym.vector.utils.create_empty_array(space, 4)
+    )
+    together = policy(stacked)
+    again = list(
+        gym.vector.utils.iterate(gym.vector.utils.batch_space(ACTIONS[action], 4), together)
+    )
+    for one, other in zip(single, again, strict=True):
+        assert _close(one, other)
+
+
+def _close(one, other):
+    if isinstance(one, dict):
+        return all(_close(one[key], other[key]) for key in one)
+    if isinstance(one, tuple):
+        return all(map(_close, one, other))
+    return np.allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_network_of_ones_own_is_one_argument():
+    class Body(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.convolution = nn.Conv2d(3, 4, 3)
+            self.linear = nn.Linear(3, 4)
+
+        def forward(self, pair_0, pair_1, image, state):
+            x = self.convolution(image.permute(0, 3, 1, 2) / 255)
+            return torch.cat([x.flatten(1), self.linear(state), pair_1.float()], -1)
+
+    env = partial(AnyEnv, OBSERVATIONS["nested"], BOX)
+    keys = None
+    for name in ("ppo", "sac"):
+        made = run(name, env, network=lambda space: _ordered(Body(), space)).trainer()
+        keys = made.loss_module.actor_network.in_keys
+        made.train()
+    assert "image" in keys
+
+
+def _ordered(body, space):
+    """The body, called with its entries by name, whatever the order of the space's keys."""
+    from hooktrainer.networks import ObservationEncoder
+
+    keys = ObservationEncoder(space).in_keys
+    names = {"image": 2, "state": 3, ("rest", "pair", "0"): 0, ("rest", "pair", "1"): 1}
+
+    class Ordered(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.body = body
+
+        def forward(self, *entries):
+            return self.body(
+                *[x for _, x in sorted(zip([names[k] for k in keys], entries, strict=True))]
+            )
+
+    return Ordered()
+
+
+def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
+    def networks(observation, **kwargs):
+        made = run("ppo", partial(AnyEnv, OBSERVATIONS[observation], BOX), **kwargs).trainer()
+        return made.loss_module.actor_network, made.loss_module.critic_network
+
+    for observation, kwargs in (("image", {}), ("vector", {"share_network": True})):
+        actor, critic = networks(observation, **kwargs)
+        assert actor.trunk is critic.trunk is not None
+    for observation, kwargs in (("image", {"share_network": False}), ("vector", {})):
+        actor, critic = networks(observation, **kwargs)
+        assert actor.trunk is critic.trunk is None
+
+
+def test_a_shared_trunk_is_called_once_and_learns_from_both():
+    env = partial(AnyEnv, OBSERVATIONS["image"], spaces.Discrete(2))
+    loss = run("ppo", env).trainer().loss_module
+    calls = []
+    loss.actor_network.trunk.register_forward_hook(lambda *_: calls.append(1))
+    from tensordict import TensorDict
+
+    images = torch.randint(0, 255, (5, 9, 9, 3), dtype=torch.uint8)
+    batch = {"observation": images, "action": torch.zeros(5, dtype=torch.int64)}
+    batch |= {"action_log_prob": torch.full((5,), -0.7), "advantage": torch.randn(5, 1)}
+    batch |= {"value_target": torch.randn(5, 1)}
+    out = loss(TensorDict(batch, batch_size=[5]))
+    assert calls == [1]
+    weight = next(loss.actor_network.trunk.parameters())
+    for name in ("loss_objective", "loss_critic"):
+        gradient = torch.autograd.grad(out[name], weight, retain_graph=True)[0]
+        assert gradient.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", ["ppo", "dqn", "sac"])
+def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
+    action = spaces.Discrete(3) if name == "dqn" else BOX
+    env = partial(AnyEnv, OBSERVATIONS["nested"], action)
+    options = {"normalize_observations": True, "eval_episodes": 0}
+    whole = run(name, env, 128, run_dir=tmp_path / "a", save_interval=64, **options).train()
+    half = run(name, env, 128, run_dir=tmp_path / "b", save_interval=64, **options).trainer()
+    half.request_stop("half") if False else None
+    half.register_op(
+        "post_steps", lambda: half.request_stop("half") if half.collected_frames >= 64 else None
+    )
+    half.train()
+    assert half.collected_frames < 128
+    rest = run(name, env, 128, run_dir=tmp_path / "b", save_interval=64, resume="latest", **options)
+    resumed = rest.train()
+    for key, value in whole.loss_module.state_dict().items():
+        if isinstance(value, torch.Tensor):
+            assert torch.equal(value, resumed.loss_module.state_dict()[key]), key
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        (partial(AnyEnv, spaces.Text(5), BOX), {}, "Text.*no tensor form"),
+        (partial(AnyEnv, spaces.Dict(a=VECTOR, b=spaces.Text(5)), BOX), {}, "space b is a Text"),
+        (partial(AnyEnv, VECTOR, spaces.Text(5)), {}, "ppo.*Text"),
+        (
+            partial(AnyEnv, VECTOR, spaces.Discrete(4), 3),
+            {},
+            "action_mask of 3.*Discrete.4.*one of 4",
+        ),
+        (partial(AnyEnv, VECTOR, BOX), {"network": "natur"}, "Did you mean nature"),
+        (partial(AnyEnv, VECTOR, BOX), {"network": nn.Linear(4, 2)}, "does not fit.*observation"),
+        (
+            partial(AnyEnv, VECTOR, spaces.Box(-np.inf, np.inf, (1,))),
+            {"action_distribution": "beta"},
+            "bounded actions",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_one_line_before_the_first_batch(env, options, message, tmp_path):
+    with pytest.raises(ConfigError, match=message) as error:
+        run("ppo", env, run_dir=tmp_path / "a", **options).trainer()
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "a").exists()

@@ -1,0 +1,206 @@
+"""Distributions over actions: equal to torch's, in every space, and blind to what is masked."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.networks import Beta, Joint, Policy, SquashedGaussian, distribution_for, mlp
+
+SPACES = {
+    "discrete": spaces.Discrete(3),
+    "multi discrete": spaces.MultiDiscrete([3, 2, 4]),
+    "matrix of choices": spaces.MultiDiscrete([[2, 3], [4, 2]]),
+    "bits": spaces.MultiBinary(3),
+    "box": spaces.Box(-1.0, 1.0, (2,)),
+    "matrix": spaces.Box(-1.0, 1.0, (2, 3)),
+}
+BOUNDED = spaces.Box(np.array([-2.0, 0.0], "f4"), np.array([2.0, 10.0], "f4"))
+ALL = pytest.mark.parametrize("space", SPACES.values(), ids=SPACES)
+
+
+def make(space, **kwargs):
+    distribution = distribution_for(space, **kwargs)
+    keys = ["action", "action_log_prob"]
+    parameters = torch.randn(5, 7, distribution.parameter_features)
+    sample = distribution.sample(parameters, keys, deterministic=False)
+    return distribution, parameters, distribution.complete(sample, keys)
+
+
+@ALL
+def test_log_probabilities_and_entropies_are_those_of_torch(space):
+    distribution, parameters, out = make(space)
+    action = out["action"]
+    assert action.shape == (5, 7, *(space.shape or ()))
+    log_prob, entropy = distribution.log_prob_and_entropy(parameters, action)
+    torch.testing.assert_close(out["action_log_prob"], log_prob)
+    theirs = distribution.as_torch(parameters)
+    flat = action
+    if not isinstance(space, spaces.Box) and space.shape:  # torch has no matrices of choices
+        flat = action.flatten(2)
+    torch.testing.assert_close(log_prob, theirs.log_prob(flat.to(parameters.dtype)))
+    torch.testing.assert_close(entropy, theirs.entropy())
+
+
+@ALL
+def test_what_is_drawn_is_an_action_of_the_space(space):
+    _, _, out = make(space)
+    for action in out["action"].flatten(0, 1).numpy():
+        if isinstance(space, spaces.Box):
+            assert action.shape == space.shape
+        else:
+            assert space.contains(action.astype(space.dtype) if space.shape else int(action))
+
+
+@pytest.mark.parametrize("continuous", ["squashed", "beta"])
+@pytest.mark.parametrize("space", [BOUNDED, spaces.Box(-3.0, 1.0, (2, 2))], ids=["rows", "matrix"])
+def test_bounded_distributions_stay_in_the_box_and_know_their_density(continuous, space):
+    distribution, parameters, out = make(space, continuous=continuous)
+    action = out["action"]
+    saturated = (action - torch.from_numpy(space.low)).abs().flatten(2).amin(-1) < 1e-3
+    saturated |= (action - torch.from_numpy(space.high)).abs().flatten(2).amin(-1) < 1e-3
+    assert (action >= torch.from_numpy(space.low)).all()
+    assert (action <= torch.from_numpy(space.high)).all()
+    log_prob, _ = distribution.log_prob_and_entropy(parameters, action)
+    torch.testing.assert_close(log_prob, out["action_log_prob"])  # so PPO's ratios begin at 1
+    theirs = distribution.as_torch(parameters).log_prob(action.flatten(2))
+    torch.testing.assert_close(log_prob[~saturated], theirs[~saturated], atol=2e-3, rtol=1e-3)
+    assert log_prob.isfinite().all()
+
+
+def test_the_density_over_a_box_adds_up_to_one():
+    grid = torch.linspace(-2, 3, 20_001)[1:-1, None]
+    for kind in (SquashedGaussian, Beta):
+        distribution = kind((1,), -2.0, 3.0)
+        parameters = torch.tensor([0.3, 0.1]).expand(len(grid), 2)
+        density = distribution.log_prob_and_entropy(parameters, grid)[0].exp()
+        assert float(density.sum()) * 5 / 20_000 == pytest.approx(1.0, abs=1e-2)
+
+
+def test_entropies_are_those_of_many_samples():
+    for kind in (SquashedGaussian, Beta):
+        torch.manual_seed(0)
+        distribution = kind((1,), -2.0, 3.0)
+        parameters = torch.tensor([0.3, 0.1]).expand(50_000, 2)
+        _, log_prob = distribution.rsample(parameters)
+        entropy = distribution.log_prob_and_entropy(parameters, torch.zeros(50_000, 1))[1]
+        assert float(entropy.mean()) == pytest.approx(-float(log_prob.mean()), abs=0.02)
+        assert distribution.estimates_entropy == (entropy.std() > 0.1)
+
+
+def test_samples_of_a_squashed_gaussian_are_differentiable_and_its_mode_is_in_the_middle():
+    distribution = distribution_for(BOUNDED, "squashed")
+    parameters = torch.zeros(3, 4, requires_grad=True)
+    action, log_prob = distribution.rsample(parameters)
+    (action.sum() + log_prob.sum()).backward()
+    assert parameters.grad.abs().sum() > 0
+    mode = distribution.sample(torch.zeros(1, 4), ["action"], deterministic=True)["action"]
+    torch.testing.assert_close(mode, torch.tensor([[0.0, 5.0]]))
+
+
+@pytest.mark.parametrize("name", ["discrete", "multi discrete", "matrix of choices", "bits"])
+def test_what_a_mask_forbids_is_never_chosen_and_does_no_harm(name):
+    space = SPACES[name]
+    distribution = distribution_for(space)
+    torch.manual_seed(0)
+    mask = torch.rand(400, distribution.mask_size) < 0.6
+    sizes = [1] * 3 if name == "bits" else np.ravel(getattr(space, "nvec", 3)).tolist()
+    starts = np.cumsum([0, *sizes[:-1]])
+    if name != "bits":
+        mask[:, starts] = True  # something is allowed
+    logits = torch.randn(400, distribution.parameter_features, requires_grad=True)
+    parameters = distribution.masked(logits, mask)
+    action = distribution.sample(parameters, ["action"], False)["action"].reshape(400, -1)
+    if name == "bits":
+        assert not action[~mask].any()
+    else:
+        allowed = mask.gather(1, action + torch.from_numpy(starts))
+        assert allowed.all()
+    shaped = action.reshape(400, *(space.shape or ()))
+    log_prob, entropy = distribution.log_prob_and_entropy(parameters, shaped)
+    assert log_prob.isfinite().all()
+    assert entropy.isfinite().all()
+    (log_prob.sum() + entropy.sum()).backward()
+    assert logits.grad.isfinite().all()
+    assert not logits.grad[~mask].any()
+
+
+def test_the_log_probability_of_a_masked_choice_is_that_among_the_rest():
+    distribution = distribution_for(spaces.MultiDiscrete([3, 2]))
+    logits = torch.randn(1, 5)
+    mask = torch.tensor([[True, False, True, True, True]])
+    log_prob, _ = distribution.log_prob_and_entropy(
+        distribution.masked(logits, mask), torch.tensor([[2, 1]])
+    )
+    first = logits[0, [0, 2]].log_softmax(0)[1]
+    torch.testing.assert_close(log_prob[0], first + logits[0, 3:].log_softmax(0)[1])
+
+
+DICT = spaces.Dict(
+    move=spaces.Box(-1, 1, (2, 2)),
+    shoot=spaces.Discrete(3),
+    rest=spaces.Tuple((spaces.MultiBinary(2), spaces.MultiDiscrete([2, 3]))),
+)
+
+
+def test_a_joint_distribution_is_its_parts():
+    joint = distribution_for(DICT)
+    assert isinstance(joint, Joint)
+    assert joint.shape == (4 + 2 + 2 + 1,)
+    parameters = torch.randn(6, joint.parameter_features)
+    keys = ["action", "action_log_prob"]
+    out = joint.complete(joint.sample(parameters, keys, False), keys)
+    assert out["action"].dtype == torch.float32
+    log_prob, entropy = joint.log_prob_and_entropy(parameters, out["action"])
+    torch.testing.assert_close(log_prob, out["action_log_prob"])
+    # Parts stand in the order of the space, whose keys are sorted or kept as Gymnasium has them.
+    parts, place, taken = [], 0, 0
+    for part in joint.parts:
+        width = int(np.prod(part.shape))
+        own = parameters[:, place : place + part.parameter_features]
+        action = out["action"][:, taken : taken + width].reshape(6, *part.shape)
+        action = action.long() if part.mask_size else action
+        parts.append(part.log_prob_and_entropy(own, action))
+        place, taken = place + part.parameter_features, taken + width
+    torch.testing.assert_close(log_prob, sum(each for each, _ in parts))
+    torch.testing.assert_close(entropy, sum(each for _, each in parts))
+    discrete = distribution_for(spaces.Tuple((spaces.Discrete(2), spaces.Discrete(3))))
+    sample = discrete.sample(torch.zeros(4, 5), ["action"], False)
+    assert sample["action"].dtype == torch.int64
+
+
+def test_a_joint_mask_is_the_masks_side_by_side():
+    joint = distribution_for(spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (1,))))
+    masked = joint.masked(torch.zeros(1, 3), torch.tensor([[False, True]]))
+    actions = [joint.sample(masked, ["action"], False)["action"][0, 0] for _ in range(20)]
+    assert {float(action) for action in actions} == {1.0}
+
+
+@pytest.mark.parametrize(
+    ("space", "kwargs", "message"),
+    [
+        (spaces.Text(3), {}, "no distribution here"),
+        (spaces.Box(-np.inf, np.inf, (1,)), {"continuous": "beta"}, "finite"),
+        (spaces.Box(-1, 1, (1,)), {"continuous": "gamma"}, "gamma.*squashed"),
+    ],
+)
+def test_a_space_that_nobody_serves_is_said(space, kwargs, message):
+    with pytest.raises(ConfigError, match=message):
+        distribution_for(space, **kwargs)
+
+
+def test_a_policy_takes_a_mask_only_where_there_is_something_to_choose():
+    policy = Policy(mlp(2, 1), distribution_for(spaces.Box(-1, 1, (1,))), action_mask_key="m")
+    with pytest.raises(NotImplementedError, match="mask"):
+        policy.act(torch.zeros(1, 2), torch.ones(1, 1, dtype=torch.bool))
+
+
+def test_a_distribution_of_ones_own_is_enough(tmp_path):
+    del tmp_path
+    env = gym.make("CartPole-v1")
+    policy = Policy(mlp(4, 2), distribution_for(env.action_space))
+    assert policy.act(torch.zeros(3, 4))["action"].shape == (3,)
