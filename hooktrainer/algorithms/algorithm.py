@@ -64,6 +64,8 @@ class Algorithm(AlgorithmConfig):
         if settings := self.tuned_settings():
             said = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
+        if wrapped := self.wrapped():
+            print(wrapped.says)
         trainer = self.trainer(keep=keep)
         trainer.train()
         return trainer

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 
 import tyro
 from tyro.conf import Suppress
 
+from ..collect.families import UsualWrappers, usual_wrappers
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
 from ..run.fields import Count, Number
 from .check_spaces import Actions, Observations, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
-"""By an environment's id, the fields that have another default there, and which."""
+"""By an environment's id, or a pattern of ids, the fields that have another default there."""
 
 
 def Word(metavar: str) -> Any:  # noqa: N802 - it stands where a type would
@@ -57,6 +59,10 @@ class AlgorithmConfig(RunConfig):
     """environment: an id; in Python also a specification, a factory or a list of factories"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
     """keyword arguments of the environment, if it is given by its id"""
+    usual_wrappers: bool = True
+    """whether environments of known families, such as Atari, get the wrappers usual for them"""
+    info_keys: tuple[str, ...] = ()
+    """what the environment says in info: logged as means over episodes, and part of every batch"""
     network: Annotated[Any, Word("NETWORK")] = None
     """what makes features of an observation: nature, impala or small convolutions; in Python also a
     module, a function from the space to one, or a dict of modules; None for what fits the space"""
@@ -84,7 +90,7 @@ class AlgorithmConfig(RunConfig):
     """hooks of yours, registered behind the algorithm's; one registered later misses the resume"""
 
     tuned_for: ClassVar[Settings] = {}
-    """By an environment's id, the defaults that are tuned for it."""
+    """By an environment's id, or a pattern of ids, the defaults that are tuned for it."""
     actions: ClassVar[Actions] = "any"
     """The actions it can take."""
     collects: ClassVar[bool] = True
@@ -92,6 +98,15 @@ class AlgorithmConfig(RunConfig):
 
     observations: ClassVar[Observations] = "any"
     """The observations it can take."""
+
+    def wrapped(self) -> UsualWrappers | None:
+        """The environment with its usual wrappers; ``None`` if it gets none.
+
+        What learns from a data set evaluates in the environment that the data are of.
+        """
+        if not (self.usual_wrappers and self.collects):
+            return None
+        return usual_wrappers(self.env, self.env_kwargs)
 
     def clips(self) -> bool:
         """Whether the environment clips continuous actions, since the policy's have no bounds."""
@@ -104,8 +119,14 @@ class AlgorithmConfig(RunConfig):
 
     @classmethod
     def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
-        """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``."""
-        return cls.tuned_for.get(env, {}) if tuned and isinstance(env, str) else {}
+        """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``.
+
+        Those of its id, else of the first pattern that it fits, such as ``"ALE/*"``.
+        """
+        if not tuned or not isinstance(env, str):
+            return {}
+        fits = (settings for ids, settings in cls.tuned_for.items() if fnmatchcase(env, ids))
+        return cls.tuned_for.get(env) or next(fits, {})
 
     def tuned_settings(self) -> Mapping[str, Any]:
         """The fields whose values are those tuned for the environment."""

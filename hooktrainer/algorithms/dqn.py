@@ -61,6 +61,19 @@ class DQN(OffPolicy):
             "eval_episodes": 100,
             "stop_at": 475.0,
         },
+        "MinAtar/*": {
+            "total_frames": 200_000,
+            "steps_per_batch": 8,
+            "optim_steps_per_batch": 16,
+            "init_random_frames": 5_000,
+            "lr": 5e-4,
+            "num_cells": (128,),
+            "target_interval": 500,
+            "eps_end": 0.02,
+            "annealing_frames": 50_000,
+            "eval_interval": 20_000,
+            "eval_episodes": 20,
+        },
     }
 
     def build(self, task: Task) -> Trainer:

@@ -11,6 +11,21 @@ from .config import Settings
 from .on_policy import OnPolicy
 from .task import Task
 
+_ATARI = {
+    "num_envs": 8,
+    "steps_per_batch": 128,
+    "num_epochs": 4,
+    "mini_batch_size": 256,
+    "lr": 2.5e-4,
+    "clip_epsilon": 0.1,
+    "entropy_coeff": 0.01,
+    "num_cells": (512,),
+    "activation": "relu",
+    "eval_interval": 250_000,
+    "log_interval": 10_000,
+    "save_interval": 100_000,
+}
+
 
 @algorithm
 class PPO(OnPolicy):
@@ -50,6 +65,14 @@ class PPO(OnPolicy):
             "log_interval": 20_000,
             "save_interval": 50_000,
         },
+        "MiniGrid-*": {
+            "lr": 1e-3,
+            "entropy_coeff": 0.01,
+            "eval_interval": 10_000,
+        },
+        # Those of Huang et al., 2022, The 37 implementation details of PPO.
+        "ALE/*": _ATARI,
+        "*NoFrameskip-v4": _ATARI,
         # At an initial log_std of 0 many runs learn to slide on the back.
         "HalfCheetah-v5": {
             "total_frames": 1_000_000,

@@ -60,14 +60,16 @@ class Task:
     def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
         self.name = algorithm.name()
         self._fields = algorithm
-        env, env_kwargs = algorithm.env, algorithm.env_kwargs or None
-        check_env(self.name, env)
+        check_env(self.name, algorithm.env)
         if algorithm.collector is not None and not algorithm.collects:
             raise ConfigError(
                 f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
                 "and collects nothing: leave that out."
             )
-        self.observation_space, self.action_space, mask_size = spaces_of(env, env_kwargs)
+        train, play, env_kwargs = algorithm.env, algorithm.env, algorithm.env_kwargs or None
+        if wrapped := algorithm.wrapped():
+            train, play, env_kwargs = wrapped.train, wrapped.play, None
+        self.observation_space, self.action_space, mask_size = spaces_of(train, env_kwargs)
         check_observations(self.name, self.env_name, self.observation_space, algorithm.observations)
         check_actions(self.name, self.env_name, self.action_space, algorithm.actions)
         choices = action_format_of(self.action_space).mask_size
@@ -80,9 +82,11 @@ class Task:
             encoder=algorithm.network,
             normalize=algorithm.normalize_observations,
         )
-        self._made: dict[str, Any] = {"env": env, "env_kwargs": env_kwargs}
+        self._made: dict[str, Any] = {"env": train, "env_kwargs": env_kwargs}
+        self._played: dict[str, Any] = {"env": play, "env_kwargs": env_kwargs}
         if algorithm.clips() and _has_box(self.action_space):
-            self._made = {"env": _clipped(env, env_kwargs)}
+            self._made = {"env": _clipped(train, env_kwargs)}
+            self._played = {"env": _clipped(play, env_kwargs)}
         self._run = Run(
             algorithm,
             self.name,
@@ -140,8 +144,14 @@ class Task:
             num_envs=num_envs,
             frames_per_batch=num_envs * steps,
             **self._made,
+            **self._infos(),
             **kwargs,
         )
+
+    def _infos(self) -> dict[str, Any]:
+        """What asks for infos, if the fields do: a collector of another kind may know of none."""
+        keys = self._fields.info_keys
+        return {"info_keys": keys} if keys else {}
 
     def replay_buffer(
         self,
@@ -178,7 +188,7 @@ class Task:
             **kwargs,
         )
         if self._fields.collects:
-            LogEpisodes().register(trainer)
+            LogEpisodes(info_keys=self._fields.info_keys).register(trainer)
         for key, norm in self.networks.norms.items():
             name = "observation_normalizer"
             if len(self.networks.norms) > 1:
@@ -190,14 +200,15 @@ class Task:
         """Add the hooks that every algorithm has, and those of the caller; then restore the run."""
         fields = self._fields
         if fields.eval_episodes:
-            made = self._made["env"]
+            made = self._played["env"]
             several = isinstance(made, Sequence) and not isinstance(made, str)
             Evaluate(
                 policy=policy,
                 every=Every(frames=fields.eval_interval),
                 episodes=fields.eval_episodes,
                 stop_at=fields.stop_at,
-                **self._made | ({"env": made[0]} if several else {}),
+                **self._played | ({"env": made[0]} if several else {}),
+                **self._infos(),
             ).register(trainer)
         for hook in fields.hooks:
             hook.register(trainer)

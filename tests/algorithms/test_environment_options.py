@@ -1,0 +1,102 @@
+"""The fields of every algorithm that say what is done with its environment."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import gymnasium as gym
+import numpy as np
+import pytest
+from gymnasium import spaces
+
+from hooktrainer import ConfigError, Evaluate
+from hooktrainer.algorithms import DQN, IQL, PPO
+from hooktrainer.algorithms.parse_options import parse
+
+
+class Walk(gym.Env[Any, Any]):
+    """Four steps; succeeds if the last action is 1, which nobody is rewarded for."""
+
+    observation_space = spaces.Box(0, 4, (1,))
+    action_space = spaces.Discrete(2)
+
+    def __init__(self, succeeds: bool = True) -> None:
+        self.succeeds = succeeds
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action: Any) -> Any:
+        self.count += 1
+        info = {"success": self.succeeds, "distance": 4 - self.count}
+        return np.full(1, self.count, np.float32), 0.0, self.count == 4, False, info
+
+
+def small(kind: Any = PPO, **fields: Any) -> Any:
+    given = {"total_frames": 64, "num_envs": 2, "steps_per_batch": 16, "num_cells": (8,)}
+    return kind(**given | {"progress_bar": False, "eval_episodes": 2} | fields)
+
+
+@pytest.mark.parametrize("succeeds", [True, False])
+@pytest.mark.parametrize("kind", [PPO, DQN])
+def test_what_info_says_is_logged_in_training_and_evaluation(kind: Any, succeeds: bool) -> None:
+    run = small(kind, env=partial(Walk, succeeds), info_keys=("success", "distance"))
+    reported = run.train().metrics.reported
+    assert reported["train/success"] == reported["eval/success"] == float(succeeds)
+    assert reported["train/distance"] == reported["eval/distance"] == 0.0
+
+
+def test_info_keys_on_the_command_line() -> None:
+    words = ["--env", "CartPole-v1", "--total-frames", "10", "--info-keys", "success", "distance"]
+    run = parse(PPO, words)
+    assert run.info_keys == ("success", "distance")
+    assert run.usual_wrappers
+    assert not parse(PPO, [*words, "--no-usual-wrappers"]).usual_wrappers
+
+
+def test_an_info_key_that_never_comes_leaves_nothing_behind(tmp_path: Any) -> None:
+    run = small(env="CartPole-v1", info_keys=("success",), run_dir=str(tmp_path / "run"))
+    with pytest.raises(ConfigError, match=r"no 'success' in the info.*which is empty"):
+        run.train()
+    assert not (tmp_path / "run").exists()
+
+
+def test_it_is_trained_and_played_in_what_is_usual_for_each(capsys: Any) -> None:
+    fields = {"env": "ALE/Breakout-v5", "total_frames": 8, "steps_per_batch": 4}
+    run = small(**fields, eval_episodes=1, tuned=False)
+    trainer = run.trainer()
+    evaluate = trainer.registry.modules["evaluate"]
+    assert isinstance(evaluate, Evaluate)
+    last = [spec.additional_wrappers[-1] for spec in (trainer.collector._spec.env, evaluate.env)]
+    assert [wrapper.kwargs for wrapper in last] == [{"end_episodes": True}, {"end_episodes": False}]
+    trainer.shutdown()
+    small(**fields, eval_episodes=0, tuned=False).train()
+    said = capsys.readouterr().out.splitlines()[0]
+    assert said.startswith("ALE/Breakout-v5 with the wrappers usual for Atari: 84x84 gray")
+    assert run.as_dict()["usual_wrappers"] is True
+
+
+def test_the_usual_wrappers_can_be_left_out() -> None:
+    run = small(env="MinAtar/Breakout-v1", usual_wrappers=False, eval_episodes=0)
+    assert run.wrapped() is None
+    trainer = run.trainer()
+    assert trainer.collector._spec.env == "MinAtar/Breakout-v1"
+    trainer.shutdown()
+
+
+def test_what_learns_from_a_data_set_is_evaluated_in_the_environment_of_that() -> None:
+    assert IQL(env="MinAtar/Breakout-v1", total_frames=1, dataset="any").wrapped() is None
+
+
+def test_settings_are_tuned_for_an_id_or_a_pattern_of_ids() -> None:
+    class Tuned(PPO):
+        tuned_for = {"ALE/*": {"lr": 1.0}, "ALE/Pong-v5": {"lr": 2.0}, "MiniGrid-*": {"lr": 3.0}}  # noqa: RUF012
+
+    lrs = [
+        Tuned.tuned_settings_for(env_id).get("lr")
+        for env_id in ("ALE/Breakout-v5", "ALE/Pong-v5", "MiniGrid-Empty-6x6-v0", "CartPole-v1")
+    ]
+    assert lrs == [1.0, 2.0, 3.0, None]
