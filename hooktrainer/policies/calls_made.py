@@ -15,7 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ..errors import ConfigError
-from .live import Deterministic
+from .draws import take_draws
+from .live import LivePolicy
 from .operators import INSTEAD, objection
 
 
@@ -25,7 +26,8 @@ class Recorded:
 
     Attributes:
         description: That of a `Program`, whose inputs are not named yet.
-        inputs: What the inputs are called in it, behind the weights.
+        inputs: What the inputs are called in it, behind the weights; those that stand for what it
+            draws come last.
         weights: Names of all parameters and buffers.
         constants: Other tensors that it uses, by name.
     """
@@ -36,7 +38,7 @@ class Recorded:
     constants: dict[str, torch.Tensor]
 
 
-def record_calls(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recorded:
+def record_calls(module: LivePolicy, inputs: Sequence[torch.Tensor]) -> Recorded:
     """Run a policy on one batch, and write down every operator that it calls.
 
     Args:
@@ -63,6 +65,7 @@ def record_calls(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recor
             raise ConfigError(
                 f"{type(module.policy).__name__} could not be run to be saved: {error}"
             ) from error
+    draws = take_draws(graph.graph) if module.random else []
     _without_mutation(graph.graph)
     graph.graph.eliminate_dead_code()
     placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
@@ -81,7 +84,7 @@ def record_calls(module: Deterministic, inputs: Sequence[torch.Tensor]) -> Recor
         elif node.op == "output":
             outputs = [_plain(value, names) for value in node.args[0]]
     return Recorded(
-        {"inputs": [], "steps": steps, "outputs": outputs},
+        {"inputs": [], "steps": steps, "outputs": outputs, "draws": draws},
         placeholders[len(tensors) :],
         list(tensors),
         constants,

@@ -19,23 +19,31 @@ from .interface import MASK
 IS_INIT = "is_init"
 
 
-class Deterministic(nn.Module):
-    """A policy as a function of tensors: what it reads in, its best action out.
+class LivePolicy(nn.Module):
+    """A policy as a function of tensors: what it reads in, an action out.
 
     Args:
         policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
             observations to actions.
         keys: What it is passed, in this order.
         hidden: The hidden states, behind that.
+        random: Whether actions are drawn; else they are the best.
     """
 
     def __init__(
-        self, policy: nn.Module, keys: Sequence[NestedKey], hidden: Sequence[NestedKey] = ()
+        self,
+        policy: nn.Module,
+        keys: Sequence[NestedKey],
+        hidden: Sequence[NestedKey] = (),
+        *,
+        random: bool = False,
     ) -> None:
         super().__init__()
         self.policy = policy
         self.keys = list(keys)
         self.hidden = list(hidden)
+        self.random = random
+        self._mode = InteractionType.RANDOM if random else InteractionType.DETERMINISTIC
         self._never: dict[int, torch.Tensor] = {}
 
     def prepare(self, batch: int) -> None:
@@ -50,7 +58,7 @@ class Deterministic(nn.Module):
     @torch.no_grad()
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Return the action ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
-        with set_interaction_type(InteractionType.DETERMINISTIC):
+        with set_interaction_type(self._mode):
             if getattr(self.policy, "in_keys", None) is None:
                 out = self._call_on_observations(*inputs)
             elif callable(act := getattr(self.policy, "act", None)):

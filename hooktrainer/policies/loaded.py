@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..base.words import printable
-from ..errors import CheckpointError, DamagedCheckpointError
+from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
+from .draws import Draw, decode_draws
 from .evaluation import Evaluation
 from .interface import Array, Interface
 from .policy_files import PolicyContent, read_content, read_facts
@@ -21,16 +22,23 @@ if TYPE_CHECKING:
 
 
 def load_policy(
-    saved: SavedPolicy | str | os.PathLike[str], *, trust: bool = False
+    saved: SavedPolicy | str | os.PathLike[str],
+    *,
+    deterministic: bool = True,
+    seed: int | None = None,
+    trust: bool = False,
 ) -> LoadedPolicy:
     """Load a saved policy. Needs none of the code that trained it.
 
     Args:
         saved: The policy: what `list_policies` lists; or its directory, such as
             ``<run>/policies/latest``, or anything else that `find_policy` understands.
+        deterministic: Whether it takes the best action; else it draws one, as in training.
+        seed: Seed of what it draws; by default another one each time.
         trust: Whether its environment may be made by code that it names: a script, a module.
 
     Raises:
+        ConfigError: If it is to draw, and how it does was not saved; says why.
         CheckpointError: If there is none, or its program calls what it may not or would take more
             memory than it may; nothing in it is executed.
         DamagedCheckpointError: If its files are not what was written.
@@ -42,46 +50,75 @@ def load_policy(
     """
     if not isinstance(saved, SavedPolicy):
         saved = find_policy(saved)
-    return LoadedPolicy(saved, trust=trust)
+    return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
 
 
 class LoadedPolicy:
     """A policy that takes observations as its environment gives them, and returns actions for it.
 
-    It always takes the best action: the mode of the distribution, the highest value.
+    It takes the best action, the mode of the distribution or the highest value; or, if it is not to
+    be deterministic, draws it from the distribution, with random numbers of its own.
 
     Args:
         saved: What to load.
+        deterministic: As for `load_policy`.
+        seed: As for `load_policy`.
         trust: As for `load_policy`.
 
     Attributes:
         saved: What is known of it: frames, seconds, environment, evaluation.
         interface: What it reads, and what its actions look like.
+        deterministic: Whether it takes the best action.
     """
 
-    def __init__(self, saved: SavedPolicy, *, trust: bool = False) -> None:
+    def __init__(
+        self,
+        saved: SavedPolicy,
+        *,
+        deterministic: bool = True,
+        seed: int | None = None,
+        trust: bool = False,
+    ) -> None:
         self.saved = saved
+        self.deterministic = deterministic
+        self._generator = torch.Generator()
+        self.seed(seed)
         self._trust = trust
         facts = read_facts(saved.path)
         content = read_content(saved.path, facts)
         try:
             self.interface = Interface.decode(facts.get("interface", {}))
-            self._program = Program(content.program, content.weights)
+            self._draws: list[Draw] = []
+            description = content.program if deterministic else self._sampling_of(content)
+            self._program = Program(description, content.weights)
             self._first = self._states_of(content)
-        except CheckpointError as error:
+        except (CheckpointError, ConfigError) as error:
             raise type(error)(f"{saved.path}: {printable(error)}") from None
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = printable(error)[:200]
             raise DamagedCheckpointError(f"{saved.path} is damaged: {reason}") from None
         self._states: list[torch.Tensor] = []
 
+    def _sampling_of(self, content: PolicyContent) -> dict[str, Any]:
+        """The program that draws."""
+        sampling = content.program["sampling"]
+        if not isinstance(sampling, dict):
+            raise ConfigError(
+                f"it can take the best action only: how it draws was not saved ({sampling!s:.200})."
+            )
+        self._draws = decode_draws(sampling["draws"])
+        return sampling
+
     def _states_of(self, content: PolicyContent) -> dict[str, torch.Tensor]:
         """The first hidden states, after looking at what the program would take and return."""
-        names = content.program["inputs"][len(self.interface.observations) :]
+        inputs = (content.program if self.deterministic else content.program["sampling"])["inputs"]
+        names = inputs[len(self.interface.observations) : len(inputs) - len(self._draws)]
         states = {name: content.state[name] for name in names}
         given = [part.example() for part in self.interface.observations]
         action, *following = self._program.check(
-            *given, *(state.to("meta")[None] for state in states.values())
+            *given,
+            *(state.to("meta")[None] for state in states.values()),
+            *(draw.example() for draw in self._draws),
         )
         before = [((1, *state.shape), state.dtype) for state in states.values()]
         if [(tuple(state.shape), state.dtype) for state in following] != before:
@@ -106,7 +143,7 @@ class LoadedPolicy:
         return bool(self._first)
 
     def __call__(self, observation: Any, action_mask: Any = None) -> Array:
-        """Return the best action.
+        """Return an action.
 
         Args:
             observation: An array as the environment gives it, ``[*shape]``, or a batch of them,
@@ -124,9 +161,17 @@ class LoadedPolicy:
         inputs, batched = self.interface.read(observation, action_mask)
         if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
             self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
-        action, *self._states = self._program(*inputs, *self._states)
+        drawn = [draw.make(len(inputs[0]), self._generator) for draw in self._draws]
+        action, *self._states = self._program(*inputs, *self._states, *drawn)
         actions = self.interface.action.convert(action)
         return actions if batched else self.interface.action.single(actions)
+
+    def seed(self, seed: int | None) -> None:
+        """Seed what it draws; ``None`` for another seed each time."""
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
 
     def reset(self, rows: Sequence[int] | Array | None = None) -> None:
         """Forget what was seen, as at the start of an episode; does nothing without memory.

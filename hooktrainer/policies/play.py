@@ -68,6 +68,9 @@ class Plays(Protocol):
     def reset(self) -> None:
         """Forget what was seen."""
 
+    def seed(self, seed: int | None) -> None:
+        """Seed what it draws; asked for only if it says that it is not ``deterministic``."""
+
     def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
         """Make an environment."""
 
@@ -130,6 +133,8 @@ def _play(
     on_step: Callable[[Step], None] | None,
 ) -> Episode:
     policy.reset()
+    if not getattr(policy, "deterministic", True):
+        policy.seed(episode_seed(seed, episode))
     observation, info = env.reset(seed=episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:

@@ -27,7 +27,7 @@ POLICY: Final = "policy.safetensors"
 LATEST: Final = "latest"
 DIRECTORY: Final = "policies"
 SEAL: Final = "policy"
-SCHEMA: Final = 2
+SCHEMA: Final = 3
 
 MOST_FACTS: Final = 1 << 24
 """Bytes that ``policy.json`` may have, and the program."""
@@ -41,7 +41,7 @@ class PolicyContent:
     """What ``policy.safetensors`` holds.
 
     Attributes:
-        program: The description of a `Program`.
+        program: The description of a `Program`; its ``sampling`` is another, which draws.
         weights: Its tensors by name.
         state: The first hidden states of an episode by name, without a batch dimension.
     """

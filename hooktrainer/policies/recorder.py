@@ -87,7 +87,8 @@ class PolicyRecorder:
         self.wait()
         traced = self._trace()
         state = {name: value.contiguous().clone() for name, value in traced.state.items()}
-        content = PolicyContent(traced.program, current_weights(self._policy, traced), state)
+        program = {**traced.program, "sampling": traced.sampling}
+        content = PolicyContent(program, current_weights(self._policy, traced), state)
         facts = {
             "run_id": self.run_id,
             "frames": progress.frames,

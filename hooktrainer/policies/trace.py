@@ -12,8 +12,9 @@ from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ..errors import CheckpointError, ConfigError
-from .calls_made import named_tensors, record_calls
-from .live import Deterministic, first_states, parts, read_keys, without_numpy
+from .calls_made import Recorded, named_tensors, record_calls
+from .draws import RecordedDraws, decode_draws
+from .live import LivePolicy, first_states, parts, read_keys, without_numpy
 from .program import Program
 
 _SIZES = (5, 7)  # batch sizes; numbers that are multiples of both at one place stand for the batch
@@ -25,8 +26,9 @@ class Traced:
 
     Attributes:
         reads: The observations it reads.
-        program: The description of a `Program`: from these and the hidden states to the action and
-            the next hidden states.
+        program: The description of a `Program`: from these and the hidden states to the best action
+            and the next hidden states.
+        sampling: The same to an action that is drawn, behind `draws`; or why there is none.
         weights: Names of the policy's parameters and buffers that it uses.
         constants: Other tensors that it uses.
         state: The first hidden states of an episode by name, without a batch dimension.
@@ -35,6 +37,7 @@ class Traced:
 
     reads: tuple[NestedKey, ...]
     program: dict[str, Any]
+    sampling: dict[str, Any] | str
     weights: tuple[str, ...]
     constants: Mapping[str, torch.Tensor]
     state: Mapping[str, torch.Tensor]
@@ -62,19 +65,24 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
         plain = copy.deepcopy(policy).cpu().eval()
         without_numpy(plain)
         state = first_states(plain, hidden)
-        module = Deterministic(plain, reads, hidden)
+        module = LivePolicy(plain, reads, hidden)
         given = [by_key[key] for key in reads]
         given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
-        recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
-        program = _merge(recorded[0].description, recorded[1].description)
         names = [_name(key) for key in (*reads, *hidden)]
-        _rename_inputs(program, recorded[0].inputs, names)
+        program, recorded = _record(module, given, names)
+        drawing = LivePolicy(plain, reads, hidden, random=True)
+        sampling, drawn = _sampling(drawing, given, names)
+        constants = dict(recorded.constants)
         used = _used(program)
+        if isinstance(sampling, dict):
+            used |= _used(sampling)
+            constants |= drawn
         traced = Traced(
             tuple(reads),
             program,
-            tuple(name for name in recorded[0].weights if name in used),
-            {name: t for name, t in recorded[0].constants.items() if name in used},
+            sampling,
+            tuple(name for name in recorded.weights if name in used),
+            {name: t for name, t in constants.items() if name in used},
             {_name(key): value for key, value in state.items()},
             module.on(given)[0],
         )
@@ -84,6 +92,36 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
                 "choose by Python conditions on the values of tensors?"
             )
     return traced
+
+
+def _record(
+    module: LivePolicy, given: Sequence[torch.Tensor], names: Sequence[str]
+) -> tuple[dict[str, Any], Recorded]:
+    """The description of a program, its inputs named, and one recording of it."""
+    recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
+    program = _merge(recorded[0].description, recorded[1].description)
+    drawn = [f"draw.{i}" for i in range(len(program["draws"]))]
+    _rename_inputs(program, recorded[0].inputs, [*names, *drawn])
+    return program, recorded[0]
+
+
+def _sampling(
+    module: LivePolicy, given: Sequence[torch.Tensor], names: Sequence[str]
+) -> tuple[dict[str, Any] | str, dict[str, torch.Tensor]]:
+    """How the policy draws an action, or why it cannot be said; and the constants of that."""
+    try:
+        program, recorded = _record(module, given, names)
+        decode_draws(program["draws"])
+    except (ConfigError, ValueError) as error:
+        return str(error), {}
+    constants = {f"sampling.{name}": tensor for name, tensor in recorded.constants.items()}
+    _rename(program, {f"%{name}": f"%sampling.{name}" for name in recorded.constants})
+    own = named_tensors(module)
+    weights = {name: own[name].detach() for name in recorded.weights if name in _used(program)}
+    reason = _sampling_difference(program, {**weights, **constants}, module, given)
+    if reason is not None:
+        return reason, {}
+    return program, constants
 
 
 def check_saveable(policy: Any) -> None:
@@ -109,7 +147,7 @@ def current_weights(policy: nn.Module, traced: Traced) -> dict[str, torch.Tensor
     Raises:
         KeyError: If the policy is no longer built as it was when it was traced.
     """
-    live = named_tensors(Deterministic(policy, ()))
+    live = named_tensors(LivePolicy(policy, ()))
     weights = {
         name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
         for name in traced.weights
@@ -135,8 +173,36 @@ def still_holds(
     given = [by_key[key] for key in traced.reads]
     given += [value.expand(len(given[0]), *value.shape) for value in traced.state.values()]
     with torch.random.fork_rng(devices=[]):
-        module = Deterministic(copy.deepcopy(policy).cpu().eval(), traced.reads, hidden)
-        return _difference(traced, module, given) is None
+        plain = copy.deepcopy(policy).cpu().eval()
+        module = LivePolicy(plain, traced.reads, hidden)
+        if _difference(traced, module, given) is not None:
+            return False
+        if isinstance(traced.sampling, str):
+            return True
+        without_numpy(plain)
+        drawing = LivePolicy(plain, traced.reads, hidden, random=True)
+        own = named_tensors(drawing)
+        weights = {name: own[name].detach() for name in traced.weights} | dict(traced.constants)
+        return _sampling_difference(traced.sampling, weights, drawing, given) is None
+
+
+def _sampling_difference(
+    program: dict[str, Any],
+    weights: Mapping[str, torch.Tensor],
+    module: LivePolicy,
+    given: Sequence[torch.Tensor],
+) -> str | None:
+    """What a program of drawn actions does other than the policy that draws the same numbers."""
+    module.prepare(len(given[0]))
+    with RecordedDraws() as draws:
+        theirs = module.forward(*given)
+    try:
+        ours = Program(program, weights)(*given, *draws.values)
+    except CheckpointError as error:
+        return str(error)
+    if all(_is_close(mine, other) for mine, other in zip(ours, theirs, strict=True)):
+        return None
+    return "drawn with the same random numbers, its actions are others when it is saved"
 
 
 def _merge(left: Any, right: Any) -> Any:
@@ -160,14 +226,16 @@ def _merge(left: Any, right: Any) -> Any:
 
 
 def _rename_inputs(program: dict[str, Any], placeholders: list[str], names: list[str]) -> None:
-    renamed = {f"%{old}": f"%{new}" for old, new in zip(placeholders, names, strict=True)}
+    program["inputs"] = names
+    _rename(program, {f"%{old}": f"%{new}" for old, new in zip(placeholders, names, strict=True)})
 
+
+def _rename(program: dict[str, Any], renamed: Mapping[str, str]) -> None:
     def rename(value: Any) -> Any:
         if isinstance(value, list):
             return [rename(item) for item in value]
         return renamed.get(value, value) if isinstance(value, str) else value
 
-    program["inputs"] = names
     program["outputs"] = rename(program["outputs"])
     for step in program["steps"]:
         step[2] = rename(step[2])
@@ -193,9 +261,7 @@ def _used(program: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def _difference(
-    traced: Traced, module: Deterministic, inputs: Sequence[torch.Tensor]
-) -> str | None:
+def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[torch.Tensor]) -> str | None:
     """What a program does other than the policy on inputs it was not made from; None if nothing."""
     own = named_tensors(module)
     if missing := [name for name in traced.weights if name not in own]:
@@ -210,12 +276,19 @@ def _difference(
         for ours, theirs in zip(own_actions, module.on(batch), strict=True):
             if ours.shape != theirs.shape or ours.dtype != theirs.dtype:
                 return f"{ours.dtype}{list(ours.shape)} and {theirs.dtype}{list(theirs.shape)}"
-            close = torch.isclose(
-                ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True
-            )
+            close = _close(ours, theirs)
             if not close.all():
                 return f"{int((~close).sum())} of {close.numel()} numbers"
     return None
+
+
+def _close(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+    return torch.isclose(ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def _is_close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+    same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
+    return same and bool(_close(ours, theirs).all())
 
 
 def _name(key: NestedKey) -> str:

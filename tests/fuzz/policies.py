@@ -88,7 +88,14 @@ def _spoil_weights(data: bytes, rng: random.Random) -> bytes:
         _other_tensor(header, rng)
     else:
         program = json.loads(header["__metadata__"]["program"])
-        program = spoil_program(program, rng)
+        sampling = program["sampling"]
+        if rng.random() < 0.3:
+            spoiled = mutate_tree({"draws": sampling["draws"]}, rng)
+            program["sampling"] = {**sampling, **(spoiled if isinstance(spoiled, dict) else {})}
+        elif rng.random() < 0.5:
+            program["sampling"] = spoil_program(sampling, rng)
+        else:
+            program = spoil_program(program, rng)
         header["__metadata__"]["program"] = json.dumps(program)
     coded = json.dumps(header).encode()
     coded += b" " * (-len(coded) % 8)
@@ -253,6 +260,9 @@ def _open(place: Path) -> Any:
             else:
                 whole = array
         found.append(np.asarray(policy(whole)))
+        with suppress(ConfigError):  # it may say that it cannot
+            drawing = load_policy(place, deterministic=False, seed=0)
+            found.append(np.asarray(drawing(whole)))
     policy.make_env().close()
     return found
 

@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, RewardScaler
-from hooktrainer.testing import check_hook
+from hooktrainer.testing import check_hook, tiny_trainer
 
 
 def batch(rewards, done=None):
@@ -86,3 +86,19 @@ def test_a_discount_out_of_range_is_refused():
 
 def test_it_keeps_the_contract():
     check_hook(RewardScaler())
+
+
+def test_with_a_replay_buffer_samples_are_scaled_by_what_is_known_then():
+    trainer = tiny_trainer()
+    hook = RewardScaler(gamma=0.5, eps=0.0, replay=True)
+    hook.register(trainer)
+    collected = batch([[1.0, 2.0, 4.0]])
+    points = trainer.registry.points
+    for value in (collected, batch([[8.0, 8.0, 8.0]])):
+        kept = points["batch_process"](value)
+        stored = value if kept is None else kept
+        assert torch.equal(stored["next", "reward"], value["next", "reward"])
+    sample = points["process_optim_batch"](collected)
+    returns = [1.0, 2.5, 5.25, 10.625, 13.3125, 14.65625]
+    expected = torch.tensor([[1.0, 2.0, 4.0]]) / np.std(returns)
+    torch.testing.assert_close(sample["next", "reward"].squeeze(-1), expected)

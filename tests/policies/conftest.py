@@ -41,4 +41,11 @@ def save(tmp_path: Path) -> Callable[..., Path]:
 @pytest.fixture
 def reload(save: Callable[..., Path]) -> Callable[..., LoadedPolicy]:
     """Saves a policy and loads it again."""
-    return lambda *args, **options: load_policy(save(*args, **options), trust=True)
+
+    def reload(
+        *args: Any, deterministic: bool = True, seed: int | None = None, **options: Any
+    ) -> LoadedPolicy:
+        path = save(*args, **options)
+        return load_policy(path, deterministic=deterministic, seed=seed, trust=True)
+
+    return reload

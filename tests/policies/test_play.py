@@ -423,3 +423,20 @@ def test_loading_needs_no_training_code(save, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ("0", "1", "2")
+
+
+def test_drawn_episodes_are_the_same_for_the_same_seed_and_their_own_for_each_episode(save):
+    path = save(CategoricalPolicy(mlp(4, 3, (8,))), lambda: Toy(action=spaces.Discrete(3)))
+
+    def actions(seed, **options):
+        drawing = load_policy(path, deterministic=False, trust=True)
+        seen = []
+        env = Toy(action=spaces.Discrete(3))
+        play_episodes(drawing, seed, 2, lambda step: seen.append(step.action), env=env, **options)
+        return [None if action is None else int(action) for action in seen]
+
+    first = actions(1)
+    assert first == actions(1)
+    assert first != actions(2)
+    half = len(first) // 2
+    assert first[:half] != first[half:]

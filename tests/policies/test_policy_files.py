@@ -377,8 +377,8 @@ def test_a_larger_file_than_may_be_read_is_not_read(save, monkeypatch):
 
 def test_another_schema_is_refused(save):
     path = save(policy())
-    change_facts(path, schema=3)
-    with pytest.raises(CheckpointError, match="has schema 3, and this version of hooktrainer"):
+    change_facts(path, schema=4)
+    with pytest.raises(CheckpointError, match="has schema 4, and this version of hooktrainer"):
         load_policy(path)
 
 
@@ -438,5 +438,5 @@ def test_facts_are_written_one_a_line(tmp_path):
     content = PolicyContent({}, {}, {})
     write_policy(tmp_path / "step_000000000001", {"frames": 1, "env": {"id": "a"}}, content)
     lines = (tmp_path / "step_000000000001/policy.json").read_text().splitlines()
-    assert lines[1:5] == ['"policy": {', '"schema": 2,', '"frames": 1,', '"env": {"id": "a"},']
+    assert lines[1:5] == ['"policy": {', '"schema": 3,', '"frames": 1,', '"env": {"id": "a"},']
     assert json.loads("".join(lines))["policy"]["frames"] == 1

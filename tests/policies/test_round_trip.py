@@ -24,17 +24,22 @@ from torchrl.modules import (
 )
 
 from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.loop.progress import Progress
 from hooktrainer.networks import (
     AdditiveGaussian,
     CategoricalPolicy,
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
+    Policy,
     QNetwork,
     RunningNorm,
     TanhGaussianPolicy,
+    distribution_for,
     mlp,
 )
+from hooktrainer.policies import load_policy
+from hooktrainer.policies.recorder import PolicyRecorder
 
 BOX = spaces.Box(np.array([-2.0, 0.0], "float32"), np.array([2.0, 8.0], "float32"))
 
@@ -312,3 +317,91 @@ def test_saving_leaves_policy_and_random_numbers_alone(save):
     assert torch.equal(torch.get_rng_state(), state)
     assert policy.training
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
+
+
+DRAWING = {name: KINDS[name] for name in ("categorical", "gaussian", "tanh gaussian", "with noise")}
+DRAWING |= {
+    "choices": (
+        lambda: Policy(mlp(4, 5, (8,)), distribution_for(spaces.MultiDiscrete([3, 2]))),
+        lambda: Toy(action=spaces.MultiDiscrete([3, 2])),
+    ),
+    "bits": (
+        lambda: Policy(mlp(4, 3, (8,)), distribution_for(spaces.MultiBinary(3))),
+        lambda: Toy(action=spaces.MultiBinary(3)),
+    ),
+    "epsilon greedy": (
+        lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,))), eps_init=0.5),
+        Toy,
+    ),
+    "torchrl": KINDS["torchrl"],
+}
+
+
+@pytest.mark.parametrize("kind", DRAWING)
+def test_a_loaded_policy_draws_from_the_distribution_of_the_one_in_training(kind, reload):
+    make, env = DRAWING[kind]
+    policy = make()
+    loaded = reload(policy, env, deterministic=False, seed=1)
+    row = torch.randn(1, 4)
+    drawn = np.asarray(loaded(row.expand(4000, 4).numpy()), dtype=float).reshape(4000, -1)
+    with set_interaction_type(InteractionType.RANDOM), torch.no_grad():
+        many = TensorDict(observation=row.expand(4000, 4), batch_size=4000)
+        theirs = policy(many)["action"].numpy().astype(float).reshape(4000, -1)
+    assert drawn.std(0).min() > 0.01
+    spread = theirs.std(0).max()
+    np.testing.assert_allclose(drawn.mean(0), theirs.mean(0), atol=0.12 * spread)
+    np.testing.assert_allclose(drawn.std(0), theirs.std(0), atol=0.12 * spread)
+    assert not np.array_equal(drawn[:2000], drawn[2000:])
+
+
+def test_the_same_seed_draws_the_same_actions(reload):
+    policy, observation = CategoricalPolicy(mlp(4, 3, (8,))), np.zeros((50, 4), "float32")
+    loaded = reload(policy, Toy, deterministic=False, seed=5)
+    first = loaded(observation)
+    second = loaded(observation)
+    loaded.seed(5)
+    assert np.array_equal(loaded(observation), first)
+    assert not np.array_equal(first, second)
+
+
+def test_a_hidden_state_and_a_draw_go_together(reload):
+    policy = TensorDictSequential(
+        GRUModule(input_size=4, hidden_size=6, in_key="observation", out_key="features"),
+        TensorDictModule(nn.Linear(6, 4), ["features"], ["parameters"]),
+        TensorDictModule(NormalParamExtractor(), ["parameters"], ["loc", "scale"]),
+        ProbabilisticActor(
+            TensorDictModule(nn.Identity(), ["loc"], ["loc"]),
+            in_keys=["loc", "scale"],
+            distribution_class=TanhNormal,
+        ),
+    )
+    loaded = reload(policy, box_env, deterministic=False, seed=0)
+    assert loaded.recurrent
+    first, second = (loaded(np.ones(4, "float32")) for _ in range(2))
+    loaded.reset()
+    loaded.seed(0)
+    assert np.array_equal(loaded(np.ones(4, "float32")), first)
+    assert not np.array_equal(first, second)
+
+
+def test_what_cannot_be_drawn_from_a_saved_policy_is_said(reload):
+    policy = Policy(mlp(4, 4, (8,)), distribution_for(BOX, "beta"))
+    reload(policy, box_env)  # its best action can be
+    with pytest.raises(ConfigError, match=r"best action only.*_sample_dirichlet"):
+        reload(policy, box_env, deterministic=False)
+
+
+def test_noise_of_another_size_is_noticed(tmp_path):
+    policy = AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2), 0.0)
+    recorder = PolicyRecorder(tmp_path, policy, box_env)
+    recorder.save(Progress(frames=1))
+    policy.sigma = 0.5
+    recorder.save(Progress(frames=2))
+    recorder.wait()
+    still, moving = (
+        load_policy(tmp_path / f"step_{frames:012d}", deterministic=False, seed=0)
+        for frames in (1, 2)
+    )
+    observation = np.zeros((100, 4), "float32")
+    assert still(observation).std(0).max() < 1e-6
+    assert moving(observation).std(0).min() > 0.1

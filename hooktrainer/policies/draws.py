@@ -1,0 +1,162 @@
+"""The random numbers of a saved policy: what its program is passed in place of drawing them.
+
+A program calculates and cannot draw. So what a policy draws becomes an input of its program, and
+whoever plays it makes that input with a generator of his own: the same seed, the same actions.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+MOST_NUMBERS: Final = 1 << 24
+"""So many random numbers may one action take."""
+
+_MOST_DRAWS: Final = 1 << 10
+
+_NORMAL, _UNIFORM, _EXPONENTIAL, _INTEGERS = "normal", "uniform", "exponential", "integers"
+_KINDS: Final = {
+    "aten.randn.default": _NORMAL,
+    "aten.randn_like.default": _NORMAL,
+    "aten.normal_.default": _NORMAL,
+    "aten.normal_functional.default": _NORMAL,
+    "aten.rand.default": _UNIFORM,
+    "aten.rand_like.default": _UNIFORM,
+    "aten.uniform_.default": _UNIFORM,
+    "aten.exponential_.default": _EXPONENTIAL,
+    "aten.randint_like.default": _INTEGERS,
+}
+_STANDARD: Final = {_NORMAL: (0, 1), _UNIFORM: (0, 1), _EXPONENTIAL: (1,)}
+
+
+@dataclass(frozen=True)
+class Draw:
+    """Random numbers that are drawn for one action.
+
+    Attributes:
+        kind: ``"normal"`` (mean 0, deviation 1), ``"uniform"`` (from 0 to 1), ``"exponential"``
+            (rate 1) or ``"integers"`` (from 0).
+        shape: How many, without the batch dimension.
+        high: Of integers the bound, which is not among them; 0 otherwise.
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    high: int = 0
+
+    @classmethod
+    def decode(cls, data: Any) -> Draw:
+        """What a program's description says: the kind, the shape with the batch, the bound.
+
+        Raises:
+            ValueError: If it says something else, or too many numbers.
+        """
+        kind, shape, high = data
+        if kind not in _KINDS.values() or not isinstance(shape, list) or not 0 < len(shape) < 16:
+            raise ValueError(f"{data!r:.80} is no draw")
+        if shape[0] != {"batch": 1}:
+            raise ValueError(f"the draw {shape!r:.80} is not one for each observation")
+        if not all(type(n) is int and 0 <= n < 1 << 40 for n in (*shape[1:], high)):
+            raise ValueError(f"{data!r:.80} is no draw")
+        if math.prod(shape[1:]) > MOST_NUMBERS or (kind == _INTEGERS and not high):
+            raise ValueError(f"the draw {data!r:.80} is too large, or of nothing")
+        return cls(kind, tuple(shape[1:]), high)
+
+    def make(self, batch: int, generator: torch.Generator) -> torch.Tensor:
+        """Draw, for ``batch`` actions: ``[batch, *shape]``."""
+        shape = (batch, *self.shape)
+        if self.kind == _NORMAL:
+            return torch.randn(shape, generator=generator)
+        if self.kind == _UNIFORM:
+            return torch.rand(shape, generator=generator)
+        if self.kind == _EXPONENTIAL:
+            return torch.empty(shape).exponential_(generator=generator)
+        return torch.randint(self.high, shape, generator=generator)
+
+    def example(self) -> torch.Tensor:
+        """A tensor ``[1, *shape]`` without content, on the device ``meta``."""
+        dtype = torch.int64 if self.kind == _INTEGERS else torch.float32
+        return torch.empty((1, *self.shape), dtype=dtype, device="meta")
+
+
+def decode_draws(data: Any) -> list[Draw]:
+    """The draws of a program's description.
+
+    Raises:
+        ValueError: If they are none.
+    """
+    if not isinstance(data, list) or len(data) > _MOST_DRAWS:
+        raise ValueError(f"{data!r:.80} is no list of draws")
+    return [Draw.decode(one) for one in data]
+
+
+def take_draws(graph: torch.fx.Graph) -> list[Any]:
+    """Make inputs of what a recorded graph draws, behind those that it has.
+
+    Returns:
+        For each its kind, its shape and its bound. What cannot be made an input stays in the graph.
+    """
+    nodes = list(graph.nodes)
+    first = next(node for node in nodes if node.op != "placeholder")
+    found: list[Any] = []
+    for place, node in enumerate(nodes):
+        kind = _kind(node)
+        if kind is None:
+            continue
+        value = node.meta["val"]
+        with graph.inserting_before(first):
+            new = graph.placeholder(f"draw_{len(found)}")
+        if node.target._schema.is_mutable:
+            after = set(nodes[place + 1 :])
+            node.args[0].replace_all_uses_with(new, delete_user_cb=after.__contains__)
+        node.replace_all_uses_with(new)
+        graph.erase_node(node)
+        high = int(node.args[1]) if kind == _INTEGERS else 0
+        found.append([kind, [int(size) for size in value.shape], high])
+    return found
+
+
+class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """In the block, keeps what is drawn, in the order in which `take_draws` finds it."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.values: list[torch.Tensor] = []
+
+    def __torch_dispatch__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if str(func) in _KINDS:
+            self.values.append(result.clone())
+        return result
+
+
+def _kind(node: torch.fx.Node) -> str | None:
+    """What a node draws; ``None`` if nothing, or nothing that can be an input."""
+    kind = _KINDS.get(str(node.target))
+    value = node.meta.get("val")
+    if kind is None or not isinstance(value, torch.Tensor):
+        return None
+    if kind == _INTEGERS:
+        return kind if value.dtype is torch.int64 else None
+    in_place = str(node.target) not in (
+        "aten.randn.default",
+        "aten.randn_like.default",
+        "aten.rand.default",
+        "aten.rand_like.default",
+    )
+    given = tuple(node.args[1:]) if in_place else ()
+    standard = _STANDARD[kind]
+    if value.dtype is not torch.float32 or given != standard[: len(given)]:
+        return None
+    return kind
