@@ -50,7 +50,11 @@ class Algorithm(AlgorithmConfig):
         Raises:
             ConfigError: If a field cannot work.
         """
-        return self.build(Task(self, keep=self.run_dir is not None if keep is None else keep))
+        return self.build(self._task(keep=self.run_dir is not None if keep is None else keep))
+
+    def _task(self, keep: bool) -> Any:
+        """What follows from the fields."""
+        return Task(self, keep)
 
     def train(self, *, keep: bool | None = None) -> Trainer:
         """Train, and return the trainer.
@@ -84,12 +88,12 @@ class Algorithm(AlgorithmConfig):
             run: Algorithm = parse(cls, sys.argv[1:] if words is None else words)
             run.train(keep=True)
 
-    def build(self, task: Task) -> Trainer:
+    def build(self, task: Any) -> Trainer:
         """Make the networks, the loss and the hooks, and wire them into a trainer.
 
         Args:
-            task: What follows from the fields: the environment's sizes, and the parts that every
-                algorithm has.
+            task: What follows from the fields: the environment's spaces, and the parts that every
+                algorithm has; a `Task`, or for several agents an `AgentsTask`.
         """
         raise NotImplementedError
 

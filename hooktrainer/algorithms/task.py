@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -12,32 +12,27 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
-from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from tensordict import NestedKey
 
 from ..base.space_parts import MASK, parts_of
-from ..collect import VectorCollector
 from ..collect.action_format import action_format_of
+from ..collect.agents import is_several
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
 from ..errors import ConfigError
-from ..hooks import Evaluate, LogEpisodes, ObservationNormalizer
-from ..loop.cadence import Every
 from ..networks import (
     DeterministicPolicy,
     NetworkFactory,
+    RunningNorm,
     TanhGaussianPolicy,
     ValueNetwork,
 )
-from ..objectives.common import Loss
-from ..replay import PrioritizedSampler, ReplayBuffer
-from ..run.run import Run
-from ..trainer import Trainer
-from .check_spaces import check_actions, check_env, check_mask, check_observations, name_of
+from .check_spaces import check_actions, check_mask, check_observations
 from .config import AlgorithmConfig
+from .run_task import RunTask
 
 
-class Task:
+class Task(RunTask):
     """What follows from an algorithm's fields, and the parts that every algorithm has.
 
     Nothing is written before `trainer` is called: a field that cannot work leaves nothing behind.
@@ -58,13 +53,11 @@ class Task:
     """
 
     def __init__(self, algorithm: AlgorithmConfig, keep: bool) -> None:
-        self.name = algorithm.name()
-        self._fields = algorithm
-        check_env(self.name, algorithm.env)
-        if algorithm.collector is not None and not algorithm.collects:
+        super().__init__(algorithm)
+        if is_several(algorithm.env):
             raise ConfigError(
-                f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
-                "and collects nothing: leave that out."
+                f"{self.name} trains one agent, and {self.env_name} has several: train them with "
+                "mappo or ippo, or, if their actions are discrete, with vdn or qmix."
             )
         train, play, env_kwargs = algorithm.env, algorithm.env, algorithm.env_kwargs or None
         if wrapped := algorithm.wrapped():
@@ -82,25 +75,12 @@ class Task:
             encoder=algorithm.network,
             normalize=algorithm.normalize_observations,
         )
-        self._made: dict[str, Any] = {"env": train, "env_kwargs": env_kwargs}
-        self._played: dict[str, Any] = {"env": play, "env_kwargs": env_kwargs}
+        self._made = {"env": train, "env_kwargs": env_kwargs}
+        self._played = {"env": play, "env_kwargs": env_kwargs}
         if algorithm.clips() and _has_box(self.action_space):
             self._made = {"env": _clipped(train, env_kwargs)}
             self._played = {"env": _clipped(play, env_kwargs)}
-        self._run = Run(
-            algorithm,
-            self.name,
-            collects=algorithm.collects,
-            keep=keep,
-            loggers=algorithm.loggers,
-        )
-        self.device = self._run.device
-        torch.manual_seed(algorithm.seed)  # before the networks are made
-
-    @property
-    def env_name(self) -> str:
-        """What the environment is called in messages and in the run's options."""
-        return name_of(self._fields.env)
+        self._begin(keep)
 
     @property
     def in_keys(self) -> list[NestedKey]:
@@ -134,86 +114,9 @@ class Task:
         network = self.networks.q_network(self.action_space)
         return ValueNetwork(network, [*self.in_keys, "action"])
 
-    def collector(
-        self, policy: Any, num_envs: int, steps: int, **kwargs: Any
-    ) -> Iterable[TensorDictBase]:
-        """What collects batches ``[num_envs, steps]``, made by the field ``collector``."""
-        make = self._fields.collector or VectorCollector
-        return make(
-            policy=policy,
-            num_envs=num_envs,
-            frames_per_batch=num_envs * steps,
-            **self._made,
-            **self._infos(),
-            **kwargs,
-        )
-
-    def _infos(self) -> dict[str, Any]:
-        """What asks for infos, if the fields do: a collector of another kind may know of none."""
-        keys = self._fields.info_keys
-        return {"info_keys": keys} if keys else {}
-
-    def replay_buffer(
-        self,
-        loss_module: Loss,
-        size: int,
-        batch_size: int,
-        sampler: PrioritizedSampler | None = None,
-    ) -> ReplayBuffer:
-        """A replay buffer of what the loss reads."""
-        return ReplayBuffer(
-            size,
-            batch_size=batch_size,
-            sampler=sampler,
-            keys=loss_module.in_keys,
-            device=self.device,
-        )
-
-    def trainer(
-        self,
-        collector: Iterable[TensorDictBase],
-        loss_module: nn.Module,
-        optimizer: torch.optim.Optimizer,
-        **kwargs: Any,
-    ) -> Trainer:
-        """The trainer, with its loggers and checkpoints, but without the algorithm's hooks."""
-        if self._fields.compile:
-            loss_module.compile()
-        trainer = Trainer(
-            collector=collector,
-            total_frames=self._fields.total_frames,
-            loss_module=loss_module,
-            optimizer=optimizer,
-            **self._run.trainer_options,
-            **kwargs,
-        )
-        if self._fields.collects:
-            LogEpisodes(info_keys=self._fields.info_keys).register(trainer)
-        for key, norm in self.networks.norms.items():
-            name = "observation_normalizer"
-            if len(self.networks.norms) > 1:
-                name += "_" + "_".join([key] if isinstance(key, str) else key)
-            ObservationNormalizer(norm, key).register(trainer, name)
-        return trainer
-
-    def finish(self, trainer: Trainer, policy: Any) -> Trainer:
-        """Add the hooks that every algorithm has, and those of the caller; then restore the run."""
-        fields = self._fields
-        if fields.eval_episodes:
-            made = self._played["env"]
-            several = isinstance(made, Sequence) and not isinstance(made, str)
-            Evaluate(
-                policy=policy,
-                every=Every(frames=fields.eval_interval),
-                episodes=fields.eval_episodes,
-                stop_at=fields.stop_at,
-                **self._played | ({"env": made[0]} if several else {}),
-                **self._infos(),
-            ).register(trainer)
-        for hook in fields.hooks:
-            hook.register(trainer)
-        self._run.attach(trainer)
-        return trainer
+    def norms(self) -> dict[NestedKey, RunningNorm]:
+        """What normalizes observations, by the key of what it normalizes."""
+        return self.networks.norms
 
 
 def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

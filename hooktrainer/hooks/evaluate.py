@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,7 +17,7 @@ from ..loop.metrics import Latest
 from ..store.rng import undisturbed
 
 if TYPE_CHECKING:
-    from ..collect import VectorCollector
+    from ..collect import Collector
     from ..loop.loop import Loop
 
 _STEPS_AT_ONCE = 64
@@ -47,6 +47,8 @@ class Evaluate(TrainerHookBase):
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
         group: Group of the metrics: ``<group>/return``, ``<group>/return_std``, ``<group>/length``,
             ``<group>/episodes``. Several hooks of one trainer need several groups.
+        collector: What makes the collector that plays, called with the arguments of
+            `VectorCollector`, its default; `AgentsCollector` for several agents.
     """
 
     rank_zero_only = True
@@ -66,6 +68,7 @@ class Evaluate(TrainerHookBase):
         info_keys: Sequence[str] = (),
         log_pbar: bool = True,
         group: str = "eval",
+        collector: Callable[..., Collector] | None = None,
     ) -> None:
         check_count("episodes", episodes)
         self.env = env
@@ -79,7 +82,8 @@ class Evaluate(TrainerHookBase):
         self.info_keys = check_info_keys(info_keys)
         self.log_pbar = log_pbar
         self.group = group
-        self._collector: VectorCollector | None = None
+        self.collector = collector
+        self._collector: Collector | None = None
         self._evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
 
@@ -138,13 +142,14 @@ class Evaluate(TrainerHookBase):
             ended |= ends_here
         return results
 
-    def _open(self) -> VectorCollector:
+    def _open(self) -> Collector:
         if self._collector is None:
             from tensordict.nn import InteractionType
 
             from ..collect import VectorCollector
 
-            self._collector = VectorCollector(
+            make = self.collector or VectorCollector
+            self._collector = make(
                 self.env,
                 self.policy,
                 num_envs=self.episodes,

@@ -4,6 +4,8 @@ They work with TorchRL's losses and collectors as they are, and with `hooktraine
 `VectorCollector` without the cost of TensorDicts and distribution objects.
 """
 
+from .agent_networks import AgentLinear, AgentMLP, CentralNetwork, JointEncoder
+from .agents_policy import AgentsPolicy
 from .box import Box
 from .categorical import CategoricalPolicy
 from .copies import copy_network, fresh_copy
@@ -32,6 +34,7 @@ from .encoders import (
     small_cnn,
 )
 from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
+from .mixers import EncodedMixer, MonotonicMixer, SumMixer
 from .mlp import mlp, orthogonal_init
 from .network_factory import NetworkFactory
 from .normalization import RunningNorm
@@ -43,20 +46,27 @@ from .value import ValueNetwork
 __all__ = [
     "ActionDistribution",
     "AdditiveGaussian",
+    "AgentLinear",
+    "AgentMLP",
+    "AgentsPolicy",
     "Bernoulli",
     "Beta",
     "Box",
     "Categorical",
     "CategoricalPolicy",
+    "CentralNetwork",
     "DeterministicPolicy",
     "DiagonalGaussian",
     "DiagonalGaussianPolicy",
     "DiscreteEncoder",
     "DynamicsEnsemble",
+    "EncodedMixer",
     "EncodedNetwork",
     "EpsilonGreedy",
     "ImageEncoder",
     "Joint",
+    "JointEncoder",
+    "MonotonicMixer",
     "MultiCategorical",
     "NetworkFactory",
     "ObservationEncoder",
@@ -66,6 +76,7 @@ __all__ = [
     "SquashedGaussian",
     "StateDependentExploration",
     "StateDependentGaussian",
+    "SumMixer",
     "TanhGaussianPolicy",
     "ValueNetwork",
     "VectorEncoder",

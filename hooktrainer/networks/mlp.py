@@ -9,8 +9,9 @@ from typing import TypeVar
 from torch import nn
 
 from ..base.threads import compute_threads
+from .agent_networks import AgentLinear
 
-_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, AgentLinear)
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -67,7 +68,9 @@ def orthogonal_init(
     layers = [module for module in network.modules() if isinstance(module, _LAYERS)]
     with compute_threads(1):  # whose result does not depend on how many cores there are
         for layer in layers:
-            nn.init.orthogonal_(layer.weight, output_gain if layer is layers[-1] else gain)
+            each = layer.weight if isinstance(layer, AgentLinear) else [layer.weight]
+            for weight in each:
+                nn.init.orthogonal_(weight, output_gain if layer is layers[-1] else gain)
             if layer.bias is not None:
                 nn.init.zeros_(layer.bias)
     return network

@@ -4,12 +4,14 @@ TorchRL's own losses work with `Trainer` as they are; these take the same networ
 and the arguments that matter most.
 """
 
+from .by_group import LossByGroup, keys_of
 from .cql import CQLLoss
 from .ddpg import DDPGLoss
 from .dqn import DQNLoss
 from .gae import GAE, generalized_advantage_estimate
 from .iql import IQLLoss
 from .ppo import ClipPPOLoss
+from .qmix import QMixLoss
 from .sac import SACLoss
 from .targets import HardUpdate, SoftUpdate
 from .td3 import TD3Loss
@@ -22,8 +24,11 @@ __all__ = [
     "DQNLoss",
     "HardUpdate",
     "IQLLoss",
+    "LossByGroup",
+    "QMixLoss",
     "SACLoss",
     "SoftUpdate",
     "TD3Loss",
     "generalized_advantage_estimate",
+    "keys_of",
 ]

@@ -34,17 +34,18 @@ class KeyedModule(TensorDictModuleBase):
     """A module whose TensorDict keys have names that can be changed.
 
     Args:
-        **keys: Name of each key in the code to the default key in a TensorDict.
+        **keys: Name of each key in the code to the default key in a TensorDict; ``None`` for an
+            entry that is not read unless it is named.
 
     Attributes:
         tensor_keys: The keys, as attributes.
     """
 
-    def __init__(self, **keys: NestedKey) -> None:
+    def __init__(self, **keys: NestedKey | None) -> None:
         super().__init__()
         self.tensor_keys = SimpleNamespace(**keys)
 
-    def set_keys(self, **keys: NestedKey) -> None:
+    def set_keys(self, **keys: NestedKey | None) -> None:
         """Change keys, as in ``set_keys(advantage="my_advantage")``.
 
         Raises:

@@ -142,7 +142,8 @@ class GAE(KeyedModule):
 
         Args:
             tensordict: Shape ``[*batch, time]``, with rewards and ends ``[*batch, time, 1]`` under
-                ``"next"``.
+                ``"next"``. Where values are of several agents, ``[*batch, time, agents, 1]``, each
+                of the others may be likewise, or is that of all of them.
         """
         keys = self.tensor_keys
         following = tensordict.get("next")
@@ -154,14 +155,14 @@ class GAE(KeyedModule):
             tensordict.set(keys.value, value)
             following.set(keys.value, next_value)
         done = require(following, keys.done, self)
+        reward = require(following, keys.reward, self)
+        terminated = following.get(keys.terminated, done)
         advantage, value_target = generalized_advantage_estimate(
             self.gamma,
             self.lmbda,
             value,
             next_value,
-            require(following, keys.reward, self),
-            done,
-            following.get(keys.terminated, done),
+            *[_of_each(entry, value) for entry in (reward, done, terminated)],
             time_dim=tensordict.ndim - 1,
         )
         if self.average_gae:
@@ -197,6 +198,14 @@ class GAE(KeyedModule):
         next_value[rows] = values[tensordict.numel() :]
         shape = (*tensordict.shape, *values.shape[1:])
         return value.view(shape), next_value.view(shape)
+
+
+def _of_each(entry: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """What is of all agents together, ``[*batch, time, 1]``, as of each, as the values are."""
+    missing = value.ndim - entry.ndim
+    if missing <= 0 or entry.shape[:-1] != value.shape[: entry.ndim - 1]:
+        return entry
+    return entry.reshape(*entry.shape[:-1], *[1] * missing, 1).expand(value.shape)
 
 
 def _by_time(entry: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:

@@ -22,6 +22,9 @@ class ClipPPOLoss(Loss):
     It does the arithmetic of ``torchrl.objectives.ClipPPOLoss`` on plain tensors. Statistics are
     taken over all elements of the batch, whatever its shape.
 
+    Of several agents, in a dimension of their own, ``set_keys(mask=...)`` names the entry that says
+    which of them act; the others are left out of every mean.
+
     Reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
     inputs and, with ``clip_value``, ``"state_value"``. Returns scalars:
 
@@ -83,6 +86,7 @@ class ClipPPOLoss(Loss):
             advantage="advantage",
             value_target="value_target",
             value="state_value",
+            mask=None,
         )
         self.actor_network = actor_network
         self.critic_network = critic_network
@@ -120,7 +124,8 @@ class ClipPPOLoss(Loss):
         read = [*self.actor_network.in_keys, keys.action, keys.sample_log_prob, keys.advantage]
         if self.critic_network is not None:
             read += [*self.critic_network.in_keys, keys.value_target]
-        return list(dict.fromkeys(read if self.clip_value is None else [*read, keys.value]))
+        read += [] if self.clip_value is None else [keys.value]
+        return list(dict.fromkeys(read if keys.mask is None else [*read, keys.mask]))
 
     @property
     def out_keys(self) -> list[str]:
@@ -151,16 +156,22 @@ class ClipPPOLoss(Loss):
         keys = self.tensor_keys
         features = self._shared_features(entries)
         log_prob, entropy = self._log_prob_and_entropy(entries, features)
-        log_ratio = log_prob.reshape(-1) - entries[keys.sample_log_prob].reshape(-1)
-        out = self._objective(log_ratio, entries[keys.advantage].reshape(-1))
+        rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
+
+        def flat(entry: torch.Tensor) -> torch.Tensor:
+            return entry.reshape(-1) if rows is None else entry.reshape(-1)[rows]
+
+        log_ratio = flat(log_prob) - flat(entries[keys.sample_log_prob])
+        out = self._objective(log_ratio, flat(entries[keys.advantage]))
         if self.entropy_bonus:
+            entropy = flat(entropy)
             out["loss_entropy"] = -self.entropy_coeff * self._reduce(entropy)
             if self._diagnose:
                 out["entropy"] = entropy.detach().mean()
         if self.critic_network is not None:
-            value = self._value(entries, features).reshape(-1)
-            old_value = None if self.clip_value is None else entries[keys.value].reshape(-1)
-            out |= self._critic(value, entries[keys.value_target].reshape(-1), old_value)
+            value = flat(self._value(entries, features))
+            old_value = None if self.clip_value is None else flat(entries[keys.value])
+            out |= self._critic(value, flat(entries[keys.value_target]), old_value)
         return out
 
     def _shared_features(

@@ -11,11 +11,13 @@ import gymnasium as gym
 import pytest
 import torch
 import yaml
+from any_agents import Match
 from any_env import AnyEnv
 from gymnasium import spaces
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
+from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset
 from hooktrainer.errors import ConfigError, StateMismatchError
 from hooktrainer.log import read_csv
@@ -32,6 +34,7 @@ FIELDS = {
 }
 ALGORITHMS = algorithms.names()
 OFFLINE = [name for name in ALGORITHMS if not algorithms.get(name).collects]
+AGENTS = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "share_parameters")]
 ANNEALING = [name for name in ALGORITHMS if hasattr(algorithms.get(name), "anneal_lr")]
 
 
@@ -60,7 +63,7 @@ def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
         small["optim_steps_per_batch"] = 2
     if name in OFFLINE:
         small["dataset"] = make_dataset()
-    env = PENDULUM if kind.actions == "continuous" else CARTPOLE
+    env = Match if name in AGENTS else PENDULUM if kind.actions == "continuous" else CARTPOLE
     return kind(env=env, **{**small, "total_frames": total_frames, **options}).trainer()
 
 
@@ -222,7 +225,7 @@ def test_every_algorithm_takes_a_collector_of_ones_own(name):
     made = []
 
     def make_collector(**arguments):
-        made.append(VectorCollector(**arguments))
+        made.append((AgentsCollector if name in AGENTS else VectorCollector)(**arguments))
         return made[0]
 
     trainer = make(name, collector=make_collector, eval_episodes=0)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .groups import AgentGroup as AgentGroup
     from .world import World as World
     from .world import WorldStep as WorldStep
+    from .worlds import is_several as is_several
     from .worlds import make_world as make_world
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -118,8 +118,7 @@ class RandomAgents:
         """The actions of one step, ``(group, "action")``, ``[num_envs, agents, ...]``."""
         drawn: Entries = {}
         for group in self._groups:
-            key: NestedKey = (group.name, *group.leaves[0].key)
-            first = entries[key]
+            first = entries[group.keys[0]]
             mask = entries.get((group.name, MASK))
             action = self._draw(group, tuple(first.shape[:2]), mask)
             drawn[group.name, "action"] = action.to(first.device)

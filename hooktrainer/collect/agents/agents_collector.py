@@ -33,7 +33,7 @@ class AgentsCollector(CollectorBase):
     - ``("agents", "observation")`` ``[num_envs, time, agents, ...]``, for a dict observation one
       entry for each of its parts; ``("agents", "action_mask")``, where there are masks;
       ``("agents", "mask")`` ``[num_envs, time, agents]``, where agents may leave before the episode
-      ends: which of them still act. What stands at the others is zeros, and means nothing.
+      ends: which of them still act. What stands at the others means nothing.
     - ``("agents", "action")`` and everything else that the policy writes.
     - ``("next", "agents", ...)``: the observation that the actions led to, the true final one where
       an episode ends; ``"reward"`` and ``"episode_reward"`` (float32), ``"done"``, ``"terminated"``
@@ -47,7 +47,8 @@ class AgentsCollector(CollectorBase):
     All counts are of transitions of an environment, however many agents act in it.
 
     Args:
-        env: ``"vmas/<scenario>"``, or a scenario class of VMAS.
+        env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
+            or a function that makes a parallel environment of PettingZoo.
         policy: What acts; ``None`` for random actions. An object with ``in_keys`` and ``act``,
             which takes these entries and returns a dict with ``(group, "action")`` for each group,
             such as `hooktrainer.networks.AgentsPolicy`; or a TensorDict module.
@@ -59,6 +60,8 @@ class AgentsCollector(CollectorBase):
         env_kwargs: Arguments of the environment.
         groups: By a group's name, its agents. By default agents with equal spaces are a group; a
             single one is called ``"agents"``, several are called as their agents' names begin.
+        frame_skip: Has to be 1: no action is repeated.
+        info_keys: Has to be empty: what environments say in ``info`` is not collected.
         exploration_type: How the policy's distributions are sampled.
         device: Where batches are, and where environments that are tensors are simulated; by default
             where the policy computes.
@@ -90,11 +93,19 @@ class AgentsCollector(CollectorBase):
         init_random_frames: int = 0,
         env_kwargs: Mapping[str, Any] | None = None,
         groups: Grouping | None = None,
+        frame_skip: int = 1,
+        info_keys: Sequence[str] = (),
         exploration_type: InteractionType = InteractionType.RANDOM,
         device: torch.device | str | None = None,
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, 1)
         check_count("num_envs", num_envs)
+        if frame_skip != 1 or info_keys:
+            raise ConfigError(
+                f"AgentsCollector(frame_skip={frame_skip}, info_keys={list(info_keys)}): actions "
+                "are not repeated, and what environments of several agents say in info is not "
+                "collected; leave these out."
+            )
         if policy is not None and not hasattr(policy, "in_keys"):
             raise ConfigError(
                 f"policy={policy!r:.80} cannot act for several agents: give it in_keys, such as "

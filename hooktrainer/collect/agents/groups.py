@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from gymnasium import spaces
+from tensordict import NestedKey
 
 from ...base.space_parts import MASK, Leaf
 from ...errors import ConfigError
@@ -43,12 +45,17 @@ class AgentGroup:
     action_space: Space
     has_mask: bool = False
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
         """The arrays of which an observation consists; their keys are those within the group."""
         return ObservationLayout(self.observation_space).leaves
 
-    @property
+    @cached_property
+    def keys(self) -> tuple[NestedKey, ...]:
+        """The keys of these arrays in a batch."""
+        return tuple((self.name, *leaf.key) for leaf in self.leaves)
+
+    @cached_property
     def action_format(self) -> ActionFormat:
         """What an action looks like as the policy writes it."""
         return ActionFormat(self.action_space)

@@ -13,7 +13,6 @@ import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
-from tensordict import NestedKey
 
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
@@ -163,14 +162,13 @@ class VmasWorld:
         seen = {agent.name: self._env.scenario.observation(agent) for agent in self._env.agents}
         entries: Entries = {}
         for group in self.groups:
-            for leaf in group.leaves:
+            for key, leaf in zip(group.keys, group.leaves, strict=True):
                 parts = []
                 for name in group.agents:
                     value = seen[name]
                     for part in leaf.path:
                         value = value[part]
                     parts.append(value)
-                key: NestedKey = (group.name, *leaf.key)
                 entries[key] = torch.stack(parts, 1).float()
         return entries
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
 
 from ...errors import ConfigError
 from .groups import Grouping
+from .parallel_world import ParallelWorld
+from .pettingzoo_env import pettingzoo_factory
 from .vmas import VmasWorld
 from .world import World
 
@@ -29,7 +32,8 @@ def make_world(
     """Make environments of several agents.
 
     Args:
-        env: ``"vmas/<scenario>"``, or a scenario class of VMAS.
+        env: ``"vmas/<scenario>"``, or a scenario class of VMAS; ``"pettingzoo/<family>/<name>"``,
+            or a function that makes a parallel environment of PettingZoo, without arguments.
         num_envs: How many.
         env_kwargs: Arguments of the environment.
         groups: By a group's name, its agents; by default agents with equal spaces are a group.
@@ -44,9 +48,19 @@ def make_world(
         return VmasWorld(env.removeprefix(VMAS), num_envs, device, groups, env_kwargs)
     if is_scenario(env):
         return VmasWorld(env, num_envs, device, groups, env_kwargs)
+    make: Callable[[], Any] | None = None
+    if isinstance(env, str) and env.startswith(PETTINGZOO):
+        make = pettingzoo_factory(env.removeprefix(PETTINGZOO), env_kwargs or {})
+    elif callable(env) and not isinstance(env, str):
+        make = partial(env, **(env_kwargs or {}))
+    if make is not None:
+        made = getattr(env, "func", env)  # of a functools.partial
+        name = env if isinstance(env, str) else getattr(made, "__qualname__", type(made).__name__)
+        return ParallelWorld(make, num_envs, name, groups, first_env, device)
     raise ConfigError(
-        f"env={env!r:.80} is no environment of several agents: give 'vmas/<scenario>', such as "
-        "'vmas/balance', or a scenario class of VMAS."
+        f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
+        "'pettingzoo/mpe/simple_spread_v3' and so on, a scenario class of VMAS, or a function that "
+        "makes a parallel environment of PettingZoo."
     )
 
 

@@ -1,0 +1,108 @@
+"""What VDN and QMIX share: deep Q-learning of the value of all agents together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import nn
+
+from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
+from ..networks import AgentsPolicy, EpsilonGreedy
+from ..objectives import HardUpdate, QMixLoss
+from ..optim import FlatAdam
+from ..replay import ReplayBuffer
+from ..run.fields import Count, Fraction, Number, Rate
+from ..trainer import Trainer
+from .agents_config import SeveralAgents
+from .agents_task import AgentsTask, Keys
+from .check_spaces import Actions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueMixing(SeveralAgents):
+    """Fields of VDN and QMIX."""
+
+    num_envs: Count = 32
+    """number of parallel environments"""
+    steps_per_batch: Count = 8
+    """steps per environment in each batch"""
+    optim_steps_per_batch: Count = 8
+    """optimizer steps after each batch"""
+    init_random_frames: Number = 2_000
+    """frames collected with random actions before the first optimizer step"""
+    buffer_size: Count = 100_000
+    """capacity of the replay buffer, in steps of an environment"""
+    batch_size: Count = 256
+    """steps of an environment per optimizer step, each with all of its agents"""
+    lr: Rate = 5e-4
+    """learning rate"""
+    eval_interval: Count = 20_000
+    eval_episodes: Number = 32
+    num_cells: tuple[Count, ...] = (128, 128)
+    gamma: Fraction = 0.99
+    """discount factor"""
+    double: bool = True
+    """whether the network chooses the next actions that its target values"""
+    target_interval: Count = 200
+    """optimizer steps between two updates of the target networks"""
+    max_grad_norm: float | None = 10.0
+    """the gradient is clipped to this norm; None for no clipping"""
+    eps_end: Fraction = 0.05
+    """final epsilon, the probability of a random action of each agent"""
+    annealing_frames: Count = 50_000
+    """frames over which epsilon falls linearly from 1 to eps_end"""
+
+    actions: ClassVar[Actions] = "discrete"
+
+    def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
+        """What mixes the values of all agents, and the entries that it reads beside them."""
+        raise NotImplementedError
+
+    def build(self, task: AgentsTask) -> Trainer:
+        """Wire the trainer."""
+        values = {group.name: task.action_values(group) for group in task.groups}
+        mixer, state_keys = self._mixer(task)
+        loss = QMixLoss(
+            values,
+            mixer,
+            state_keys,
+            gamma=self.gamma,
+            loss_function="smooth_l1",
+            double=self.double,
+        ).to(task.device)
+        explorers = {
+            name: EpsilonGreedy(
+                value, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
+            )
+            for name, value in values.items()
+        }
+        policy = AgentsPolicy(explorers)
+        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
+        buffer = ReplayBuffer(
+            self.buffer_size,
+            batch_size=self.batch_size,
+            keys=[*loss.in_keys, *masks, *[("next", *mask) for mask in masks]],
+            device=task.device,
+        )
+        updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
+        optimizer = FlatAdam(loss.parameters(), lr=self.lr)
+        trainer = task.trainer(
+            task.collector(
+                policy,
+                self.num_envs,
+                self.steps_per_batch,
+                init_random_frames=self.init_random_frames,
+            ),
+            loss,
+            optimizer,
+            optim_steps_per_batch=self.optim_steps_per_batch,
+            clip_norm=self.max_grad_norm,
+        )
+        ReplayBufferTrainer(buffer).register(trainer)
+        TargetNetUpdaterHook(updater).register(trainer)
+        frames_per_batch = self.num_envs * self.steps_per_batch
+        for name, explorer in explorers.items():
+            trainer.register_module(f"epsilon_{name}", explorer)
+            trainer.register_op("post_steps", explorer.step, frames=frames_per_batch)
+        return task.finish(trainer, AgentsPolicy(values))

@@ -1,0 +1,275 @@
+"""`ParallelWorld`: parallel environments of PettingZoo, stepped one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey
+
+from ...base.space_parts import MASK
+from ...errors import ConfigError, StateMismatchError
+from ..seeding import EpisodeSeeds
+from ..spaces import ObservationLayout
+from .groups import AgentGroup, Grouping, Spaces, group_agents
+from .pettingzoo_env import checked_env, state_space_of
+from .world import Entries, WorldStep
+
+Array = npt.NDArray[Any]
+Arrays = dict[NestedKey, Array]
+
+
+class ParallelWorld:
+    """Parallel environments of PettingZoo: in each, all agents act at once, until they leave.
+
+    Every episode is seeded from the run's seed, the environment's index and the episode's, as those
+    of `VectorCollector` are. A running episode is saved as its actions, and played again from its
+    seed. Continuous actions are clipped to their bounds. An agent that has left is false in
+    ``(group, "mask")``; its reward is 0, and its action mask allows everything. The episode ends
+    when no agent is left: it is truncated if one of those that acted last was, else terminated.
+
+    Args:
+        make: Makes an environment.
+        num_envs: How many.
+        name: What they are called in messages.
+        groups: The groups of agents; by default those with equal spaces.
+        first_env: Index of the first among all environments of the run.
+        device: Where the tensors are.
+
+    Raises:
+        ConfigError: If what ``make`` returns is no parallel environment, or its agents cannot be
+            put into groups.
+    """
+
+    shares = True
+    lost: str | None = None
+
+    def __init__(
+        self,
+        make: Callable[[], Any],
+        num_envs: int,
+        name: str,
+        groups: Grouping | None = None,
+        first_env: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.name = name
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.episodes = [-1] * num_envs
+        self._first_env = first_env
+        self._envs = [checked_env(make(), name) for _ in range(num_envs)]
+        env = self._envs[0]
+        agents: Spaces = {
+            agent: (env.observation_space(agent), env.action_space(agent))
+            for agent in env.possible_agents
+        }
+        _, infos = env.reset(seed=0)
+        self._mask_in_info = any(MASK in info for info in infos.values())
+        self.groups = group_agents(agents, groups, has_mask=self._mask_in_info)
+        self.state_space: spaces.Space[Any] | None = state_space_of(env)
+        self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
+        # For each group: where its masks are within a dict observation, and the rest of it.
+        self._nested = {
+            group.name: group.has_mask and not self._mask_in_info for group in self.groups
+        }
+        self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
+        self._seen: Arrays = {}
+        self.seed(0)
+
+    def seed(self, seed: int) -> None:
+        """Start over: the first episode of every environment begins anew."""
+        self._seeds = EpisodeSeeds(seed, self._first_env)
+        self.episodes = [-1] * self.num_envs
+        self._seen = self._blank()
+
+    def reset(self, envs: torch.Tensor | None = None) -> Entries:
+        """Begin new episodes."""
+        self._seen = {key: array.copy() for key, array in self._seen.items()}
+        which = range(self.num_envs) if envs is None else envs.nonzero().flatten().tolist()
+        for env in which:
+            self.episodes[env] += 1
+            self._begin(env)
+        return self._tensors(self._seen)
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
+        """Step the environments, one after another."""
+        taken = {group.name: self._to_env(group, actions[group.name]) for group in self.groups}
+        self._seen = self._blank()
+        shapes = {group.name: (self.num_envs, len(group.agents)) for group in self.groups}
+        rewards = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        terminated = {name: np.ones(shape, bool) for name, shape in shapes.items()}
+        truncated = {name: np.zeros(shape, bool) for name, shape in shapes.items()}
+        ended = np.zeros((2, self.num_envs), bool)  # terminated, truncated
+        for env in range(self.num_envs):
+            own = {name: array[env] for name, array in taken.items()}
+            self._actions[env].append(own)
+            acted, outcome = self._step(env, own)
+            _, given, ended_of, cut_of, _ = outcome
+            for group in self.groups:
+                for place, agent in enumerate(group.agents):
+                    if agent not in acted:
+                        continue
+                    rewards[group.name][env, place] = self._reward(given, agent, env)
+                    terminated[group.name][env, place] = bool(ended_of.get(agent, False))
+                    truncated[group.name][env, place] = bool(cut_of.get(agent, False))
+            if not self._envs[env].agents:
+                cut = any(bool(cut_of.get(agent, False)) for agent in acted)
+                ended[:, env] = (not cut, cut)
+        ends, cuts = torch.from_numpy(ended).to(self.device)
+        return WorldStep(
+            self._tensors(self._seen),
+            self._by_group(rewards),
+            ends,
+            cuts,
+            self._by_group(terminated),
+            self._by_group(truncated),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, as their actions, and what was observed last."""
+        return {
+            "seed": self._seeds.seed,
+            "episodes": list(self.episodes),
+            "actions": [
+                {name: np.stack([step[name] for step in steps]) for name in steps[0]}
+                if steps
+                else {}
+                for steps in self._actions
+            ],
+            "seen": {key: array.copy() for key, array in self._seen.items()},
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Play the running episodes again.
+
+        Raises:
+            StateMismatchError: If one takes another course.
+        """
+        self.seed(state["seed"])
+        self.episodes = list(state["episodes"])
+        for env, steps in enumerate(state["actions"]):
+            if self.episodes[env] < 0:
+                continue
+            self._begin(env)
+            for number in range(len(next(iter(steps.values()))) if steps else 0):
+                own = {name: array[number] for name, array in steps.items()}
+                self._actions[env].append(own)
+                self._clear(env)
+                if self._envs[env].agents:
+                    self._step(env, own)
+            for key, array in self._seen.items():
+                if not np.array_equal(array[env], state["seen"][key][env], equal_nan=True):
+                    raise StateMismatchError(
+                        f"{self.name}: an episode that was played again from its seed took another "
+                        f"course, as {key} of environment {env} shows: it depends on more than "
+                        "reset(seed=) and the actions. Begin the run anew."
+                    )
+        return True
+
+    def close(self) -> None:
+        """Close all environments."""
+        for env in self._envs:
+            env.close()
+
+    def _begin(self, env: int) -> None:
+        self._clear(env)
+        self._actions[env] = []
+        seen, infos = self._envs[env].reset(seed=self._seeds(env, self.episodes[env]))
+        if not self._envs[env].agents:
+            raise ConfigError(f"{self.name} has no agents after reset().")
+        self._write(env, seen, infos)
+
+    def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
+        """Step one environment; who acted, and what came of it."""
+        one = self._envs[env]
+        acted = list(one.agents)
+        chosen = {
+            agent: actions[group.name][place]
+            for group in self.groups
+            for place, agent in enumerate(group.agents)
+            if agent in acted
+        }
+        outcome = one.step(chosen)
+        self._write(env, outcome[0], outcome[4])
+        return acted, outcome
+
+    def _reward(self, rewards: Mapping[str, Any], agent: str, env: int) -> float:
+        reward = rewards.get(agent)
+        if reward is None or (np.ndim(reward) and np.size(reward) != 1):
+            raise ConfigError(
+                f"{self.name}: step() gave {agent} the reward {reward!r:.80} in environment {env}: "
+                "every agent that acts gets a number, 0.0 if it earns nothing."
+            )
+        return float(np.asarray(reward).item())
+
+    def _to_env(self, group: AgentGroup, actions: torch.Tensor) -> Array:
+        """The actions of a group, ``[num_envs, agents, ...]``, as the environments take them."""
+        array = actions.detach().cpu().numpy()
+        space = group.action_space
+        if isinstance(space, spaces.Box):
+            array = np.clip(array, space.low, space.high)
+        flat = group.action_format.to_env(array.reshape(-1, *array.shape[2:]))
+        return flat.reshape(*array.shape[:2], *flat.shape[1:])
+
+    def _blank(self) -> Arrays:
+        blank: Arrays = {}
+        for group in self.groups:
+            shape = (self.num_envs, len(group.agents))
+            for key, leaf in zip(group.keys, group.leaves, strict=True):
+                blank[key] = np.zeros((*shape, *leaf.shape), leaf.dtype)
+            if group.has_mask:
+                choices = group.action_format.mask_size
+                blank[group.name, MASK] = np.ones((*shape, choices), bool)
+            blank[group.name, "mask"] = np.zeros(shape, bool)
+        if self.state_space is not None:
+            size = tuple(self.state_space.shape or ())
+            blank["state"] = np.zeros((self.num_envs, *size), np.float32)
+        return blank
+
+    def _clear(self, env: int) -> None:
+        for key, array in self._seen.items():
+            array[env] = key[-1] == MASK if isinstance(key, tuple) else False
+
+    def _write(self, env: int, seen: Mapping[str, Any], infos: Mapping[str, Any]) -> None:
+        """Write what agents observe; those that have just left see their last."""
+        there = set(self._envs[env].agents)
+        for group in self.groups:
+            layout = self._layouts[group.name]
+            for place, agent in enumerate(group.agents):
+                if agent not in seen:
+                    continue
+                observation = seen[agent]
+                if self._nested[group.name]:
+                    mask = observation[MASK]
+                    rest = {key: value for key, value in observation.items() if key != MASK}
+                    observation = rest["observation"] if set(rest) == {"observation"} else rest
+                else:
+                    mask = infos.get(agent, {}).get(MASK)
+                values = layout.observation_values(observation)
+                for key, value in zip(group.keys, values, strict=True):
+                    self._seen[key][env, place] = value
+                self._seen[group.name, "mask"][env, place] = agent in there
+                if group.has_mask and agent in there:
+                    self._allow(group, env, place, mask)
+        if self.state_space is not None:
+            self._seen["state"][env] = self._envs[env].state()
+
+    def _allow(self, group: AgentGroup, env: int, place: int, mask: Any) -> None:
+        if mask is None or not np.any(mask):
+            said = "no action_mask" if mask is None else "an action_mask that forbids every action"
+            raise ConfigError(
+                f"{self.name}: {group.agents[place]} got {said} in environment {env}: every agent "
+                "that acts needs one that allows an action, at every step."
+            )
+        self._seen[group.name, MASK][env, place] = np.asarray(mask, bool)
+
+    def _by_group(self, arrays: Mapping[str, Array]) -> dict[str, torch.Tensor]:
+        return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}
+
+    def _tensors(self, arrays: Arrays) -> Entries:
+        return {key: torch.from_numpy(array).to(self.device) for key, array in arrays.items()}

@@ -1,0 +1,80 @@
+"""Environments of PettingZoo: found by their ids, and looked at."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from ...errors import ConfigError, MissingPackageError
+
+
+def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+    """What makes the environments called ``<family>/<name>``, such as ``mpe/simple_spread_v3``.
+
+    Raises:
+        ConfigError: If there is none, or it is no parallel one.
+        MissingPackageError: If a package it needs is not installed.
+    """
+    family, _, own = name.partition("/")
+    if not own:
+        raise ConfigError(
+            f"env='pettingzoo/{name}': give the family too, such as pettingzoo/mpe/simple_spread_v3"
+            "."
+        )
+    # Families that have become packages of their own.
+    home = {"mpe": "mpe2"}.get(family, f"pettingzoo.{family}")
+    try:
+        with warnings.catch_warnings():  # of another way to find environments
+            warnings.simplefilter("ignore")
+            importlib.import_module(home)
+            module = importlib.import_module(f"{home}.{own}")
+    except ModuleNotFoundError as error:
+        missing = str(error.name)
+        if missing == f"{home}.{own}":
+            raise ConfigError(
+                f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}."
+            ) from error
+        extra = "hooktrainer[pettingzoo]" if missing.split(".")[0] in ("pettingzoo", "mpe2") else ""
+        raise MissingPackageError(
+            f"pettingzoo/{name} needs {missing}, which is not installed: pip install "
+            f"'{extra or f'pettingzoo[{family}]'}'",
+            name=missing,
+        ) from error
+    if not hasattr(module, "parallel_env"):
+        raise ConfigError(
+            f"pettingzoo/{name} has no parallel_env: its agents act in turns, which no algorithm "
+            "here is for."
+        )
+    return partial(module.parallel_env, **kwargs)
+
+
+def checked_env(env: Any, name: str) -> Any:
+    """The environment, if it is a parallel one of PettingZoo.
+
+    Raises:
+        ConfigError: If it is none.
+    """
+    needed = ("reset", "step", "observation_space", "action_space", "possible_agents")
+    if missing := [one for one in needed if not hasattr(env, one)]:
+        raise ConfigError(
+            f"env={name}: made a {type(env).__name__}, which has no {', '.join(missing)}: give a "
+            "function that makes a parallel environment of PettingZoo (ParallelEnv)."
+        )
+    if not env.possible_agents:
+        raise ConfigError(f"env={name}: possible_agents is empty; name every agent there may be.")
+    return env
+
+
+def state_space_of(env: Any) -> spaces.Space[Any] | None:
+    """The space of its state, if it has one."""
+    try:
+        state = np.asarray(env.state())
+    except (NotImplementedError, AttributeError):
+        return None
+    return spaces.Box(-np.inf, np.inf, state.shape, np.float32)

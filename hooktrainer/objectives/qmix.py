@@ -1,0 +1,164 @@
+"""Value mixing: QMIX (Rashid et al., 2018, arXiv:1803.11485) and VDN (Sunehag et al., 2018)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import nn
+
+from ..base.checks import check_fraction
+from ..errors import ConfigError
+from .common import Loss, distance, evaluate, next_key, this_key
+from .targets import target_copy
+
+
+class QMixLoss(Loss):
+    """The loss of value mixing, with the values and gradients of TorchRL's ``QMixerLoss``.
+
+    The values of the agents' actions are mixed into one, of all agents together, which is trained
+    as in deep Q-learning with the reward of all of them.
+
+    Reads the networks' inputs, now and under ``"next"``, ``(group, "action")`` (indices ``[*batch,
+    agents]``), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``(group,
+    "mask")``, which agents act: the value of one that does not is 0. Returns ``loss``, and writes
+    ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
+
+    Args:
+        value_networks: By the name of a group, its `QNetwork`, or a TensorDict module that writes
+            ``(group, "action_value")``, ``[*batch, agents, actions]``.
+        mixer: Takes the values of all agents ``[*batch, agents, 1]``, and the entries
+            ``state_keys`` if there are any, and returns ``[*batch, 1]``.
+        state_keys: What the mixer reads beside the values.
+        gamma: Discount factor.
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        delay_value: Whether targets come from delayed copies, to be moved by `SoftUpdate` or
+            `HardUpdate`.
+        double: Whether the networks themselves choose the next actions, and the targets value them.
+
+    Raises:
+        ConfigError: If ``double`` is asked for without ``delay_value``.
+    """
+
+    value_networks: Any
+    target_value_networks: Any
+    mixer: Any
+    target_mixer: Any
+
+    def __init__(
+        self,
+        value_networks: Mapping[str, nn.Module],
+        mixer: nn.Module,
+        state_keys: Sequence[NestedKey] = (),
+        *,
+        gamma: float = 0.99,
+        loss_function: str = "l2",
+        delay_value: bool = True,
+        double: bool = False,
+    ) -> None:
+        super().__init__(reward="reward", terminated="terminated", priority="td_error")
+        if double and not delay_value:
+            raise ConfigError("QMixLoss(double=True) needs delay_value=True: target networks.")
+        self.value_networks = nn.ModuleDict(value_networks)
+        self.mixer = mixer
+        self.target_value_networks = target_copy(self.value_networks) if delay_value else None
+        self.target_mixer = target_copy(mixer) if delay_value else None
+        self.state_keys = list(state_keys)
+        self.gamma = check_fraction("gamma", gamma)
+        self.double = double
+        self._distance = distance(loss_function)
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads, but for the optional ones."""
+        states: list[NestedKey] = list(self.state_keys)
+        for network in self.value_networks.values():
+            states += network.in_keys
+        states = list(dict.fromkeys(states))
+        following = [*states, self.tensor_keys.reward, self.tensor_keys.terminated]
+        actions: list[NestedKey] = [(name, "action") for name in self.value_networks]
+        return [*states, *actions, *map(next_key, following)]
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The loss it returns."""
+        return ["loss"]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Compute the loss of a batch, ``[*batch]``, and write its ``"td_error"``.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        entries = self._entries(tensordict)
+        for name in self.value_networks:
+            for key in ((name, "mask"), ("next", name, "mask")):
+                if (mask := tensordict.get(key, None)) is not None:
+                    entries[key] = mask
+        out = self._losses(entries)
+        tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
+        return TensorDict(out)
+
+    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+        keys = self.tensor_keys
+        chosen = {
+            name: values.gather(-1, entries[name, "action"].unsqueeze(-1))
+            for name, values in self._action_values(self.value_networks, entries).items()
+        }
+        value = self._mixed(self.mixer, chosen, entries)
+        with torch.no_grad():
+            best = self._mixed(self._mixer_of_targets, self._best(entries), entries, next_key)
+            alive = ~entries[next_key(keys.terminated)].reshape(-1)
+            target = entries[next_key(keys.reward)].reshape(-1) + self.gamma * best * alive
+            td_error = (value - target).square()
+        loss = self._distance(value, target, reduction="mean")
+        return {"loss": loss, "td_error": td_error}
+
+    @property
+    def _mixer_of_targets(self) -> Any:
+        return self.mixer if self.target_mixer is None else self.target_mixer
+
+    def _best(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """The values of the best next actions, by group, ``[*batch, agents, 1]``."""
+        targets = self.target_value_networks
+        values = self._action_values(
+            self.value_networks if targets is None else targets, entries, next_key
+        )
+        if not self.double:
+            return {name: value.amax(-1, keepdim=True) for name, value in values.items()}
+        own = self._action_values(self.value_networks, entries, next_key)
+        return {name: v.gather(-1, own[name].argmax(-1, True)) for name, v in values.items()}
+
+    def _action_values(
+        self,
+        networks: Any,
+        entries: Mapping[NestedKey, torch.Tensor],
+        at: Callable[[NestedKey], NestedKey] = this_key,
+    ) -> dict[str, torch.Tensor]:
+        """The values of all actions, by group, ``[*batch, agents, actions]``."""
+        return {
+            name: evaluate(
+                network,
+                [entries[at(key)] for key in network.in_keys],
+                (name, "action_value"),
+                self._batch_dims,
+            )
+            for name, network in networks.items()
+        }
+
+    def _mixed(
+        self,
+        mixer: Any,
+        chosen: Mapping[str, torch.Tensor],
+        entries: Mapping[NestedKey, torch.Tensor],
+        at: Callable[[NestedKey], NestedKey] = this_key,
+    ) -> torch.Tensor:
+        """The value of all agents together, ``[batch]``."""
+        values = []
+        for name, value in chosen.items():
+            mask = entries.get(at((name, "mask")))
+            values.append(value if mask is None else value * mask.unsqueeze(-1))
+        states = [entries[at(key)] for key in self.state_keys]
+        return mixer(torch.cat(values, -2), *states).reshape(-1)

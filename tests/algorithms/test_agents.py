@@ -1,0 +1,134 @@
+"""Algorithms for several agents: what they learn, read and log, and what they refuse."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+from any_agents import Match
+
+from hooktrainer import ConfigError, algorithms
+from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
+from hooktrainer.networks import AgentMLP, CentralNetwork
+
+SMALL = {"tuned": False, "progress_bar": False, "num_cells": (32,), "eval_interval": 100_000}
+ON_POLICY = {"num_envs": 16, "steps_per_batch": 20, "mini_batch_size": 80, "lr": 1e-2}
+MIXING = {
+    "num_envs": 16,
+    "steps_per_batch": 5,
+    "init_random_frames": 400,
+    "annealing_frames": 2_000,
+    "batch_size": 64,
+    "lr": 5e-3,
+    "target_interval": 20,
+}
+
+
+@pytest.mark.learning
+@pytest.mark.parametrize(
+    ("kind", "env", "options"),
+    [
+        (MAPPO, Match, ON_POLICY),
+        (IPPO, partial(Match, roles=True), ON_POLICY | {"share_parameters": False}),
+        (MAPPO, partial(Match, continuous=True), ON_POLICY | {"log_std": -0.5}),
+        (VDN, Match, MIXING),
+        (QMIX, partial(Match, roles=True), MIXING),
+    ],
+)
+def test_it_learns_to_match(kind, env, options):
+    run = kind(env=env, total_frames=6_000, seed=0, **{**SMALL, **options})
+    trainer = run.train()
+    assert trainer.metrics.reported["eval/return"] > 4.5  # of 5
+
+
+def test_returns_are_logged_by_group_and_by_agent(logger):
+    env = partial(Match, roles=True)
+    options = SMALL | ON_POLICY | {"loggers": [logger]}
+    MAPPO(env=env, total_frames=320, **options).train()
+    names = {name for _, row in logger.rows for name in row}
+    assert {
+        "train/return",
+        "train/left/return",
+        "train/left/left/return",
+        "train/right/right/return",
+        "eval/return",
+        "loss/objective_left",
+        "loss/critic_right",
+    } <= names
+    (row,) = [row for _, row in logger.rows if "train/return" in row]
+    mean = (row["train/left/return"] + row["train/right/return"]) / 2
+    assert row["train/return"] == pytest.approx(mean)
+
+
+def test_a_single_group_is_called_agents(logger):
+    MAPPO(env=Match, total_frames=320, **SMALL | ON_POLICY | {"loggers": [logger]}).train()
+    names = {name for _, row in logger.rows for name in row}
+    assert {"train/agents/return", "train/agents/left/return", "loss/objective"} <= names
+
+
+def networks(kind, **options):
+    trainer = kind(env=Match, total_frames=320, **SMALL | options).trainer()
+    loss = trainer.loss_module.losses["agents"]
+    return loss.actor_network, loss.critic_network
+
+
+def test_mappos_critic_sees_all_ippos_its_own():
+    _, critic = networks(MAPPO)
+    assert isinstance(critic.network, CentralNetwork)
+    _, critic = networks(IPPO)
+    assert not isinstance(critic.network, CentralNetwork)
+
+
+def test_agents_share_parameters_or_have_their_own():
+    actor, _ = networks(MAPPO)
+    assert not any(isinstance(module, AgentMLP) for module in actor.modules())
+    actor, critic = networks(MAPPO, share_parameters=False)
+    for network in (actor, critic):
+        assert any(isinstance(module, AgentMLP) for module in network.modules())
+
+
+def test_groups_can_be_given():
+    groups = {"a": ["right"], "b": ["left"]}
+    run = MAPPO(env=Match, groups=groups, total_frames=320, **SMALL | ON_POLICY)
+    trainer = run.train()
+    assert set(trainer.loss_module.losses) == {"a", "b"}
+    assert "loss_objective_b" in trainer.loss_module.out_keys
+
+
+def test_observations_are_normalized_by_group():
+    options = SMALL | ON_POLICY | {"normalize_observations": True}
+    trainer = MAPPO(env=Match, total_frames=320, **options).train()
+    hook = trainer.registry.modules["observation_normalizer"]
+    assert hook.norm.count == 320 * 2
+    assert hook.norm.mean.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (
+            lambda: PPO(env="vmas/balance", total_frames=10),
+            "ppo trains one agent, and vmas/balance has several: train them with mappo or ippo",
+        ),
+        (
+            lambda: QMIX(env=partial(Match, continuous=True), total_frames=10),
+            "qmix is for discrete actions, but those of Match .agents. are Box",
+        ),
+        (
+            lambda: MAPPO(env=Match, groups={"a": ["left"]}, total_frames=10),
+            "right: in no group",
+        ),
+        (
+            lambda: MAPPO(env="CartPole-v1", total_frames=10),
+            "env='CartPole-v1' is no environment of several agents",
+        ),
+        (lambda: MAPPO(env="vmas/balanse", total_frames=10), "no scenario 'vmas/balanse'"),
+    ],
+)
+def test_what_cannot_work_is_named(make, problem):
+    with pytest.raises(ConfigError, match=problem):
+        make().trainer()
+
+
+def test_they_are_found_by_their_names():
+    assert {"mappo", "ippo", "vdn", "qmix"} <= set(algorithms.names())

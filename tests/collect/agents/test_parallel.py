@@ -1,0 +1,167 @@
+"""Parallel environments of PettingZoo: agents that leave, masks, returns by hand, exact resume."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import pytest
+import torch
+from toy_parallel import Drawn, Leaving, Nothing
+
+from hooktrainer import ConfigError
+from hooktrainer.collect.agents import AgentsCollector
+from hooktrainer.errors import MissingPackageError, StateMismatchError
+from hooktrainer.testing import check_collector
+
+SPREAD = "pettingzoo/mpe/simple_spread_v3"
+
+
+class First:
+    """Every cat takes the first action, the dog one out of bounds."""
+
+    in_keys = [("cat", "observation"), ("dog", "observation")]  # noqa: RUF012
+
+    def act(self, cats, dogs):
+        shape = cats.shape[:2]
+        return {
+            ("cat", "action"): torch.zeros(shape, dtype=torch.int64),
+            ("dog", "action"): torch.full((len(dogs), 1, 1), 7.0),
+        }
+
+
+def collector(env=Leaving, num_envs=2, steps=8, **kwargs):
+    return AgentsCollector(env, num_envs=num_envs, frames_per_batch=num_envs * steps, **kwargs)
+
+
+def test_agents_that_leave_by_hand():
+    batch = collector(policy=First()).collect()
+    after = batch["next"]
+    # The cats leave after 2 and 3 steps, the dog after 4: there the episode ends.
+    assert batch["cat", "mask"][0, :5].tolist() == [
+        [True, True],
+        [True, True],
+        [False, True],
+        [False, False],
+        [True, True],
+    ]
+    assert batch["dog", "mask"][0, :5].all()
+    assert after["cat", "mask"][0, :4].tolist() == [
+        [True, True],
+        [False, True],
+        [False, False],
+        [False, False],
+    ]
+    assert after["cat", "terminated"][0, :4].squeeze(-1).tolist() == [
+        [False, False],
+        [True, False],
+        [True, True],
+        [True, True],
+    ]
+    assert after["done"][0, :, 0].tolist() == [False, False, False, True] * 2
+    assert after["terminated"].equal(after["done"])
+    # Reward of cat a is 10 a + 1, since action 0 of the policy is 1 of the environment.
+    rewards = after["cat", "reward"][0, :4].squeeze(-1)
+    assert rewards.tolist() == [[11, 21], [11, 21], [0, 21], [0, 0]]
+    assert after["cat", "episode_reward"][0, 3].flatten().tolist() == [22, 63]
+    assert after["dog", "episode_reward"][0, 3].flatten().tolist() == [120]
+    assert after["episode_reward"][0, 3, 0] == pytest.approx((22 + 63 + 120) / 3)
+    assert after["reward"][0, 2, 0] == pytest.approx((0 + 21 + 30) / 3)
+    assert after["step_count"][0, :, 0].tolist() == [1, 2, 3, 4] * 2
+    assert batch["cat", "observation"][0, 3, 0].tolist() == [0, 0]  # it is gone
+    start = batch["dog", "observation"][0, 0, 0, 0]
+    assert after["cat", "observation"][0, 1, 0].tolist() == [start, 2]  # its last
+    assert after["state"][0, 3].tolist() == [start, 4, 0]
+    assert batch["dog", "observation"][0, 4, 0, 0] != start
+
+
+def test_what_is_broken_off_is_truncated():
+    batch = collector(partial(Leaving, limit=3), policy=First()).collect()["next"]
+    assert batch["truncated"][0, :6, 0].tolist() == [False, False, True] * 2
+    assert not batch["terminated"][0, :3].any()
+    assert batch["cat", "terminated"][0, 2].flatten().tolist() == [True, True]
+    assert batch["dog", "truncated"][0, 2].flatten().tolist() == [True]
+
+
+def test_actions_are_those_of_the_environments_space():
+    made = collector(policy=First(), steps=7)
+    made.collect()
+    env = made.world._envs[0]
+    assert env.actions[0]["cat_0"] == 1
+    assert env.actions[0]["dog_0"].tolist() == [1.0]  # clipped
+
+
+@pytest.mark.parametrize("where", ["observation", "info"])
+def test_masks_are_kept_and_random_actions_keep_to_them(where):
+    groups = {"cat": ["cat_0", "cat_1"], "dog": ["dog_0"]}
+    if where == "info":
+        kwargs = {"env": partial(OnlyCats, masks="info")}
+    else:
+        kwargs = {"env": partial(Leaving, masks="observation"), "groups": groups}
+    batch = collector(**kwargs).collect()
+    mask = batch["cat" if where == "observation" else "agents", "action_mask"]
+    act = batch["cat" if where == "observation" else "agents", "action"]
+    alive = batch["cat" if where == "observation" else "agents", "mask"]
+    assert mask.shape == (2, 8, 2, 4)
+    assert mask.dtype is torch.bool
+    assert (mask[alive].sum(-1) == 1).all()
+    assert mask[~alive].all()
+    assert mask.gather(-1, act.unsqueeze(-1)).all()
+
+
+class OnlyCats(Leaving):
+    possible_agents = ("cat_0", "cat_1")
+
+
+@pytest.mark.parametrize("env", [Leaving, partial(Leaving, masks="observation"), SPREAD])
+def test_it_keeps_the_contract(env):
+    check_collector(lambda: collector(env, steps=30, total_frames=140), batches=2)
+
+
+def test_an_episode_that_takes_another_course_is_refused():
+    made = collector(Drawn)
+    made.collect()
+    made.collect()
+    with pytest.raises(StateMismatchError, match=r"took another course, as .* shows"):
+        collector(Drawn).load_state_dict(made.state_dict())
+
+
+def test_environments_are_closed_once():
+    made = collector()
+    made.shutdown()
+    made.shutdown()
+    assert [env.closed for env in made.world._envs] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (
+            lambda: collector(partial(Leaving, forgets=True)).collect(),
+            r"step\(\) gave cat_1 the reward None in environment 0: every agent that acts",
+        ),
+        (
+            lambda: collector(Nothing).collect(),
+            "cat_0 got an action_mask that forbids every action in environment 0",
+        ),
+        (lambda: collector(dict), "made a dict, which has no reset, step, observation_space"),
+        (lambda: collector("pettingzoo/mpe/simple_spred_v3"), "mpe2 has no 'simple_spred_v3'"),
+        (lambda: collector("pettingzoo/simple_spread_v3"), "give the family too"),
+        (lambda: collector("pettingzoo/classic/tictactoe_v3"), "its agents act in turns|needs"),
+        (
+            lambda: collector(groups={"all": ["cat_0", "cat_1", "dog_0"]}),
+            "cat_0, whose actions are Discrete",
+        ),
+        (lambda: collector(num_envs=3).shard(0, 2), "num_envs=3 cannot be shared equally by 2"),
+    ],
+)
+def test_what_cannot_work_is_named(make, problem):
+    with pytest.raises(ConfigError, match=problem):
+        make()
+
+
+def test_a_missing_package_is_named(monkeypatch):
+    monkeypatch.delitem(sys.modules, "mpe2.simple_spread_v3", raising=False)
+    monkeypatch.setitem(sys.modules, "mpe2", None)
+    with pytest.raises(MissingPackageError, match=r"pip install 'hooktrainer\[pettingzoo\]'"):
+        collector(SPREAD)

@@ -1,0 +1,118 @@
+"""Networks of several agents: parameters of their own, of all together, and their policies."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, set_interaction_type
+from torch import nn
+
+from hooktrainer.networks import (
+    AgentMLP,
+    AgentsPolicy,
+    CategoricalPolicy,
+    CentralNetwork,
+    DiagonalGaussianPolicy,
+    EncodedMixer,
+    JointEncoder,
+    MonotonicMixer,
+    QNetwork,
+    SumMixer,
+    mlp,
+    orthogonal_init,
+)
+
+
+def test_each_agent_has_parameters_of_its_own():
+    network = AgentMLP(3, 4, 2, (8,), nn.ReLU)
+    x = torch.randn(5, 7, 3, 4)
+    out = network(x)
+    assert out.shape == (5, 7, 3, 2)
+    for agent in range(3):
+        single = mlp(4, 2, (8,), nn.ReLU)
+        for layer, many in zip(single[::2], network.layers[::2], strict=True):
+            layer.weight.data = many.weight[agent].data
+            layer.bias.data = many.bias[agent, 0].data
+        torch.testing.assert_close(out[:, :, agent], single(x[:, :, agent]))
+    assert not torch.equal(network.layers[0].weight[0], network.layers[0].weight[1])
+    out[:, :, 1].sum().backward()
+    assert network.layers[0].weight.grad[0].abs().sum() == 0
+    assert network.layers[0].weight.grad[1].abs().sum() > 0
+
+
+def test_orthogonal_layers_are_so_for_each_agent():
+    network = orthogonal_init(AgentMLP(3, 4, 4, (4,)), gain=2.0, output_gain=0.5)
+    for layer, gain in ((network.layers[0], 2.0), (network.layers[-1], 0.5)):
+        for weight in layer.weight:
+            torch.testing.assert_close(weight @ weight.T, gain**2 * torch.eye(4))
+        assert not layer.bias.any()
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_central_network_sees_all_agents_and_the_state(share):
+    encoder = JointEncoder([(nn.Identity(), 1, True), (nn.Identity(), 1, False)])
+    inner = mlp(3 * 4 + 5, 1) if share else AgentMLP(3, 3 * 4 + 5, 1)
+    network = CentralNetwork(encoder, inner, 3)
+    seen, state = torch.randn(6, 3, 4, requires_grad=True), torch.randn(6, 5)
+    value = network(seen, state)
+    assert value.shape == (6, 3, 1)
+    value[0, 0].backward()
+    assert (seen.grad[0].abs().sum(-1) > 0).all()  # of each agent's observation
+    assert not seen.grad[1:].any()
+    same = torch.equal(value[:, 0], value[:, 1])
+    assert same if share else not same
+    if share:
+        joined = torch.cat([seen.flatten(-2), state], -1)
+        torch.testing.assert_close(value[:, 1], inner(joined))
+
+
+def test_the_policies_of_groups_act_together():
+    policy = AgentsPolicy(
+        {
+            "wolf": CategoricalPolicy(
+                mlp(3, 5), [("wolf", "observation")], action_mask_key=("wolf", "action_mask")
+            ),
+            "sheep": DiagonalGaussianPolicy(mlp(2, 1), 1, in_keys=[("sheep", "observation")]),
+        }
+    )
+    assert policy.in_keys == [
+        ("wolf", "observation"),
+        ("wolf", "action_mask"),
+        ("sheep", "observation"),
+    ]
+    mask = torch.zeros(4, 2, 5, dtype=torch.bool)
+    mask[..., 3] = True
+    inputs = [torch.randn(4, 2, 3), mask, torch.randn(4, 1, 2)]
+    out = policy.act(*inputs)
+    assert (out["wolf", "action"] == 3).all()
+    assert {key: tuple(value.shape) for key, value in out.items()} == {
+        ("wolf", "action"): (4, 2),
+        ("wolf", "action_log_prob"): (4, 2),
+        ("sheep", "action"): (4, 1, 1),
+        ("sheep", "action_log_prob"): (4, 1),
+    }
+    assert set(policy.out_keys) == set(out)
+    batch = TensorDict({}, [4])
+    for key, value in zip(policy.in_keys, inputs, strict=True):
+        batch[key] = value
+    with set_interaction_type(InteractionType.DETERMINISTIC):
+        written = policy(batch)
+        assert written["sheep", "action"].equal(policy.act(*inputs)["sheep", "action"])
+
+
+def test_values_of_actions_are_a_policy_too():
+    policy = AgentsPolicy({"agents": QNetwork(mlp(3, 4), [("agents", "observation")])})
+    seen = torch.randn(2, 5, 3)
+    values = policy.policies["agents"].evaluate(seen)
+    assert policy.act(seen)["agents", "action"].equal(values.argmax(-1))
+
+
+def test_mixers_add_or_mix_monotonically():
+    values = torch.randn(6, 3, 1, requires_grad=True)
+    assert SumMixer()(values).equal(values.sum(-2))
+    mixer = MonotonicMixer(4, agents=3, cells=8)
+    mixer(values, torch.randn(6, 4)).sum().backward()
+    assert (values.grad > 0).all()
+    encoded = EncodedMixer(JointEncoder([(nn.Identity(), 1, True)]), MonotonicMixer(6, 3))
+    assert encoded(values, torch.randn(6, 3, 2)).shape == (6, 1)

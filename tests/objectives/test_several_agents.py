@@ -1,0 +1,416 @@
+"""Losses and advantages of several agents: by hand, and equal to TorchRL's on the same data."""
+
+from __future__ import annotations
+
+import warnings
+
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import TensorDictModule, TensorDictSequential
+from torch import nn
+
+from hooktrainer import ConfigError
+from hooktrainer.networks import (
+    AgentLinear,
+    AgentMLP,
+    CentralNetwork,
+    JointEncoder,
+    MonotonicMixer,
+    Policy,
+    QNetwork,
+    SumMixer,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.networks.distributions import DiagonalGaussian
+from hooktrainer.objectives import GAE, ClipPPOLoss, LossByGroup, QMixLoss, SoftUpdate, keys_of
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")
+    from torchrl.modules import MultiAgentMLP, ProbabilisticActor, QValueModule
+    from torchrl.modules.models.multiagent import QMixer
+    from torchrl.objectives import ClipPPOLoss as TorchRLPPO
+    from torchrl.objectives import ValueEstimators
+    from torchrl.objectives.multiagent import QMixerLoss
+
+PPO_KEYS = ("action", "advantage", "value_target")
+
+
+# -- advantages -----------------------------------------------------------------------------------
+
+
+def estimated(done_key, **entries):
+    """A batch of one environment, three steps and two agents, whose values are 1 and 2."""
+    following = {
+        "agents": {
+            "reward": torch.tensor([[1.0, 2], [3, 4], [5, 6]]).view(1, 3, 2, 1),
+            "state_value": torch.tensor([[1.0, 2], [1, 2], [1, 2]]).view(1, 3, 2, 1),
+        },
+        **entries,
+    }
+    batch = TensorDict(
+        {
+            "agents": {"state_value": torch.tensor([[1.0, 2], [1, 2], [1, 2]]).view(1, 3, 2, 1)},
+            "next": following,
+        },
+        [1, 3],
+    )
+    gae = GAE(gamma=0.5, lmbda=0.5, value_network=None)
+    gae.set_keys(
+        **keys_of("agents", "reward", "advantage", "value_target"),
+        value=("agents", "state_value"),
+        done=done_key,
+        terminated=done_key,
+    )
+    out = gae(batch)["agents", "advantage"]
+    assert out.shape == (1, 3, 2, 1)
+    return out.view(3, 2).tolist()
+
+
+def test_an_environments_end_is_the_end_of_all_its_agents():
+    done = torch.tensor([False, True, False]).view(1, 3, 1)
+    # delta = r + 0.5 V' - V, without V' where it ends; A_0 = delta_0 + 0.25 A_1.
+    assert estimated("done", done=done) == [
+        [1 + 0.5 - 1 + 0.25 * 2, 2 + 1 - 2 + 0.25 * 2],
+        [3 - 1, 4 - 2],
+        [5 + 0.5 - 1, 6 + 1 - 2],
+    ]
+
+
+def test_an_agent_that_ends_alone_is_cut_off_alone():
+    done = torch.tensor([[False, False], [True, False], [False, False]]).view(1, 3, 2, 1)
+    agents = {
+        "reward": torch.tensor([[1.0, 2], [3, 4], [5, 6]]).view(1, 3, 2, 1),
+        "state_value": torch.tensor([[1.0, 2], [1, 2], [1, 2]]).view(1, 3, 2, 1),
+        "done": done,
+    }
+    assert estimated(("agents", "done"), agents=agents) == [
+        [1.0, 1 + 0.25 * (3 + 0.25 * 5)],
+        [2.0, 3 + 0.25 * 5],
+        [4.5, 5.0],
+    ]
+
+
+# -- MAPPO ----------------------------------------------------------------------------------------
+
+AGENTS, FEATURES, ACTIONS = 3, 5, 2
+
+
+def batch_of_ppo():
+    shape = (16, AGENTS)
+    agents = {
+        "observation": torch.randn(*shape, FEATURES),
+        "action": torch.randn(*shape, ACTIONS),
+        "action_log_prob": torch.randn(*shape) - 3,
+        "advantage": torch.randn(*shape, 1),
+        "value_target": torch.randn(*shape, 1),
+        "state_value": torch.randn(*shape, 1),
+    }
+    return TensorDict({"agents": TensorDict(agents, shape)}, [16])
+
+
+def of_torchrl(share_params, centralized):
+    actor = MultiAgentMLP(
+        n_agent_inputs=FEATURES,
+        n_agent_outputs=ACTIONS,
+        n_agents=AGENTS,
+        centralized=False,
+        share_params=share_params,
+        depth=2,
+        num_cells=8,
+        activation_class=nn.Tanh,
+    )
+    critic = MultiAgentMLP(
+        n_agent_inputs=FEATURES,
+        n_agent_outputs=1,
+        n_agents=AGENTS,
+        centralized=centralized,
+        share_params=share_params,
+        depth=2,
+        num_cells=8,
+        activation_class=nn.Tanh,
+    )
+    return actor, critic
+
+
+def copied(many, network, share):
+    """Give a network of ours the weights of a network of TorchRL."""
+    theirs = many.params
+    layers = [m for m in network.modules() if isinstance(m, nn.Linear if share else AgentLinear)]
+    for layer, place in zip(layers, ("0", "2", "4"), strict=True):
+        weight, bias = theirs[place, "weight"].data, theirs[place, "bias"].data
+        layer.weight.data.copy_(weight)
+        layer.bias.data.copy_(bias if share else bias.unsqueeze(1))
+    return network
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("central", [True, False])
+def test_mappos_losses_and_gradients_are_torchrls(share, central):
+    their_actor, their_critic = of_torchrl(share, central)
+    inputs = AGENTS * FEATURES if central else FEATURES
+    make = mlp if share else lambda *sizes: AgentMLP(AGENTS, *sizes)
+    network = copied(their_actor, make(FEATURES, ACTIONS, (8, 8)), share)
+    value = copied(their_critic, make(inputs, 1, (8, 8)), share)
+    if central:
+        value = CentralNetwork(JointEncoder([(nn.Identity(), 1, True)]), value, AGENTS)
+    policy = Policy(network, DiagonalGaussian((ACTIONS,), -0.5), [("agents", "observation")])
+    critic = ValueNetwork(value, [("agents", "observation")])
+    loss = ClipPPOLoss(policy, critic, clip_value=0.2, loss_critic_type="l2")
+    loss.set_keys(
+        **keys_of("agents", *PPO_KEYS),
+        sample_log_prob=("agents", "action_log_prob"),
+        value=("agents", "state_value"),
+    )
+
+    log_std = nn.Parameter(torch.full((ACTIONS,), -0.5))
+
+    class Parameters(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.network, self.log_std = their_actor, log_std
+
+        def forward(self, x):
+            loc = self.network(x)
+            return loc, self.log_std.exp().expand_as(loc)
+
+    module = TensorDictModule(
+        Parameters(),
+        in_keys=[("agents", "observation")],
+        out_keys=[("agents", "loc"), ("agents", "scale")],
+    )
+    actor = ProbabilisticActor(
+        module,
+        in_keys=[("agents", "loc"), ("agents", "scale")],
+        out_keys=[("agents", "action")],
+        distribution_class=_independent_normal,
+        return_log_prob=True,
+        log_prob_key=("agents", "action_log_prob"),
+    )
+    value_module = TensorDictModule(
+        their_critic,
+        in_keys=[("agents", "observation")],
+        out_keys=[("agents", "state_value")],
+    )
+    theirs = TorchRLPPO(
+        actor,
+        value_module,
+        clip_value=0.2,
+        loss_critic_type="l2",
+        entropy_coeff=0.01,
+        critic_coeff=1.0,
+        normalize_advantage=False,
+    )
+    theirs.set_keys(
+        action=("agents", "action"),
+        sample_log_prob=("agents", "action_log_prob"),
+        advantage=("agents", "advantage"),
+        value_target=("agents", "value_target"),
+        value=("agents", "state_value"),
+    )
+    batch = batch_of_ppo()
+    ours = loss(batch.clone())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = theirs(batch.clone())
+    for key in ("loss_objective", "loss_critic", "loss_entropy"):
+        torch.testing.assert_close(ours[key], wanted[key], rtol=1e-5, atol=1e-6)
+    sum(ours[key] for key in loss.out_keys).backward()
+    sum(wanted[key] for key in loss.out_keys).backward()
+    their_grads = theirs.actor_network_params.flatten_keys(".")
+    grads = {k: v.grad for k, v in their_grads.items() if v.grad is not None}
+    ours_by_size = [p.grad for p in policy.parameters()]
+    wanted_actor = sum(float(g.pow(2).sum()) for g in grads.values())
+    assert sum(float(g.pow(2).sum()) for g in ours_by_size) == pytest.approx(wanted_actor, rel=1e-4)
+    for name, grad in grads.items():
+        found = [g for g in ours_by_size if g.numel() == grad.numel()]
+        assert any(torch.allclose(g.flatten(), grad.flatten(), atol=1e-5) for g in found), name
+    their_values = theirs.critic_network_params.flatten_keys(".")
+    for name, parameter in their_values.items():
+        found = [p.grad for p in critic.parameters() if p.numel() == parameter.numel()]
+        wanted_grad = parameter.grad.flatten()
+        assert any(torch.allclose(g.flatten(), wanted_grad, atol=1e-5) for g in found), name
+
+
+def _independent_normal(loc, scale):
+    return torch.distributions.Independent(torch.distributions.Normal(loc, scale), 1)
+
+
+def test_several_groups_are_several_losses():
+    def loss(group, features):
+        keys = [(group, "observation")]
+        made = ClipPPOLoss(
+            Policy(mlp(features, ACTIONS), DiagonalGaussian((ACTIONS,)), keys),
+            ValueNetwork(mlp(features, 1), keys),
+            diagnostics=0,
+        )
+        made.set_keys(**keys_of(group, *PPO_KEYS), sample_log_prob=(group, "action_log_prob"))
+        return made
+
+    batch = batch_of_ppo()
+    batch["wolf"] = batch.pop("agents")
+    batch["sheep"] = batch["wolf"][:, :1].clone()
+    parts = {"wolf": loss("wolf", FEATURES), "sheep": loss("sheep", FEATURES)}
+    both = LossByGroup(parts)
+    out = both(batch)
+    assert set(out.keys()) == set(both.out_keys)
+    for name, part in parts.items():
+        assert out[f"loss_objective_{name}"] == part(batch)["loss_objective"]
+    assert LossByGroup({"wolf": parts["wolf"]}).out_keys == parts["wolf"].out_keys
+    assert {("wolf", "advantage"), ("sheep", "advantage")} <= set(both.in_keys)
+
+
+# -- value mixing ---------------------------------------------------------------------------------
+
+
+def batch_of_qmix(actions=4):
+    def part():
+        seen = TensorDict({"observation": torch.randn(16, AGENTS, FEATURES)}, [16, AGENTS])
+        return {"agents": seen, "state": torch.randn(16, 7)}
+
+    batch = TensorDict({**part(), "next": TensorDict(part(), [16])}, [16])
+    batch["agents", "action"] = torch.randint(actions, (16, AGENTS))
+    batch["next", "reward"] = torch.randn(16, 1)
+    batch["next", "done"] = torch.rand(16, 1) < 0.3
+    batch["next", "terminated"] = batch["next", "done"].clone()
+    return batch
+
+
+@pytest.mark.parametrize("mixing", ["qmix", "vdn"])
+def test_the_loss_and_gradients_of_value_mixing_are_torchrls(mixing):
+    network = mlp(FEATURES, 4, (8,))
+    value = QNetwork(network, [("agents", "observation")])
+    ours: nn.Module = MonotonicMixer(7, AGENTS, 6) if mixing == "qmix" else SumMixer()
+    states = ["state"] if mixing == "qmix" else []
+    loss = QMixLoss({"agents": value}, ours, states, gamma=0.9)
+
+    theirs_value = TensorDictSequential(
+        TensorDictModule(
+            mlp(FEATURES, 4, (8,)),
+            in_keys=[("agents", "observation")],
+            out_keys=[("agents", "action_value")],
+        ),
+        QValueModule(
+            action_value_key=("agents", "action_value"),
+            out_keys=[
+                ("agents", "action"),
+                ("agents", "action_value"),
+                ("agents", "chosen_action_value"),
+            ],
+            action_space="categorical",
+        ),
+    )
+    theirs_value[0].module.load_state_dict(network.state_dict())
+    if mixing == "qmix":
+        mixer: nn.Module = QMixer(
+            state_shape=(7,), mixing_embed_dim=6, n_agents=AGENTS, device="cpu"
+        )
+        names = {
+            "hyper_w_1": "hidden_weight",
+            "hyper_b_1": "hidden_bias",
+            "hyper_w_final": "output_weight",
+            "V": "output_bias",
+        }
+        for their_name, our_name in names.items():
+            getattr(ours, our_name).load_state_dict(getattr(mixer, their_name).state_dict())
+        loss.target_mixer.load_state_dict(ours.state_dict())
+    else:
+        from torchrl.modules.models.multiagent import VDNMixer
+
+        mixer = VDNMixer(n_agents=AGENTS, device="cpu")
+    module = TensorDictModule(
+        mixer,
+        in_keys=[("agents", "chosen_action_value"), *states],
+        out_keys=["chosen_action_value"],
+    )
+    theirs = QMixerLoss(theirs_value, module, action_space="categorical", delay_value=True)
+    theirs.set_keys(
+        action=("agents", "action"),
+        action_value=("agents", "action_value"),
+        local_value=("agents", "chosen_action_value"),
+        global_value="chosen_action_value",
+        reward="reward",
+        done="done",
+        terminated="terminated",
+    )
+    theirs.make_value_estimator(ValueEstimators.TD0, gamma=0.9)
+    batch = batch_of_qmix()
+    one, other = batch.clone(), batch.clone()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wanted = theirs(other)["loss"]
+    got = loss(one)["loss"]
+    torch.testing.assert_close(got, wanted)
+    torch.testing.assert_close(one["td_error"], other["td_error"])
+    got.backward(), wanted.backward()
+    grads = theirs.local_value_network_params.flatten_keys(".").values()
+    for mine, parameter in zip(network.parameters(), _sorted(grads, network), strict=True):
+        torch.testing.assert_close(mine.grad, parameter.grad)
+    if mixing == "qmix":
+        params = theirs.mixer_network_params["module"]
+        for their_name, our_name in names.items():
+            for name, parameter in getattr(ours, our_name).named_parameters():
+                grad = params[(their_name, *name.split("."))].grad
+                torch.testing.assert_close(parameter.grad, grad)
+
+
+def _sorted(grads, network):
+    """Their parameters in the order of ours, which differ in shape."""
+    left = list(grads)
+    return [next(p for p in left if p.shape == own.shape) for own in network.parameters()]
+
+
+def test_values_are_mixed_by_hand():
+    value = QNetwork(nn.Linear(2, 2, bias=False), [("agents", "observation")])
+    nn.init.eye_(value.network.weight)  # the value of an action is that feature
+    loss = QMixLoss({"agents": value}, SumMixer(), gamma=0.5)
+    SoftUpdate(loss, tau=1.0).step()
+
+    def seen(*rows):
+        return torch.tensor([rows])
+
+    batch = TensorDict(
+        {
+            "agents": {
+                "observation": seen([1.0, 2], [3, 4]),
+                "action": torch.tensor([[0, 1]]),
+                "mask": torch.tensor([[True, True]]),
+            },
+            "next": {
+                "agents": {
+                    "observation": seen([5.0, 6], [8, 7]),
+                    "mask": torch.tensor([[True, False]]),
+                },
+                "reward": torch.tensor([[1.0]]),
+                "terminated": torch.tensor([[False]]),
+            },
+        },
+        [1],
+    )
+    # Both act: 1 + 4. Next the second is gone: 1 + 0.5 * 6 = 4.
+    assert loss(batch)["loss"] == (5 - 4) ** 2
+    assert batch["td_error"].tolist() == [[1.0]]
+    batch["next", "agents", "mask"] = torch.tensor([[True, True]])
+    assert loss(batch)["loss"] == (5 - (1 + 0.5 * 14)) ** 2
+    batch["next", "terminated"] = torch.tensor([[True]])
+    assert loss(batch)["loss"] == (5 - 1) ** 2
+
+
+def test_double_values_the_networks_choice():
+    value = QNetwork(nn.Linear(2, 2, bias=False), [("agents", "observation")])
+    loss = QMixLoss({"agents": value}, SumMixer(), gamma=1.0, double=True)
+    with torch.no_grad():
+        value.network.weight.copy_(torch.tensor([[1.0, 0], [0, 1]]))
+        loss.target_value_networks["agents"].network.weight.copy_(torch.tensor([[9.0, 0], [0, 2]]))
+    batch = batch_of_qmix(2)[:1]
+    for part in (batch, batch["next"]):
+        part["agents"] = TensorDict({"observation": torch.tensor([[[1.0, 3]]])}, [1, 1])
+    batch["agents", "action"] = torch.tensor([[0]])
+    batch["next", "reward"], batch["next", "terminated"] = (
+        torch.zeros(1, 1),
+        torch.zeros(1, 1).bool(),
+    )
+    assert loss(batch)["loss"] == (1 - 6) ** 2  # the second action, valued by the target
+    with pytest.raises(ConfigError, match="needs delay_value=True"):
+        QMixLoss({"agents": value}, SumMixer(), double=True, delay_value=False)
