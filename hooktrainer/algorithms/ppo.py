@@ -66,7 +66,10 @@ class PPO(OnPolicy):
             "save_interval": 50_000,
         },
         "MiniGrid-*": {
+            "steps_per_batch": 128,
+            "num_epochs": 4,
             "lr": 1e-3,
+            "anneal_lr": False,
             "entropy_coeff": 0.01,
             "eval_interval": 10_000,
         },
