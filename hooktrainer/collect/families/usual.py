@@ -46,14 +46,16 @@ def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> Usu
         which wraps as it likes.
 
     Raises:
-        ConfigError: If there is no such environment, or an argument does not go with the wrappers.
-        MissingPackageError: If a package is missing.
+        ConfigError: If an argument does not go with the wrappers.
+        MissingPackageError: If a package of a family is missing, or has no such environment.
     """
     if not isinstance(env, (str, EnvSpec)):
         return None
+    family = family_of(env.rpartition(":")[2] if isinstance(env, str) else env.id)
+    if family is None:
+        return None
     spec = find_spec(env) if isinstance(env, str) else env
-    family = family_of(spec.id)
-    if family is None or spec.additional_wrappers:
+    if spec.additional_wrappers:
         return None
     bare = copy.deepcopy(spec)
     bare.kwargs = {**spec.kwargs, **family.kwargs, **(env_kwargs or {})}

@@ -93,6 +93,7 @@ def test_minatar_forgets_the_action_of_the_episode_before() -> None:
 
 def test_what_is_not_of_a_family_or_wrapped_already_is_left_alone() -> None:
     assert usual_wrappers("CartPole-v1") is None
+    assert usual_wrappers("vmas/balance") is None  # nothing that Gymnasium knows
     assert usual_wrappers(lambda: gym.make("CartPole-v1")) is None
     wrapped = usual_wrappers("MinAtar/Breakout-v1")
     assert wrapped is not None
