@@ -24,5 +24,8 @@ class SeveralAgents(Algorithm):
     share_parameters: bool = True
     """whether the agents of a group have one network, or each a network of its own"""
 
+    def wrapped(self) -> None:
+        """No environment of several agents has usual wrappers."""
+
     def _task(self, keep: bool) -> AgentsTask:
         return AgentsTask(self, keep, self.groups or None, self.share_parameters)

@@ -153,7 +153,7 @@ class RunTask(ABC):
                 every=Every(frames=fields.eval_interval),
                 episodes=fields.eval_episodes,
                 stop_at=fields.stop_at,
-                collector=self._collects,
+                collector=None if self._collects is VectorCollector else self._collects,
                 **self._played | ({"env": made[0]} if several else {}),
                 **self._infos(),
             ).register(trainer)

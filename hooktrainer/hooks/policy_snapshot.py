@@ -121,7 +121,7 @@ class PolicySnapshot(TrainerHookBase):
             **options: As for `PolicySnapshot`.
 
         Raises:
-            ConfigError: If there is no such hook.
+            ConfigError: If there is no such hook, or it plays with another collector.
         """
         hooks = trainer.registry.modules.values()
         evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
@@ -130,6 +130,11 @@ class PolicySnapshot(TrainerHookBase):
                 "snapshots need an Evaluate hook, which says what the policy and its environment "
                 "are, and this run has none: evaluate (algorithms do with eval_episodes above 0), "
                 "or register a PolicySnapshot of your own."
+            )
+        if run_dir is not None and evaluate.collector is not None:
+            raise ConfigError(
+                "snapshots of this policy cannot be saved: it is evaluated by a collector of its "
+                "own, such as those of several agents. Leave snapshots out; checkpoints hold it."
             )
         return cls(
             evaluate.policy,

@@ -41,6 +41,14 @@ def test_it_learns_to_match(kind, env, options):
     assert trainer.metrics.reported["eval/return"] > 4.5  # of 5
 
 
+@pytest.mark.parametrize("env", ["vmas/simple_spread", "pettingzoo/mpe/simple_spread_v3"])
+def test_environments_are_found_by_their_ids(env, tmp_path):
+    fields = {"num_envs": 4, "steps_per_batch": 10, "eval_episodes": 2}
+    run = MAPPO(env=env, total_frames=80, run_dir=tmp_path, **SMALL | fields)
+    assert run.train().collected_frames == 80
+    assert f"env: {env}" in (tmp_path / "config.yaml").read_text()
+
+
 def test_returns_are_logged_by_group_and_by_agent(logger):
     env = partial(Match, roles=True)
     options = SMALL | ON_POLICY | {"loggers": [logger]}
@@ -128,6 +136,12 @@ def test_observations_are_normalized_by_group():
 def test_what_cannot_work_is_named(make, problem):
     with pytest.raises(ConfigError, match=problem):
         make().trainer()
+
+
+def test_policies_of_several_agents_are_in_checkpoints_only(tmp_path):
+    run = MAPPO(env=Match, total_frames=320, snapshots=2, run_dir=tmp_path, **SMALL | ON_POLICY)
+    with pytest.raises(ConfigError, match="Leave snapshots out; checkpoints hold it"):
+        run.trainer()
 
 
 def test_they_are_found_by_their_names():
