@@ -4,24 +4,21 @@
     python recipes/ppo_masked_cartpole_rnn.py --memoryless    # what a policy without memory reaches
 
 The observation holds the positions of cart and pole, not their velocities, so a policy has to
-remember. TorchRL's GRU does that: while collecting it goes one step at a time, and the collector
-carries its hidden state; while optimizing it goes over whole sequences, beginning anew where an
-episode begins. The method is Proximal Policy Optimization (Schulman et al., 2017,
-arXiv:1707.06347); the task is from Wierstra et al., 2007, Solving Deep Memory POMDPs.
+remember. Policy and critic stand on one trunk with a GRU: while collecting it goes one step at a
+time, and the collector carries its hidden state; while optimizing it goes over whole sequences,
+beginning anew where an episode begins. `hooktrainer train ppo --memory gru` does the same in one
+line. The method is Proximal Policy Optimization (Schulman et al., 2017, arXiv:1707.06347); the task
+is from Wierstra et al., 2007, Solving Deep Memory POMDPs.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import gymnasium as gym
 import numpy as np
 import torch
-from tensordict import TensorDictBase
-from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import nn
-from torchrl.modules import GRUModule, ProbabilisticActor, ValueOperator, set_recurrent_mode
 
 from hooktrainer import (
     Evaluate,
@@ -34,7 +31,14 @@ from hooktrainer import (
     ValueEstimatorHook,
     VectorCollector,
 )
-from hooktrainer.networks import mlp, orthogonal_init
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    GRUMemory,
+    MemoryTrunk,
+    ValueNetwork,
+    mlp,
+    orthogonal_init,
+)
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.recipe import Run, RunConfig, launch
@@ -91,43 +95,20 @@ class Positions(gym.ObservationWrapper):
         return observation[[0, 2]]
 
 
-def make_features(args: Args) -> TensorDictModuleBase:
-    """What the policy and the critic both look at, ``"features"``."""
-    if args.memoryless:
-        network = nn.Sequential(nn.Linear(2, args.hidden_size), nn.Tanh())
-        return TensorDictModule(network, ["observation"], ["features"])
-    return GRUModule(
-        input_size=2, hidden_size=args.hidden_size, in_key="observation", out_key="features"
-    )
-
-
-class OverSequences(nn.Module):
-    """A loss under which recurrent modules go over sequences ``[num_envs, time]``."""
-
-    def __init__(self, loss_module: nn.Module) -> None:
-        super().__init__()
-        self.loss_module = loss_module
-
-    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        with set_recurrent_mode(True):
-            return self.loss_module(tensordict)
-
-
 def main(args: Args) -> None:
     torch.manual_seed(args.seed)
     run = Run(args, "ppo_masked_cartpole_rnn")
 
-    features = make_features(args)
+    if args.memoryless:
+        trunk: nn.Module = nn.Sequential(nn.Linear(2, args.hidden_size), nn.Tanh())
+        in_keys = ["observation"]
+    else:
+        trunk = MemoryTrunk(nn.Identity(), GRUMemory(2, args.hidden_size))
+        in_keys = trunk.in_keys
     logits = orthogonal_init(mlp(args.hidden_size, 2, (64,)), output_gain=0.01)
     value = orthogonal_init(mlp(args.hidden_size, 1, (64,)))
-    critic = TensorDictSequential([features, ValueOperator(value, in_keys=["features"])])
-    actor = ProbabilisticActor(
-        TensorDictSequential([features, TensorDictModule(logits, ["features"], ["logits"])]),
-        in_keys=["logits"],
-        distribution_class=torch.distributions.Categorical,
-        return_log_prob=True,
-        log_prob_key="action_log_prob",
-    )
+    actor = CategoricalPolicy(logits, in_keys, trunk=trunk)
+    critic = ValueNetwork(value, in_keys, trunk=trunk)
     loss_module = ClipPPOLoss(
         actor,
         critic,
@@ -141,16 +122,6 @@ def main(args: Args) -> None:
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
 
-    @torch.no_grad()
-    def estimate_values(batch: TensorDictBase) -> None:
-        """Write the values of all observations and, one step on from them, of the next ones."""
-        following: Any = batch["next"]
-        for data in (batch, following):
-            steps = data.select(*critic.in_keys, strict=False).reshape(-1)
-            if data is not batch:  # no next observation is an episode's first
-                steps["is_init"] = torch.zeros_like(data["done"]).reshape(-1, 1)
-            data["state_value"] = critic(steps)["state_value"].reshape(*batch.shape, 1)
-
     trainer = Trainer(
         collector=VectorCollector(
             Positions, actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
@@ -158,17 +129,15 @@ def main(args: Args) -> None:
         total_frames=args.total_frames,
         num_epochs=args.num_epochs,
         optim_steps_per_batch=None,  # as many as there are mini-batches
-        loss_module=OverSequences(loss_module),
+        loss_module=loss_module,
         optimizer=optimizer,
         clip_norm=args.max_grad_norm,
         **run.trainer_options,
     )
     LogEpisodes().register(trainer)
     RewardScaler(args.gamma).register(trainer)  # else the critic's loss rules the shared features
-    trainer.register_op("batch_process", estimate_values)
-    ValueEstimatorHook(GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=None)).register(
-        trainer
-    )
+    advantages = GAE(gamma=args.gamma, lmbda=args.lmbda, value_network=critic)
+    ValueEstimatorHook(advantages).register(trainer)
     MiniBatches(args.envs_per_mini_batch, loss_module.in_keys, sequences=True).register(trainer)
     Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(

@@ -35,7 +35,14 @@ class DDPG(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor = task.deterministic_policy()
-        loss_module = DDPGLoss(actor, task.qvalue(), gamma=self.gamma, delay_actor=True)
+        trunk = self._memory_trunk(task)
+        actor = task.deterministic_policy(trunk)
+        loss_module = DDPGLoss(
+            actor,
+            task.qvalue(trunk),
+            gamma=self.gamma,
+            delay_actor=True,
+            burn_in=self._burnt,
+        )
         loss_module.to(task.device)
         return self._learn(task, loss_module, actor, explores=AdditiveGaussian(actor, self.sigma))

@@ -79,18 +79,22 @@ class DQN(OffPolicy):
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
         assert isinstance(task.action_space, spaces.Discrete)
-        network = task.networks.network(int(task.action_space.n))
-        q_network = QNetwork(network, task.in_keys, task.mask_key).to(task.device)
+        trunk = self._memory_trunk(task)
+        network, in_keys = task.network(int(task.action_space.n), trunk)
+        q_network = QNetwork(network, in_keys, task.mask_key, trunk).to(task.device)
         policy = EpsilonGreedy(
             q_network, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
         )
         loss_module = DQNLoss(
-            q_network, gamma=self.gamma, loss_function="smooth_l1", double_dqn=self.double
+            q_network,
+            gamma=self.gamma,
+            loss_function="smooth_l1",
+            double_dqn=self.double,
+            burn_in=self._burnt,
         ).to(task.device)
-        sampler = None
-        if self.prioritized:
-            sampler = PrioritizedSampler(self.buffer_size, self.alpha, self.beta)
-        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size, sampler)
+        rows, sample = self._rows()
+        sampler = PrioritizedSampler(rows, self.alpha, self.beta) if self.prioritized else None
+        buffer = task.replay_buffer(loss_module, rows, sample, sampler)
         updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
         trainer = self._trainer(

@@ -69,6 +69,11 @@ class MBPO(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        if self.memory is not None:
+            raise ConfigError(
+                f"mbpo: memory={self.memory!r}, but what its model imagines are single steps: "
+                "leave that out."
+            )
         real = round(self.real_ratio * self.batch_size)
         if not 0 < real < self.batch_size:
             raise ConfigError(

@@ -8,20 +8,22 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 
-from ..hooks import ReplayBufferTrainer, RewardScaler, TargetNetUpdaterHook
+from ..errors import ConfigError
+from ..hooks import ReplayBufferTrainer, RewardScaler, SequenceReplay, TargetNetUpdaterHook
 from ..loop.cadence import Every
+from ..networks import MemoryTrunk, ValueNetwork
 from ..objectives import SoftUpdate
-from ..objectives.common import Loss
+from ..objectives.sequences import ReplayLoss
 from ..replay import ReplayBuffer
 from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm
 from .check_spaces import Actions
 from .task import Task
+from .with_memory import WithMemory
 
 
 @dataclass(frozen=True, kw_only=True)
-class OffPolicy(Algorithm):
+class OffPolicy(WithMemory):
     """Fields of the algorithms that learn from a replay buffer."""
 
     num_envs: Count = 4
@@ -44,14 +46,49 @@ class OffPolicy(Algorithm):
     """discount factor"""
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
+    sequence_length: Count = 16
+    """with a memory, steps of the sequences in the replay buffer; batch_size is a multiple of it"""
+    burn_in: Number = 4
+    """with a memory, steps at the start of each that only bring its hidden state up to date"""
 
     actions: ClassVar[Actions] = "continuous"
+
+    def _rows(self) -> tuple[int, int]:
+        """The sizes of the replay buffer and of a sample, in rows: transitions, or sequences.
+
+        Raises:
+            ConfigError: If sequences and samples do not fit.
+        """
+        if self.memory is None:
+            return self.buffer_size, self.batch_size
+        length = self.sequence_length
+        if self.batch_size % length:
+            raise ConfigError(
+                f"{self.name()}: batch_size={self.batch_size} is no multiple of "
+                f"sequence_length={length}: a sample is of whole sequences."
+            )
+        if self.buffer_size < length:
+            raise ConfigError(
+                f"{self.name()}: buffer_size={self.buffer_size} has no room for one sequence of "
+                f"{length} steps."
+            )
+        if self.burn_in >= length:
+            raise ConfigError(
+                f"{self.name()}: burn_in={self.burn_in} leaves nothing to learn from of "
+                f"sequence_length={length}: make it smaller."
+            )
+        return self.buffer_size // length, self.batch_size // length
+
+    @property
+    def _burnt(self) -> int:
+        """Steps of a sample that the loss burns in."""
+        return 0 if self.memory is None else self.burn_in
 
     def _trainer(
         self,
         task: Task,
         policy: Any,
-        loss_module: Loss,
+        loss_module: ReplayLoss,
         optimizer: torch.optim.Optimizer,
         replay_buffer: ReplayBuffer,
         *,
@@ -71,7 +108,15 @@ class OffPolicy(Algorithm):
             optim_steps_per_batch=self.optim_steps_per_batch,
             clip_norm=clip_norm,
         )
-        ReplayBufferTrainer(replay_buffer).register(trainer)
+        if self.memory is None:
+            ReplayBufferTrainer(replay_buffer).register(trainer)
+        else:
+            SequenceReplay(
+                replay_buffer,
+                self.sequence_length,
+                overlap=self.burn_in,
+                hidden_keys=loss_module.hidden_keys,
+            ).register(trainer, "replay_buffer")
         if self.scale_rewards:
             RewardScaler(self.gamma, replay=True).register(trainer)
         return trainer
@@ -84,10 +129,14 @@ class ActorCriticOffPolicy(OffPolicy):
     tau: Fraction = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
 
+    def _qvalues(self, task: Task, trunk: MemoryTrunk | None) -> ValueNetwork | list[ValueNetwork]:
+        """Two Q-functions; without a memory that they share, the one that the loss copies."""
+        return task.qvalue() if trunk is None else [task.qvalue(trunk), task.qvalue(trunk)]
+
     def _learn(
         self,
         task: Task,
-        loss_module: Loss,
+        loss_module: ReplayLoss,
         actor: nn.Module,
         *,
         explores: Any = None,
@@ -104,7 +153,7 @@ class ActorCriticOffPolicy(OffPolicy):
             optimizer: By default Adam over all parameters of the loss.
             target_every: When the target networks follow; by default at every optimizer step.
         """
-        buffer = task.replay_buffer(loss_module, self.buffer_size, self.batch_size)
+        buffer = task.replay_buffer(loss_module, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)
         if optimizer is None:
             optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)

@@ -10,19 +10,20 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from ..errors import ConfigError
 from ..hooks import MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
-from ..networks import Policy, ValueNetwork, distribution_for, orthogonal_init
+from ..networks import MemoryTrunk, Policy, ValueNetwork, distribution_for, orthogonal_init
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
 from ..trainer import Trainer
-from .algorithm import Algorithm
 from .check_spaces import Actions, check_bounds
 from .task import Task
+from .with_memory import WithMemory
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicy(Algorithm):
+class OnPolicy(WithMemory):
     """Fields of the algorithms that learn from what the present policy collects."""
 
     num_envs: Count = 16
@@ -65,19 +66,45 @@ class OnPolicy(Algorithm):
             check_bounds(task.name, task.env_name, task.action_space)
         distribution = distribution_for(task.action_space, self.action_distribution, self.log_std)
         networks, shares = task.networks, self.share_network
-        trunk: nn.Module | None = None
+        if self.memory is not None and shares is False:
+            raise ConfigError(
+                f"{self.name()}: share_network=False, but policy and value have one memory: leave "
+                "one of the two out."
+            )
+        trunk: nn.Module | None = self._memory_trunk(task)
+        in_keys = task.in_keys
         head: Callable[[int], nn.Module] = networks.network
-        if networks.has_images if shares is None else shares:
+        if isinstance(trunk, MemoryTrunk):
+            orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
+            in_keys, head = trunk.in_keys, partial(networks.head, trunk.out_features)
+        elif networks.has_images if shares is None else shares:
             trunk, features = networks.trunk()
             orthogonal_init(trunk, output_gain=math.sqrt(2.0))
             head = partial(nn.Linear, features)
         parameters = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
         value = orthogonal_init(head(1))
         actor = Policy(
-            parameters, distribution, task.in_keys, action_mask_key=task.mask_key, trunk=trunk
+            parameters, distribution, in_keys, action_mask_key=task.mask_key, trunk=trunk
         )
-        critic = ValueNetwork(value, task.in_keys, trunk=trunk)
+        critic = ValueNetwork(value, in_keys, trunk=trunk)
         return actor.to(task.device), critic.to(task.device)
+
+    def _sequences(self, mini_batch_size: int, length: int) -> int:
+        """How many sequences make up a mini-batch.
+
+        Raises:
+            ConfigError: If they do not fit the batch, or the mini-batch.
+        """
+        for name, whole in (
+            ("steps_per_batch", self.steps_per_batch),
+            ("mini_batch_size", mini_batch_size),
+        ):
+            if whole % length:
+                raise ConfigError(
+                    f"{self.name()}: {name}={whole} is no multiple of a sequence's {length} steps: "
+                    "give a sequence_length that divides steps_per_batch and mini_batch_size."
+                )
+        return mini_batch_size // length
 
     def _trainer(
         self,
@@ -87,11 +114,20 @@ class OnPolicy(Algorithm):
         clip_epsilon: float = 0.2,
         num_epochs: int = 1,
         mini_batch_size: int | None = None,
+        sequence_length: int | None = None,
     ) -> Trainer:
         """The trainer of all of them.
 
         Without mini-batches a batch is one optimizer step. Then nothing is ever clipped, and the
         gradient is that of the policy gradient theorem.
+
+        Args:
+            task: What follows from the fields.
+            lmbda: That of generalized advantage estimation.
+            clip_epsilon: Clipping range of the probability ratio.
+            num_epochs: Epochs over each batch.
+            mini_batch_size: Frames of a mini-batch; ``None`` for the whole batch.
+            sequence_length: With a memory, the steps of a sequence of mini-batches.
         """
         actor, critic = self._networks(task)
         loss_module = ClipPPOLoss(
@@ -111,7 +147,11 @@ class OnPolicy(Algorithm):
         if self.scale_rewards:
             hooks.insert(0, RewardScaler(self.gamma))
         if mini_batch_size is not None:
-            hooks.append(MiniBatches(mini_batch_size, loss_module.in_keys))
+            size, steps = mini_batch_size, sequence_length or self.steps_per_batch
+            if self.memory is not None:
+                size = self._sequences(mini_batch_size, steps)
+            sequences = self.memory is not None and steps
+            hooks.append(MiniBatches(size, loss_module.in_keys, sequences=sequences))
         if self.anneal_lr:
             hooks.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
         trainer = task.trainer(

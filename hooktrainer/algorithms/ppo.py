@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from ..errors import ConfigError
 from ..run.fields import Count, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -41,6 +42,8 @@ class PPO(OnPolicy):
     """frames in each mini-batch"""
     lmbda: Fraction = 0.95
     """lambda of generalized advantage estimation"""
+    sequence_length: Count | None = None
+    """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
     clip_epsilon: float = 0.2
     """clipping range of the probability ratio around 1"""
 
@@ -95,10 +98,16 @@ class PPO(OnPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
+        if self.memory is None and self.sequence_length is not None:
+            raise ConfigError(
+                f"ppo: sequence_length={self.sequence_length} is for a memory, and there is none: "
+                "give one, memory='gru', or leave sequence_length out."
+            )
         return self._trainer(
             task,
             lmbda=self.lmbda,
             clip_epsilon=self.clip_epsilon,
             num_epochs=self.num_epochs,
             mini_batch_size=self.mini_batch_size,
+            sequence_length=self.sequence_length,
         )

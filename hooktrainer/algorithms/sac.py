@@ -6,7 +6,8 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..networks import Policy, StateDependentExploration, StateDependentGaussian
+from ..errors import ConfigError
+from ..networks import MemoryTrunk, Policy, StateDependentExploration, StateDependentGaussian
 from ..objectives import SACLoss
 from ..run.fields import Count, Rate
 from ..trainer import Trainer
@@ -84,23 +85,30 @@ class SAC(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor = self._actor(task)
+        trunk = self._memory_trunk(task)
+        actor = self._actor(task, trunk)
         loss_module = SACLoss(
             actor,
-            task.qvalue(),
+            self._qvalues(task, trunk),
             gamma=self.gamma,
             loss_function="l2",
             alpha_init=self.alpha_init,
             fixed_alpha=self.fixed_alpha,
             target_entropy=self.target_entropy,
+            burn_in=self._burnt,
         ).to(task.device)
         explores = StateDependentExploration(actor, self.sde_interval) if self.sde else None
         optimizer = self._optimizer(loss_module)
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
-    def _actor(self, task: Task) -> Policy:
+    def _actor(self, task: Task, memory: MemoryTrunk | None) -> Policy:
         if not self.sde:
-            return task.squashed_policy()
+            return task.squashed_policy(memory)
+        if memory is not None:
+            raise ConfigError(
+                f"sac: memory={self.memory!r} with sde=True: noise that is held explores without a "
+                "memory only: leave one of the two out."
+            )
         trunk, features = task.networks.trunk()
         distribution = StateDependentGaussian(features, *task.bounds(), self.sde_log_std)
         return Policy(trunk, distribution, task.in_keys, out_keys=["action"]).to(task.device)
@@ -108,8 +116,9 @@ class SAC(ActorCriticOffPolicy):
     def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer | None:
         if self.actor_lr is None:
             return None  # one rate for all
-        actor = list(loss_module.actor_network.parameters())
         others = list(loss_module.qvalue_network.parameters())
+        shared = set(map(id, others))  # a memory's
+        actor = [p for p in loss_module.actor_network.parameters() if id(p) not in shared]
         if not self.fixed_alpha:
             others.append(loss_module.log_alpha)
         groups = [{"params": actor, "lr": self.actor_lr}, {"params": others, "lr": self.lr}]

@@ -13,6 +13,7 @@ import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from tensordict import NestedKey
+from torch import nn
 
 from ..base.space_parts import MASK, parts_of
 from ..collect.action_format import action_format_of
@@ -22,6 +23,7 @@ from ..collect.probe import spaces_of
 from ..errors import ConfigError
 from ..networks import (
     DeterministicPolicy,
+    MemoryTrunk,
     NetworkFactory,
     RunningNorm,
     TanhGaussianPolicy,
@@ -87,17 +89,25 @@ class Task(RunTask):
         """The entries that the networks read."""
         return self.networks.in_keys
 
-    def squashed_policy(self) -> TanhGaussianPolicy:
+    def network(
+        self, outputs: int, trunk: MemoryTrunk | None = None
+    ) -> tuple[nn.Module, list[NestedKey]]:
+        """A network of the observation, or behind a memory, and what is read for it."""
+        if trunk is None:
+            return self.networks.network(outputs), self.in_keys
+        return self.networks.head(trunk.out_features, outputs), trunk.in_keys
+
+    def squashed_policy(self, trunk: MemoryTrunk | None = None) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
         shape, low, high = self.bounds()
-        network = self.networks.network(2 * math.prod(shape))
-        return TanhGaussianPolicy(network, shape, low, high, self.in_keys).to(self.device)
+        network, keys = self.network(2 * math.prod(shape), trunk)
+        return TanhGaussianPolicy(network, shape, low, high, keys, trunk=trunk).to(self.device)
 
-    def deterministic_policy(self) -> DeterministicPolicy:
+    def deterministic_policy(self, trunk: MemoryTrunk | None = None) -> DeterministicPolicy:
         """A policy of one continuous action, within its bounds, for each observation."""
         shape, low, high = self.bounds()
-        network = self.networks.network(math.prod(shape))
-        return DeterministicPolicy(network, shape, low, high, self.in_keys).to(self.device)
+        network, keys = self.network(math.prod(shape), trunk)
+        return DeterministicPolicy(network, shape, low, high, keys, trunk=trunk).to(self.device)
 
     def bounds(self) -> tuple[tuple[int, ...], torch.Tensor, torch.Tensor]:
         """Shape of a continuous action, and its bounds."""
@@ -109,10 +119,13 @@ class Task(RunTask):
         """The value of an observation."""
         return ValueNetwork(self.networks.network(1), self.in_keys)
 
-    def qvalue(self) -> ValueNetwork:
-        """A Q-function of an observation and a continuous action."""
-        network = self.networks.q_network(self.action_space)
-        return ValueNetwork(network, [*self.in_keys, "action"])
+    def qvalue(self, trunk: MemoryTrunk | None = None) -> ValueNetwork:
+        """A Q-function of an observation, or behind a memory, and a continuous action."""
+        if trunk is None:
+            network = self.networks.q_network(self.action_space)
+            return ValueNetwork(network, [*self.in_keys, "action"])
+        network = self.networks.q_head(trunk.out_features, self.action_space)
+        return ValueNetwork(network, [*trunk.in_keys, "action"], trunk=trunk)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """What normalizes observations, by the key of what it normalizes."""

@@ -45,15 +45,17 @@ class TD3(ActorCriticOffPolicy):
 
     def build(self, task: Task) -> Trainer:
         """Wire the trainer."""
-        actor = task.deterministic_policy()
+        trunk = self._memory_trunk(task)
+        actor = task.deterministic_policy(trunk)
         loss_module = TD3Loss(
             actor,
-            task.qvalue(),
+            self._qvalues(task, trunk),
             policy_delay=self.policy_delay,
             policy_noise=self.policy_noise,
             noise_clip=self.noise_clip,
             gamma=self.gamma,
             loss_function="l2",
+            burn_in=self._burnt,
         ).to(task.device)
         return self._learn(
             task,

@@ -30,7 +30,8 @@ class ModuleActor:
 
     A key that the module reads as ``k`` and writes as ``("next", k)`` is a hidden state: it is
     carried to the next step and set back where an episode begins. Its first value comes from the
-    ``make_tensordict_primer`` of the module that has it.
+    ``make_tensordict_primer`` of the module that has it. ``("next", "is_init")`` is false: what
+    follows a step is never the first of an episode.
 
     Args:
         policy: The module. It has to write ``"action"``.
@@ -145,7 +146,10 @@ class ModuleActor:
 
     def tensors(self, blank: bool = False) -> dict[Any, torch.Tensor]:
         """What the policy wrote in this rollout, ``[num_envs, time, ...]`` each."""
-        return {**self._carried_rows.tensors(), **self._outputs.tensors(blank)}
+        carried = self._carried_rows.tensors()
+        if (begins := carried.get("is_init")) is not None:
+            carried["next", "is_init"] = torch.zeros_like(begins)
+        return {**carried, **self._outputs.tensors(blank)}
 
     def state_dict(self) -> dict[str, Any]:
         """Hidden states and what the modules left for themselves."""

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from .save_on_best import SaveOnBest as SaveOnBest
     from .schedule import Schedule as Schedule
     from .select_keys import SelectKeys as SelectKeys
+    from .sequence_replay import SequenceReplay as SequenceReplay
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
     from .tracer import Tracer as Tracer
     from .update_weights import UpdateWeights as UpdateWeights

@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.batches import mask_of
 from ..base.checks import check_count, share_equally
+from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
@@ -27,8 +28,9 @@ class MiniBatches(TrainerHookBase):
             the batch is no multiple of it.
         keys: Keys that the loss reads; the others are not copied. ``None`` for all.
         sequences: Whether the batch is split along its first dimension only, so that the steps of
-            an environment stay together, in their order; for recurrent networks. ``batch_size``
-            then counts environments.
+            an environment stay together, in their order; for networks with a memory.
+            ``batch_size`` then counts environments. Or into how many steps each is cut;
+            ``batch_size`` then counts these sequences.
     """
 
     def __init__(
@@ -36,9 +38,11 @@ class MiniBatches(TrainerHookBase):
         batch_size: int,
         keys: Sequence[NestedKey] | None = None,
         *,
-        sequences: bool = False,
+        sequences: bool | int = False,
     ) -> None:
         check_count("batch_size", batch_size)
+        if not isinstance(sequences, bool):
+            check_count("sequences", sequences)
         self.batch_size = batch_size
         self.keys = keys
         self.sequences = sequences
@@ -58,9 +62,11 @@ class MiniBatches(TrainerHookBase):
         if epoch != self._epoch:
             self._epoch = epoch
             rows = batch if self.keys is None else batch.select(*self.keys)
-            if not self.sequences:
+            if self.sequences is False:
                 mask = mask_of(batch)
                 rows = rows.reshape(-1) if mask is None else rows[mask]
+            elif self.sequences is not True:
+                rows = _cut(rows, self.sequences)
             order = torch.randperm(rows.shape[0], device=rows.device)
             self._pieces = iter(rows[order].split(self.batch_size))
         return next(self._pieces, None)
@@ -76,3 +82,13 @@ class MiniBatches(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_epoch": None, "_pieces": iter(())}
+
+
+def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:
+    """``[num_envs, time]`` as ``[sequences, length]``."""
+    if batch.ndim != 2 or batch.shape[1] % length:
+        raise ConfigError(
+            f"MiniBatches(sequences={length}): the batch is {list(batch.shape)}; it has to be "
+            f"[num_envs, time], of a time that is a multiple of {length}."
+        )
+    return batch.reshape(-1, length)

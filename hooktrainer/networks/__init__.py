@@ -34,6 +34,7 @@ from .encoders import (
     small_cnn,
 )
 from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
+from .memory import GRUMemory, LSTMMemory, Memory, MemoryTrunk, memory_for
 from .mixers import EncodedMixer, MonotonicMixer, SumMixer
 from .mlp import mlp, orthogonal_init
 from .network_factory import NetworkFactory
@@ -63,9 +64,13 @@ __all__ = [
     "EncodedMixer",
     "EncodedNetwork",
     "EpsilonGreedy",
+    "GRUMemory",
     "ImageEncoder",
     "Joint",
     "JointEncoder",
+    "LSTMMemory",
+    "Memory",
+    "MemoryTrunk",
     "MonotonicMixer",
     "MultiCategorical",
     "NetworkFactory",
@@ -84,6 +89,7 @@ __all__ = [
     "distribution_for",
     "fresh_copy",
     "impala_cnn",
+    "memory_for",
     "mlp",
     "nature_cnn",
     "orthogonal_init",

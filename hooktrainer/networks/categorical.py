@@ -23,6 +23,7 @@ class CategoricalPolicy(Policy):
         out_keys: Entries the policy writes.
         action_mask_key: Entry of booleans, ``[*batch, n]``; actions where it is false are never
             chosen. `act` takes the mask after the other inputs.
+        trunk: As for `Policy`.
 
     Examples:
         >>> policy = CategoricalPolicy(mlp(4, 2))
@@ -36,5 +37,6 @@ class CategoricalPolicy(Policy):
         in_keys: Sequence[NestedKey] = ("observation",),
         out_keys: Sequence[str] = ("action", "action_log_prob"),
         action_mask_key: NestedKey | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__(network, Categorical(), in_keys, out_keys, action_mask_key)
+        super().__init__(network, Categorical(), in_keys, out_keys, action_mask_key, trunk)

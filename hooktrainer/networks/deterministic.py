@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -14,6 +15,8 @@ from .box import Box
 from .exploration import is_deterministic
 from .inference import Inference
 from .inputs import arguments
+from .memory.trunk import MemoryTrunk
+from .trunks import next_states, step_through, through
 
 
 class DeterministicPolicy(TensorDictModuleBase):
@@ -29,6 +32,7 @@ class DeterministicPolicy(TensorDictModuleBase):
         low: Least action, one number or one for each feature.
         high: Greatest action, likewise.
         in_keys: Entries the network reads.
+        trunk: As for `Policy`.
 
     Attributes:
         box: The bounds of the action.
@@ -49,32 +53,42 @@ class DeterministicPolicy(TensorDictModuleBase):
         low: torch.Tensor | Sequence[float] | float = -1.0,
         high: torch.Tensor | Sequence[float] | float = 1.0,
         in_keys: Sequence[NestedKey] = ("observation",),
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.trunk = trunk
         self.box = Box(action_features, low, high)
         self.action_features = self.box.low.numel()
         self.in_keys = list(in_keys)
-        self.out_keys = ["action"]
+        self.out_keys = ["action", *next_states(trunk)]
         self._infer = Inference(network)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
-        return tensordict.set(
-            "action", self.evaluate(*[tensordict.get(key) for key in self.in_keys])
-        )
+        inputs, known = [tensordict.get(key) for key in self.in_keys], None
+        if isinstance(self.trunk, MemoryTrunk):
+            known, states = self.trunk.remember(*inputs)
+            for key, state in zip(next_states(self.trunk), states.values(), strict=True):
+                tensordict.set(key, state)
+        return tensordict.set("action", self.evaluate(*inputs, features=known))
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
         """The action ``[*batch, *shape]``, with gradient.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            features: What the trunk makes of them, if that is known.
         """
+        inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
         return self.box(self.network(*arguments(inputs, self._infer.joins)))
 
-    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The action, without gradient, as fast as possible."""
-        return {"action": self.box(self._infer(*inputs))}
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+        """The action, without gradient, as fast as possible, and the next hidden states."""
+        if self.trunk is None:
+            return {"action": self.box(self._infer(*inputs))}
+        inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
+        return {"action": self.box(self._infer(*inputs)), **states}
 
 
 class AdditiveGaussian(TensorDictModuleBase):
@@ -119,7 +133,7 @@ class AdditiveGaussian(TensorDictModuleBase):
         self.sigma_end = sigma_end
         self.annealing_num_steps = annealing_num_steps
         self.in_keys = policy.in_keys
-        self.out_keys = ["action"]
+        self.out_keys = policy.out_keys
         self.frames = 0
         self.sigma = sigma_init
 
@@ -132,9 +146,11 @@ class AdditiveGaussian(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, without gradient, and return ``tensordict``."""
         inputs = [tensordict.get(key) for key in self.in_keys]
-        return tensordict.set("action", self.act(*inputs)["action"])
+        for key, value in self.act(*inputs).items():
+            tensordict.set(key, value)
+        return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
         """The action ``[*batch, features]``, without gradient, as fast as possible."""
         out = self.policy.act(*inputs)
         if not is_deterministic():

@@ -26,6 +26,7 @@ class DiagonalGaussianPolicy(Policy):
         log_std: Logarithm of the initial standard deviation.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
+        trunk: As for `Policy`.
     """
 
     def __init__(
@@ -35,8 +36,10 @@ class DiagonalGaussianPolicy(Policy):
         log_std: float = 0.0,
         in_keys: Sequence[NestedKey] = ("observation",),
         out_keys: Sequence[str] = ("action", "action_log_prob"),
+        trunk: nn.Module | None = None,
     ) -> None:
-        super().__init__(network, DiagonalGaussian((action_features,), log_std), in_keys, out_keys)
+        distribution = DiagonalGaussian((action_features,), log_std)
+        super().__init__(network, distribution, in_keys, out_keys, trunk=trunk)
 
 
 class TanhGaussianPolicy(Policy):
@@ -53,6 +56,7 @@ class TanhGaussianPolicy(Policy):
         high: Greatest action, likewise.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
+        trunk: As for `Policy`.
 
     Raises:
         ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
@@ -68,10 +72,11 @@ class TanhGaussianPolicy(Policy):
         high: Bound = 1.0,
         in_keys: Sequence[NestedKey] = ("observation",),
         out_keys: Sequence[str] = ("action",),
+        trunk: nn.Module | None = None,
     ) -> None:
         shape = (action_features,) if isinstance(action_features, int) else action_features
         squashed = SquashedGaussian(shape, low, high)
-        super().__init__(network, squashed, in_keys, out_keys)
+        super().__init__(network, squashed, in_keys, out_keys, trunk=trunk)
 
     @property
     def box(self) -> Box:

@@ -111,7 +111,7 @@ class NetworkFactory:
         """A network from an observation to ``[*batch, outputs]``."""
         if self._given is None and self._is_vector:
             return self._normalized(mlp(self._features, outputs, self._num_cells, self._activation))
-        encoder, features = self._encoder()
+        encoder, features = self.encoder()
         return EncodedNetwork(encoder, mlp(features, outputs, self._num_cells, self._activation))
 
     def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
@@ -125,19 +125,29 @@ class NetworkFactory:
             network = mlp(self._features + shape[0], 1, self._num_cells, self._activation)
             if not self._normalize:
                 return network
-        encoder, features = self._encoder()
+        encoder, features = self.encoder()
         action_features = int(torch.Size(shape).numel())
         layers = mlp(features + action_features, 1, self._num_cells, self._activation)
         return StateActionNetwork(encoder, layers, len(shape))
 
     def trunk(self) -> tuple[nn.Module, int]:
         """A network from an observation to features for several others, and how many these are."""
-        encoder, features = self._encoder()
+        encoder, features = self.encoder()
         if not self._num_cells:
             return encoder, features
         *cells, last = self._num_cells
         layers = nn.Sequential(*mlp(features, last, cells, self._activation), self._activation())
         return EncodedNetwork(encoder, layers), last
+
+    def head(self, features: int, outputs: int) -> nn.Sequential:
+        """Hidden layers and an output layer, from some features to ``[*batch, outputs]``."""
+        return mlp(features, outputs, self._num_cells, self._activation)
+
+    def q_head(self, features: int, action_space: spaces.Space[Any]) -> nn.Module:
+        """The same from features and a continuous action, the last it takes, to one value."""
+        shape = tuple(action_space.shape or ())
+        layers = self.head(features + int(torch.Size(shape).numel()), 1)
+        return StateActionNetwork(nn.Identity(), layers, len(shape))
 
     @property
     def _is_vector(self) -> bool:
@@ -158,7 +168,8 @@ class NetworkFactory:
         norm = self.norms.setdefault("observation", RunningNorm(self._features))
         return nn.Sequential(norm, network)
 
-    def _encoder(self) -> tuple[nn.Module, int]:
+    def encoder(self) -> tuple[nn.Module, int]:
+        """What makes features of an observation, before any hidden layer, and their number."""
         given = self._given
         if given is None or isinstance(given, (str, Mapping)):
             encoder = ObservationEncoder(

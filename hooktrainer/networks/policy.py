@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -15,6 +16,8 @@ from .distributions import ActionDistribution
 from .exploration import is_deterministic
 from .inference import Inference
 from .inputs import arguments
+from .memory.trunk import States
+from .trunks import next_states, step_through, through
 
 
 class Policy(TensorDictModuleBase):
@@ -40,7 +43,8 @@ class Policy(TensorDictModuleBase):
         action_mask_key: Entry of booleans, ``[*batch, mask_size]``; what is false there is never
             chosen. `act` takes the mask after the other inputs.
         trunk: A network that the policy shares with others: it takes the inputs, and ``network``
-            its result. A loss whose networks have one trunk calls it once.
+            its result. A loss whose networks have one trunk calls it once. With a `MemoryTrunk`,
+            ``in_keys`` are its ``in_keys``, and the policy writes the next hidden states as well.
 
     Attributes:
         action_features: Size of an action, all its dimensions together.
@@ -80,7 +84,8 @@ class Policy(TensorDictModuleBase):
         self.action_mask_key = action_mask_key
         masks = [] if action_mask_key is None else [action_mask_key]
         self.in_keys = [*in_keys, *masks]
-        self.out_keys = list(out_keys)
+        self.out_keys = [*out_keys, *next_states(trunk)]
+        self._wanted = list(out_keys)
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
         self._infer = Inference(network)
@@ -91,13 +96,14 @@ class Policy(TensorDictModuleBase):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
         """Return ``out_keys`` for some observations, without gradient, as fast as possible.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
-        return self.complete(self.sample(*inputs))
+        sample, states = self._sample(*inputs)
+        return {**self.complete(sample), **states} if states else self.complete(sample)
 
     def sample(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The half of `act` that has to be done at every step: the action, and what it came from.
@@ -105,16 +111,19 @@ class Policy(TensorDictModuleBase):
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
+        return self._sample(*inputs)[0]
+
+    def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
         mask = None
+        states: States = {}
         if self.action_mask_key is not None:
             *inputs, mask = inputs  # type: ignore[assignment]
         if self.trunk is not None:
-            with torch.no_grad():
-                inputs = (self.trunk(*inputs),)
+            inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
         parameters = self._infer(*inputs)
         if mask is not None:
             parameters = self.distribution.masked(parameters, mask)
-        return self.distribution.sample(parameters, self.out_keys, is_deterministic())
+        return self.distribution.sample(parameters, self._wanted, is_deterministic()), states
 
     def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The other half, which can be done for all steps of a rollout at once.
@@ -125,7 +134,7 @@ class Policy(TensorDictModuleBase):
         Returns:
             ``out_keys``.
         """
-        return self.distribution.complete(sample, self.out_keys)
+        return self.distribution.complete(sample, self._wanted)
 
     def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
         """The distribution's parameters, ``[*batch, parameter_features]``, with gradient.
@@ -138,7 +147,7 @@ class Policy(TensorDictModuleBase):
         if self.action_mask_key is not None:
             *inputs, mask = inputs  # type: ignore[assignment]
         if self.trunk is not None:
-            inputs = (self.trunk(*inputs) if features is None else features,)
+            inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
         parameters = self.network(*arguments(inputs, self._infer.joins))
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
@@ -159,11 +168,14 @@ class Policy(TensorDictModuleBase):
             self.evaluate(*inputs, features=features), action
         )
 
-    def rsample(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(
+        self, *inputs: torch.Tensor, features: torch.Tensor | None = None
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """A random action and its log-probability, both differentiable in the parameters.
 
         Args:
             *inputs: The entries ``in_keys``.
+            features: What the trunk makes of them, if that is known.
 
         Returns:
             Shapes ``[*batch, *shape]`` and ``[*batch]``.
@@ -171,7 +183,7 @@ class Policy(TensorDictModuleBase):
         Raises:
             NotImplementedError: If actions are discrete.
         """
-        return self.distribution.rsample(self.evaluate(*inputs))
+        return self.distribution.rsample(self.evaluate(*inputs, features=features))
 
     def inputs(self, tensordict: TensorDictBase) -> list[torch.Tensor]:
         """The entries ``in_keys`` of ``tensordict``."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
@@ -14,6 +15,8 @@ from .distributions.action_distribution import forbid
 from .exploration import is_deterministic
 from .inference import Inference
 from .inputs import arguments
+from .memory.trunk import MemoryTrunk, States
+from .trunks import next_states, step_through, through
 
 
 class QNetwork(TensorDictModuleBase):
@@ -29,6 +32,7 @@ class QNetwork(TensorDictModuleBase):
         in_keys: Entries it reads.
         action_mask_key: Entry of booleans, ``[*batch, actions]``; actions where it is false have
             the least value there is. It is the last input.
+        trunk: As for `Policy`.
     """
 
     action_space = "categorical"
@@ -38,42 +42,64 @@ class QNetwork(TensorDictModuleBase):
         network: nn.Module,
         in_keys: Sequence[NestedKey] = ("observation",),
         action_mask_key: NestedKey | None = None,
+        trunk: nn.Module | None = None,
     ) -> None:
         super().__init__()
         self.network = network
+        self.trunk = trunk
         self.action_mask_key = action_mask_key
         self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
-        self.out_keys = ["action_value", "action", "chosen_action_value"]
+        self.out_keys = ["action_value", "action", "chosen_action_value", *next_states(trunk)]
         self._infer = Inference(network)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries and return ``tensordict``."""
-        action_value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
+        inputs = [tensordict.get(key) for key in self.in_keys]
+        known = None
+        if isinstance(self.trunk, MemoryTrunk):
+            known, states = self.trunk.remember(*inputs[: len(self.trunk.in_keys)])
+            for key, state in zip(next_states(self.trunk), states.values(), strict=True):
+                tensordict.set(key, state)
+        action_value = self.evaluate(*inputs, features=known)
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
         tensordict.set("action", action.squeeze(-1))
         return tensordict.set("chosen_action_value", chosen)
 
-    def evaluate(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
         """The value of every action, ``[*batch, actions]``, with gradient.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            features: What the trunk makes of them, if that is known.
         """
-        if self.action_mask_key is None:
-            return self.network(*arguments(inputs, self._infer.joins))
-        *inputs, mask = inputs  # type: ignore[assignment]
-        return forbid(self.network(*arguments(inputs, self._infer.joins)), mask)
+        mask = None
+        if self.action_mask_key is not None:
+            *inputs, mask = inputs  # type: ignore[assignment]
+        if self.trunk is not None:
+            inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
+        value = self.network(*arguments(inputs, self._infer.joins))
+        return value if mask is None else forbid(value, mask)
 
-    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The greedy action, ``[*batch]``, as fast as possible."""
-        return {"action": self.infer(*inputs).argmax(-1)}
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+        """The greedy action, ``[*batch]``, as fast as possible, and the next hidden states."""
+        value, states = self.values_and_states(*inputs)
+        return {"action": value.argmax(-1), **states}
 
     def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The value of every action, without gradient, as fast as possible."""
-        if self.action_mask_key is None:
-            return self._infer(*inputs)
-        return forbid(self._infer(*inputs[:-1]), inputs[-1])
+        return self.values_and_states(*inputs)[0]
+
+    def values_and_states(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
+        """What `infer` returns, and the next hidden states by the keys they are written under."""
+        mask = None
+        states: States = {}
+        if self.action_mask_key is not None:
+            *inputs, mask = inputs  # type: ignore[assignment]
+        if self.trunk is not None:
+            inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
+        value = self._infer(*inputs)
+        return (value if mask is None else forbid(value, mask)), states
 
 
 class EpsilonGreedy(TensorDictModuleBase):
@@ -114,7 +140,7 @@ class EpsilonGreedy(TensorDictModuleBase):
         self.eps_end = eps_end
         self.annealing_num_steps = annealing_num_steps
         self.in_keys = q_network.in_keys
-        self.out_keys = ["action"]
+        self.out_keys = ["action", *next_states(q_network.trunk)]
         self.frames = 0
         self.eps = eps_init
 
@@ -126,16 +152,17 @@ class EpsilonGreedy(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
-        action = self.act(*[tensordict.get(key) for key in self.in_keys])["action"]
-        return tensordict.set("action", action)
+        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
+            tensordict.set(key, value)
+        return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The action ``[*batch]``, as fast as possible.
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+        """The action ``[*batch]``, as fast as possible, and the next hidden states.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
         """
-        action_value = self.q_network.infer(*inputs)
+        action_value, states = self.q_network.values_and_states(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
             explores = torch.rand(action.shape, device=action.device) < self.eps
@@ -145,7 +172,7 @@ class EpsilonGreedy(TensorDictModuleBase):
                 scores = torch.rand_like(action_value)
                 any_action = forbid(scores, inputs[-1]).argmax(-1)
             action = torch.where(explores, any_action, action)
-        return {"action": action}
+        return {"action": action, **states}
 
     def get_extra_state(self) -> dict[str, float]:
         """Part of the state dict: the frames counted so far, and epsilon."""

@@ -11,6 +11,7 @@ from torch import nn
 
 from .inference import Inference
 from .inputs import arguments
+from .trunks import through
 
 
 class ValueNetwork(TensorDictModuleBase):
@@ -22,7 +23,7 @@ class ValueNetwork(TensorDictModuleBase):
         in_keys: Entries it reads.
         out_keys: The entry it writes. Default: ``"state_action_value"`` if it reads ``"action"``,
             else ``"state_value"``.
-        trunk: As for `Policy`.
+        trunk: As for `Policy`. It does not read an ``"action"``, which comes last.
 
     Examples:
         >>> critic = ValueNetwork(mlp(4, 1))
@@ -42,6 +43,7 @@ class ValueNetwork(TensorDictModuleBase):
         self.in_keys = list(in_keys)
         default = "state_action_value" if "action" in self.in_keys else "state_value"
         self.out_keys = list(out_keys or [default])
+        self._rest = 1 if "action" in self.in_keys else 0
         self._infer = Inference(network)
 
     @property
@@ -62,12 +64,12 @@ class ValueNetwork(TensorDictModuleBase):
             features: What the trunk makes of them, if that is known.
         """
         if self.trunk is not None:
-            inputs = (self.trunk(*inputs) if features is None else features,)
+            inputs = through(self.trunk, inputs, features, self._rest)  # type: ignore[assignment]
         return self.network(*arguments(inputs, self.joins))
 
     def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
         """The value of shape ``[*batch, 1]``, without gradient, as fast as possible."""
         if self.trunk is not None:
             with torch.no_grad():
-                inputs = (self.trunk(*inputs),)
+                inputs = through(self.trunk, inputs, rest=self._rest)  # type: ignore[assignment]
         return self._infer(*inputs)

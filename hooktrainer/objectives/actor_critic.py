@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,6 @@ from ..base.checks import check_fraction
 from ..errors import ConfigError
 from ..networks.copies import fresh_copy
 from .common import (
-    Loss,
     distance,
     evaluate,
     evaluate_frozen,
@@ -23,12 +22,14 @@ from .common import (
     this_key,
     weighted,
 )
+from .sequences import Entries, ReplayLoss
 
-Entries = Mapping[NestedKey, torch.Tensor]
 
-
-class ActorCriticLoss(Loss):
+class ActorCriticLoss(ReplayLoss):
     """A loss of one actor and one or several Q-functions Q(s, a), trained off-policy.
+
+    A memory, which all of them share, learns from the Q-functions alone: the actor reads its
+    features without passing a gradient on (Yarats et al., 2021, arXiv:1910.01741).
 
     Args:
         actor_network: The policy.
@@ -70,13 +71,14 @@ class ActorCriticLoss(Loss):
         """The Q-functions that are trained."""
 
     @property
+    def _networks(self) -> Sequence[Any]:
+        return [self.actor_network, *self._critics]
+
+    @property
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads, but for the optional one."""
-        keys, states = self.tensor_keys, self.actor_network.in_keys
-        of_value = [key for key in self._critics[0].in_keys if key != keys.action]
-        following = dict.fromkeys([*states, *of_value])
-        read = [*following, keys.action, *map(next_key, following)]
-        return [*read, next_key(keys.reward), next_key(keys.terminated)]
+        keys = self.tensor_keys
+        return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDict:
         """Compute the losses of a batch, ``[*batch]``, and write its ``"td_error"``.
@@ -85,17 +87,22 @@ class ActorCriticLoss(Loss):
             KeyError: If an entry is missing.
         """
         keys = self.tensor_keys
-        entries = self._entries(tensordict)
-        if (weights := tensordict.get(keys.priority_weight, None)) is not None:
-            entries[keys.priority_weight] = weights
-        out = self._losses(entries)
-        tensordict.set(keys.priority, out.pop("td_error").reshape(tensordict.shape))
+        out = self._losses(self._transitions(tensordict, [keys.priority_weight]))
+        priority = self._priority(out.pop("td_error"), tensordict)
+        tensordict.set(keys.priority, priority.reshape(tensordict.shape))
         return TensorDict(out)
 
     def _actor_inputs(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
     ) -> list[torch.Tensor]:
         return [entries[at(key)] for key in self.actor_network.in_keys]
+
+    def _actor_reads(
+        self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key, actor: Any = None
+    ) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """What an actor, by default the one that is trained, is called with."""
+        inputs, known = self._called_with(actor or self.actor_network, entries, at)
+        return inputs, {name: features.detach() for name, features in known.items()}
 
     def _values(
         self,
@@ -118,8 +125,10 @@ class ActorCriticLoss(Loss):
         evaluated = evaluate_frozen if frozen else evaluate
         values = []
         for network in networks:
-            inputs = [action if key == keys.action else entries[at(key)] for key in network.in_keys]
-            value = evaluated(network, inputs, keys.state_action_value, self._batch_dims)
+            inputs, known = self._called_with(network, entries, at, {keys.action: action})
+            if frozen:
+                known = {name: features.detach() for name, features in known.items()}
+            value = evaluated(network, inputs, keys.state_action_value, self._batch_dims, **known)
             values.append(value.reshape(-1))
         return torch.stack(values)
 

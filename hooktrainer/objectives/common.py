@@ -169,6 +169,7 @@ def evaluate(
     batch_dims: int = 1,
     *,
     fast: bool = False,
+    **known: torch.Tensor,
 ) -> torch.Tensor:
     """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
 
@@ -180,18 +181,23 @@ def evaluate(
         out_key: The entry that is wanted.
         batch_dims: How many dimensions ``batch`` has.
         fast: Whether a result without gradient, equal to rounding, will do.
+        **known: ``features`` of the network's trunk, where inputs of that are left out.
     """
     if isinstance(network, (ValueNetwork, QNetwork)):
-        return network.infer(*inputs) if fast else network.evaluate(*inputs)
+        return network.infer(*inputs) if fast else network.evaluate(*inputs, **known)
     return network(as_tensordict(network.in_keys, inputs, batch_dims)).get(out_key)
 
 
 def evaluate_frozen(
-    network: Any, inputs: Sequence[torch.Tensor], out_key: NestedKey, batch_dims: int = 1
+    network: Any,
+    inputs: Sequence[torch.Tensor],
+    out_key: NestedKey,
+    batch_dims: int = 1,
+    **known: torch.Tensor,
 ) -> torch.Tensor:
     """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
-    if isinstance(network, ValueNetwork) and network.trunk is None:
-        inner = network.network
+    if isinstance(network, ValueNetwork) and (network.trunk is None or known):
+        inner, inputs = network.network, (*known.values(), *inputs)
         return torch.func.functional_call(
             inner, _constants(inner), tuple(arguments(inputs, network.joins))
         )

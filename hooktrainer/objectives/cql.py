@@ -9,9 +9,9 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from .actor_critic import Entries
 from .common import next_key, this_key
 from .sac import SACLoss
+from .sequences import Entries
 
 
 class CQLLoss(SACLoss):

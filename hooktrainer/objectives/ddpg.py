@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from .actor_critic import ActorCriticLoss, Entries
+from .actor_critic import ActorCriticLoss
 from .common import next_key
-from .targets import target_copy
+from .sequences import Entries
+from .targets import target_copies
 
 
 class DDPGLoss(ActorCriticLoss):
@@ -31,6 +32,7 @@ class DDPGLoss(ActorCriticLoss):
             by `SoftUpdate`; the paper's does.
         delay_value: Whether targets come from a delayed copy of the Q-function, likewise.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+        burn_in: Of networks with a memory, see `ReplayLoss`.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -50,15 +52,22 @@ class DDPGLoss(ActorCriticLoss):
         delay_actor: bool = False,
         delay_value: bool = True,
         reduction: str = "mean",
+        burn_in: int = 0,
     ) -> None:
         super().__init__(actor_network, gamma, loss_function, reduction)
         self.value_network = value_network
-        self.target_actor_network = target_copy(actor_network) if delay_actor else None
-        self.target_value_network = target_copy(value_network) if delay_value else None
+        self.target_actor_network, self.target_value_network = target_copies(
+            actor_network if delay_actor else None, value_network if delay_value else None
+        )
+        self._use_memory(burn_in)
 
     @property
     def _critics(self) -> Sequence[Any]:
         return [self.value_network]
+
+    @property
+    def _looks_ahead(self) -> bool:
+        return self.target_actor_network is None or self.target_value_network is None
 
     @property
     def out_keys(self) -> list[str]:
@@ -66,7 +75,8 @@ class DDPGLoss(ActorCriticLoss):
         return ["loss_actor", "loss_value"]
 
     def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
-        action = self.actor_network.evaluate(*self._actor_inputs(entries))
+        inputs, known = self._actor_reads(entries)
+        action = self.actor_network.evaluate(*inputs, **known)
         gain = self._values(self._critics, entries, action, frozen=True)[0]
         with torch.no_grad():
             target = self._target(entries, self._next_value(entries))
@@ -85,5 +95,6 @@ class DDPGLoss(ActorCriticLoss):
         actor, network = self.target_actor_network, self.target_value_network
         actor = self.actor_network if actor is None else actor
         network = self.value_network if network is None else network
-        action = actor.evaluate(*self._actor_inputs(entries, next_key))
+        inputs, known = self._actor_reads(entries, next_key, actor)
+        action = actor.evaluate(*inputs, **known)
         return self._values([network], entries, action, next_key)[0]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,11 +11,12 @@ from torch import nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
-from .common import Loss, distance, evaluate, next_key, reduction_function, this_key, weighted
+from .common import distance, evaluate, next_key, reduction_function, this_key, weighted
+from .sequences import ReplayLoss
 from .targets import target_copy
 
 
-class DQNLoss(Loss):
+class DQNLoss(ReplayLoss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
     Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
@@ -31,6 +32,7 @@ class DQNLoss(Loss):
             `HardUpdate`.
         double_dqn: Whether the network itself chooses the next action, and the target values it.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+        burn_in: Of a network with a memory, see `ReplayLoss`.
 
     Examples:
         >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)
@@ -49,6 +51,7 @@ class DQNLoss(Loss):
         delay_value: bool = True,
         double_dqn: bool = False,
         reduction: str = "mean",
+        burn_in: int = 0,
     ) -> None:
         super().__init__(
             action="action",
@@ -68,13 +71,21 @@ class DQNLoss(Loss):
         self.double_dqn = double_dqn
         self._reduction = reduction
         self._distance = distance(loss_function)
+        self._use_memory(burn_in)
+
+    @property
+    def _networks(self) -> Sequence[Any]:
+        return [self.value_network]
+
+    @property
+    def _looks_ahead(self) -> bool:
+        return self.double_dqn or self.target_value_network is None
 
     @property
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads, but for the optional ones."""
-        keys, states = self.tensor_keys, self.value_network.in_keys
-        following = [*states, keys.reward, keys.terminated]
-        return [*states, keys.action, *map(next_key, following)]
+        keys = self.tensor_keys
+        return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
     @property
     def out_keys(self) -> list[str]:
@@ -87,13 +98,11 @@ class DQNLoss(Loss):
         Raises:
             KeyError: If an entry is missing.
         """
-        entries = self._entries(tensordict)
-        for key in (self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs):
-            if (value := tensordict.get(key, None)) is not None:
-                entries[key] = value
-        out = self._losses(entries)
-        td_error = out.pop("td_error").reshape(*tensordict.shape, 1)
-        tensordict.set(self.tensor_keys.priority, td_error)
+        keys = self.tensor_keys
+        optional = [keys.priority_weight, keys.steps_to_next_obs]
+        out = self._losses(self._transitions(tensordict, optional))
+        priority = self._priority(out.pop("td_error"), tensordict)
+        tensordict.set(keys.priority, priority.reshape(*tensordict.shape, 1))
         return TensorDict(out)
 
     def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -136,5 +145,5 @@ class DQNLoss(Loss):
         entries: Mapping[NestedKey, torch.Tensor],
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> torch.Tensor:
-        inputs = [entries[at(key)] for key in network.in_keys]
-        return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims)
+        inputs, known = self._called_with(network, entries, at)
+        return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims, **known)

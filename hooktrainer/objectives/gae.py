@@ -89,8 +89,8 @@ class GAE(KeyedModule):
     Args:
         gamma: Discount factor.
         lmbda: The lambda of GAE.
-        value_network: A TensorDict module that writes ``"state_value"``, row by row (not
-            recurrent). ``None``: the values are in the batch already.
+        value_network: A TensorDict module that writes ``"state_value"``, row by row: with a memory,
+            from the hidden states of each step. ``None``: the values are in the batch already.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
     Examples:

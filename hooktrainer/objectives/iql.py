@@ -10,8 +10,9 @@ from tensordict import NestedKey
 from torch import nn
 
 from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, Entries, ensemble
+from .actor_critic import ActorCriticLoss, ensemble
 from .common import as_tensordict, evaluate, next_key, this_key
+from .sequences import Entries
 from .targets import target_copy
 
 _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code

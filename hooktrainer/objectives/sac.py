@@ -10,8 +10,9 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, Entries, ensemble
+from .actor_critic import ActorCriticLoss, ensemble
 from .common import next_key
+from .sequences import Entries
 from .targets import target_copy
 
 
@@ -36,6 +37,7 @@ class SACLoss(ActorCriticLoss):
             action features.
         delay_qvalue: Whether targets come from delayed copies, to be moved by `SoftUpdate`.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+        burn_in: Of networks with a memory, see `ReplayLoss`.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -58,6 +60,7 @@ class SACLoss(ActorCriticLoss):
         target_entropy: float | str = "auto",
         delay_qvalue: bool = True,
         reduction: str = "mean",
+        burn_in: int = 0,
     ) -> None:
         super().__init__(actor_network, gamma, loss_function, reduction)
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
@@ -77,6 +80,7 @@ class SACLoss(ActorCriticLoss):
                 )
             target_entropy = -features
         self.target_entropy = float(target_entropy)
+        self._use_memory(burn_in)
 
     @property
     def _critics(self) -> Sequence[Any]:
@@ -100,7 +104,8 @@ class SACLoss(ActorCriticLoss):
 
     def _policy_losses(self, entries: Entries, alpha: torch.Tensor) -> dict[str, torch.Tensor]:
         """The losses of the actor and of the temperature, and what tells how they do."""
-        action, log_prob = self.actor_network.rsample(*self._actor_inputs(entries))
+        inputs, known = self._actor_reads(entries)
+        action, log_prob = self.actor_network.rsample(*inputs, **known)
         value = self._values(self.qvalue_network, entries, action, frozen=True).min(0).values
         log_prob = log_prob.reshape(-1)
         surprise = log_prob.detach()
@@ -116,6 +121,7 @@ class SACLoss(ActorCriticLoss):
         networks = self.target_qvalue_network
         if networks is None:
             networks = self.qvalue_network
-        action, log_prob = self.actor_network.rsample(*self._actor_inputs(entries, next_key))
+        inputs, known = self._actor_reads(entries, next_key)
+        action, log_prob = self.actor_network.rsample(*inputs, **known)
         value = self._values(networks, entries, action, next_key).amin(0)
         return value - alpha * log_prob.reshape(-1)

@@ -21,6 +21,12 @@ def target_copy(network: nn.Module) -> Any:
     return network
 
 
+def target_copies(*networks: nn.Module | None) -> tuple[Any, ...]:
+    """Such copies of several networks, which share what these share; ``None`` for ``None``."""
+    copies = iter(target_copy(nn.ModuleList([each for each in networks if each is not None])))
+    return tuple(None if each is None else next(copies) for each in networks)
+
+
 class TargetUpdater:
     """Finds every ``target_<name>`` of a loss, and the ``<name>`` it follows.
 
@@ -44,13 +50,14 @@ class TargetUpdater:
                 "delay_value=True, or leave the updater out."
             )
         # Names, not tensors: moving a module to a device replaces its tensors.
-        self._slots = [
-            (source, target, name)
+        slots = {
+            (id(target), name): (source, target, name)  # once, if it is part of several networks
             for pair in pairs
             for source, target in zip(*(network.modules() for network in pair), strict=True)
             if source is not target  # statistics that both share
             for name, _ in target.named_buffers(recurse=False)
-        ]
+        }
+        self._slots = list(slots.values())
 
     @torch.no_grad()
     def _move_targets(self, tau: float) -> None:

@@ -10,9 +10,10 @@ from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from ..errors import ConfigError
-from .actor_critic import ActorCriticLoss, Entries, ensemble
+from .actor_critic import ActorCriticLoss, ensemble
 from .common import next_key
-from .targets import target_copy
+from .sequences import Entries
+from .targets import target_copies
 
 
 class TD3Loss(ActorCriticLoss):
@@ -43,6 +44,7 @@ class TD3Loss(ActorCriticLoss):
         delay_actor: Whether the target's action comes from a delayed copy of the actor.
         delay_qvalue: Whether targets come from delayed copies of the Q-functions.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+        burn_in: Of networks with a memory, see `ReplayLoss`.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -66,6 +68,7 @@ class TD3Loss(ActorCriticLoss):
         delay_actor: bool = True,
         delay_qvalue: bool = True,
         reduction: str = "mean",
+        burn_in: int = 0,
     ) -> None:
         super().__init__(actor_network, gamma, loss_function, reduction)
         if policy_delay < 1:
@@ -76,17 +79,23 @@ class TD3Loss(ActorCriticLoss):
                 "negative."
             )
         self.qvalue_network = ensemble(qvalue_network, num_qvalue_nets)
-        self.target_actor_network = target_copy(actor_network) if delay_actor else None
-        self.target_qvalue_network = target_copy(self.qvalue_network) if delay_qvalue else None
+        self.target_actor_network, self.target_qvalue_network = target_copies(
+            actor_network if delay_actor else None, self.qvalue_network if delay_qvalue else None
+        )
         self.policy_delay = policy_delay
         self.policy_noise = policy_noise
         self.noise_clip = noise_clip
         self._calls = 0
         self._trains_actor = True
+        self._use_memory(burn_in)
 
     @property
     def _critics(self) -> Sequence[Any]:
         return self.qvalue_network
+
+    @property
+    def _looks_ahead(self) -> bool:
+        return self.target_actor_network is None or self.target_qvalue_network is None
 
     @property
     def out_keys(self) -> list[str]:
@@ -114,7 +123,8 @@ class TD3Loss(ActorCriticLoss):
     def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         out = {}
         if self._trains_actor:
-            action = self.actor_network.evaluate(*self._actor_inputs(entries))
+            inputs, known = self._actor_reads(entries)
+            action = self.actor_network.evaluate(*inputs, **known)
             gain = self._values(self.qvalue_network[:1], entries, action, frozen=True)[0]
             out["loss_actor"] = self._reduce(-gain, entries)
         with torch.no_grad():
@@ -136,6 +146,7 @@ class TD3Loss(ActorCriticLoss):
         networks = self.qvalue_network if networks is None else networks
         noise = torch.randn_like(entries[self.tensor_keys.action]) * self.policy_noise
         noise = noise.clamp(-self.noise_clip, self.noise_clip)
-        action = actor.evaluate(*self._actor_inputs(entries, next_key))
+        inputs, known = self._actor_reads(entries, next_key, actor)
+        action = actor.evaluate(*inputs, **known)
         action = actor.box.perturb(action, noise)
         return self._values(networks, entries, action, next_key).amin(0)

@@ -61,7 +61,7 @@ class LivePolicy(nn.Module):
         with set_interaction_type(self._mode):
             if getattr(self.policy, "in_keys", None) is None:
                 out = self._call_on_observations(*inputs)
-            elif callable(act := getattr(self.policy, "act", None)):
+            elif not self.hidden and callable(act := getattr(self.policy, "act", None)):
                 out = act(*inputs)
             else:
                 return self._call_on_tensordict(*inputs)

@@ -146,3 +146,18 @@ def test_sequences_stay_together():
 
 def example(trainer):
     return MiniBatches(4)
+
+
+def test_environments_are_cut_into_shorter_sequences():
+    (pieces,) = epochs(MiniBatches(4, sequences=4), numbered(2, 12))
+    rows = [row for piece in pieces for row in piece]
+    assert [len(piece) for piece in pieces] == [4, 2]
+    assert sorted(rows) == [list(range(first, first + 4)) for first in range(0, 24, 4)]
+
+
+def test_sequences_that_do_not_fit_are_refused():
+    said = r"sequences=5\): the batch is \[2, 12\]; it has to be \[num_envs, time\], of a time that"
+    with pytest.raises(ConfigError, match=said):
+        epochs(MiniBatches(3, sequences=5), numbered(2, 12))
+    with pytest.raises(ConfigError, match="sequences=0: pass a positive integer"):
+        MiniBatches(3, sequences=0)

@@ -1,0 +1,31 @@
+"""`WithMemory`: the fields of algorithms whose policies can remember."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from ..networks import MemoryTrunk, memory_for
+from ..run.fields import Count
+from .algorithm import Algorithm
+from .config import Word
+from .task import Task
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMemory(Algorithm):
+    """Fields of the algorithms whose policies can remember."""
+
+    memory: Annotated[Any, Word("MEMORY")] = None
+    """what the policy remembers an episode with: gru or lstm; in Python also a function from a
+    number of features to a Memory; None for no memory"""
+    memory_size: Count = 64
+    """size of that memory"""
+
+    def _memory_trunk(self, task: Task) -> MemoryTrunk | None:
+        """An encoder and the memory behind it; ``None`` without memory."""
+        if self.memory is None:
+            return None
+        encoder, features = task.networks.encoder()
+        memory = memory_for(self.memory, features, self.memory_size)
+        return MemoryTrunk(encoder, memory, task.in_keys)

@@ -1,0 +1,8 @@
+"""Memories: what a network knows of an episode beside the present observation."""
+
+from .any_memory import Memory
+from .of_name import MEMORIES, memory_for
+from .recurrent import GRUMemory, LSTMMemory
+from .trunk import MemoryTrunk
+
+__all__ = ["MEMORIES", "GRUMemory", "LSTMMemory", "Memory", "MemoryTrunk", "memory_for"]

@@ -1,0 +1,211 @@
+"""Losses of networks with a memory: a pass over sequences makes features, and rows of them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch import nn
+
+from ..base.checks import check_count
+from ..errors import ConfigError
+from ..networks import MemoryTrunk
+from ..networks.trunks import lasting_keys, memory_of
+from .common import Loss, next_key, this_key
+
+Entries = Mapping[NestedKey, torch.Tensor]
+
+_OWN: NestedKey = ("features", "own")
+_TARGET: NestedKey = ("features", "target")
+_GREATEST = 0.9
+
+
+class ReplayLoss(Loss):
+    """A loss of transitions ``[batch]`` or, where its networks have a memory, of sequences.
+
+    Networks with a memory stand on one `MemoryTrunk`, and their targets on a copy of it. Then a
+    batch ``[batch]`` is one of sequences, whose entries are ``[batch, time, ...]``, as
+    `hooktrainer.SequenceReplay` stores them; their hidden states are those stored at the first
+    step, ``[batch, 1, ...]``. Both memories go over the sequences, each from these states. The
+    first steps, ``burn_in``, only bring the states up to date, without gradient; what is left are
+    transitions, of features instead of observations (Kapturowski et al., 2019, Recurrent Experience
+    Replay in Distributed Reinforcement Learning).
+
+    What a truncated episode, and the sequence, ends with is seen one step on from the states after
+    its last step. The priority of a sequence is 0.9 of its greatest and 0.1 of its mean error, as
+    in that paper.
+
+    Attributes:
+        burn_in: Steps at the start of each sequence that are not learned from.
+    """
+
+    burn_in = 0
+    _trunk: MemoryTrunk | None = None
+
+    @property
+    @abstractmethod
+    def _networks(self) -> Sequence[Any]:
+        """The networks that are trained."""
+
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether networks that are trained read next observations."""
+        return True
+
+    @property
+    def hidden_keys(self) -> list[NestedKey]:
+        """The hidden states among the entries it reads, of which a sequence has the first alone."""
+        return [] if self._trunk is None else self._trunk.hidden_keys
+
+    def _use_memory(self, burn_in: int) -> None:
+        """Check the memory of the networks; called when these are there.
+
+        Raises:
+            ConfigError: If they have several, or there is something to burn in and no memory.
+        """
+        check_count("burn_in", burn_in, least=0)
+        self.burn_in = burn_in
+        trunk = memory_of(*self._networks)
+        trunks = [getattr(network, "trunk", None) for network in self._networks]
+        if trunk is None and any(isinstance(each, MemoryTrunk) for each in trunks):
+            raise ConfigError(
+                f"{type(self).__name__}: its networks have several memories, or not all have one: "
+                "make all of them with trunk= the same MemoryTrunk."
+            )
+        if trunk is None and burn_in:
+            raise ConfigError(
+                f"{type(self).__name__}: burn_in={burn_in} is for networks with a memory, and "
+                "these have none: leave it out."
+            )
+        self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
+
+    def _reads(self, *rest: NestedKey) -> list[NestedKey]:
+        """The states that are read of this step and the next, and ``rest``."""
+        networks = self._networks
+        states = [key for each in networks for key in each.in_keys if key not in rest]
+        lasting = [key for each in networks for key in lasting_keys(each) if key not in rest]
+        return list(dict.fromkeys([*states, *rest, *map(next_key, lasting)]))
+
+    def _transitions(
+        self, tensordict: TensorDictBase, optional: Sequence[NestedKey] = ()
+    ) -> dict[NestedKey, torch.Tensor]:
+        """The entries of a batch, row by row.
+
+        Args:
+            tensordict: ``[batch]``.
+            optional: Entries that may be missing, one for each row of the batch or transition.
+
+        Raises:
+            ConfigError: If a batch of sequences has several dimensions.
+        """
+        entries = self._entries(tensordict)
+        for key in optional:
+            if (value := tensordict.get(key, None)) is not None:
+                entries[key] = value
+        if self._trunk is None:
+            return entries
+        if tensordict.ndim != 1:
+            raise ConfigError(
+                f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "
+                "memory it is [sequences], their entries [sequences, time, ...]."
+            )
+        return self._unrolled(entries, self._trunk)
+
+    def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, torch.Tensor]:
+        """Features in place of what the memories read, of the steps that are learned from."""
+        targets = [
+            each
+            for name, target in self.named_children()
+            if name.startswith("target_")
+            for each in (target if isinstance(target, nn.ModuleList) else [target])
+        ]
+        target = memory_of(*targets) if targets else trunk
+        assert target is not None  # a copy that all of them share
+        carried = {*trunk.in_keys, *map(next_key, trunk.observed)}
+        time = entries[trunk.observed[0]].shape[1] - self.burn_in
+        if time < 1:
+            raise ConfigError(
+                f"{type(self).__name__}: burn_in={self.burn_in} leaves nothing of sequences of "
+                f"{time + self.burn_in} steps: make them longer."
+            )
+        rows = {
+            key: _rows(value, self.burn_in, time)
+            for key, value in entries.items()
+            if key not in carried
+        }
+        inputs = [entries[key] for key in trunk.in_keys]
+        then = [_rows(entries[next_key(key)], self.burn_in, time) for key in trunk.observed]
+        rows[_OWN], states = _over(trunk, inputs, self.burn_in)
+        with torch.no_grad():
+            if self._looks_ahead:
+                rows[next_key(_OWN)] = _one_on(trunk, then, states)
+            if target is not trunk:
+                rows[_TARGET], states = _over(target, inputs, self.burn_in)
+                rows[next_key(_TARGET)] = _one_on(target, then, states)
+        return rows
+
+    def _called_with(
+        self,
+        network: Any,
+        entries: Entries,
+        at: Callable[[NestedKey], NestedKey] = this_key,
+        given: Entries = MappingProxyType({}),
+    ) -> tuple[list[torch.Tensor], dict[str, Any]]:
+        """The inputs of a network, and as a keyword what its memory makes of some of them.
+
+        Args:
+            network: The network.
+            entries: Rows of a batch.
+            at: Of which step.
+            given: Inputs that do not come from the batch.
+        """
+        carried = [] if self._trunk is None else self._trunk.in_keys
+        inputs = [
+            given[key] if key in given else entries[at(key)]
+            for key in network.in_keys
+            if key not in carried
+        ]
+        if self._trunk is None:
+            return inputs, {}
+        return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}
+
+    def _priority(self, errors: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
+        """One error for each row of a batch, of those of all transitions ``[n]``."""
+        if not self.hidden_keys:
+            return errors
+        by_sequence = errors.reshape(tensordict.shape[0], -1)
+        return _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
+
+
+def _rows(value: torch.Tensor, burn_in: int, time: int) -> torch.Tensor:
+    """``[sequences, time, ...]``, or one number a sequence, as rows without what is burnt."""
+    if value.ndim == 1:
+        return value.repeat_interleave(time)
+    return value[:, burn_in:].flatten(0, 1)
+
+
+def _over(
+    trunk: MemoryTrunk, inputs: Sequence[torch.Tensor], burn_in: int
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """The features, and the states after each step, of the steps that are learned from: rows."""
+    number = len(trunk.in_keys) - len(trunk.hidden_keys)
+    seen, states = list(inputs[:number]), list(inputs[number:])
+    if burn_in:
+        with torch.no_grad():
+            _, warm = trunk.remember(*(value[:, :burn_in] for value in seen), *states)
+        seen = [value[:, burn_in:] for value in seen]
+        states = [state[:, -1:] for state in warm.values()]
+    features, after = trunk.remember(*seen, *states)
+    return features.flatten(0, 1), [state.flatten(0, 1) for state in after.values()]
+
+
+def _one_on(
+    trunk: MemoryTrunk, observed: Sequence[torch.Tensor], states: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """The features of the observations that follow these states; none begins an episode."""
+    is_init = torch.zeros(len(observed[0]), 1, dtype=torch.bool, device=observed[0].device)
+    return trunk(*observed, is_init, *states)

@@ -1,0 +1,285 @@
+"""Algorithms with a memory learn on sequences what they did step by step, and resume exactly."""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from remembering import Recall, make
+from tensordict import TensorDict
+from torchrl.envs.utils import ExplorationType, set_exploration_type
+
+from hooktrainer import ConfigError
+from hooktrainer.algorithms import MBPO
+from hooktrainer.hooks import SequenceReplay
+from hooktrainer.loop.progress import Progress
+from hooktrainer.networks import GRUMemory
+from hooktrainer.networks.memory import MEMORIES
+from hooktrainer.objectives import GAE
+from hooktrainer.policies import load_policy
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.replay import ReplayBuffer
+
+ON_POLICY = ["ppo", "a2c", "reinforce"]
+
+
+def collect(trainer: Any, batches: int = 3) -> Any:
+    """The last of several batches: episodes are running when it begins."""
+    *_, batch = islice(trainer.collector, batches)
+    trainer.shutdown()
+    assert batch["is_init"][:, 1:].any()
+    return batch
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_acting_and_learning_agree(name, memory, masked):
+    trainer = make(name, memory, masked=masked)
+    batch = collect(trainer)
+    loss = trainer.loss_module
+    policy, value = loss.actor_network, loss.critic_network
+    assert ("action_mask" in policy.in_keys) is masked
+    log_prob, _ = policy.log_prob_and_entropy(policy.inputs(batch), batch["action"])
+    torch.testing.assert_close(log_prob, batch["action_log_prob"])
+
+    # GAE values every step by the hidden state that is stored with it.
+    estimated = GAE(gamma=0.9, lmbda=0.9, value_network=value)(batch.clone())
+    over = value.evaluate(*[batch[key] for key in value.in_keys])
+    torch.testing.assert_close(estimated["state_value"], over)
+    # Of what follows: the value one step later, unless another episode begins there.
+    begins = batch["is_init"][:, 1:]
+    torch.testing.assert_close(
+        estimated["next", "state_value"][:, :-1][~begins], over[:, 1:][~begins]
+    )
+    assert (estimated["next", "state_value"][:, :-1][begins] != over[:, 1:][begins]).any()
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_the_first_mini_batch_finds_every_ratio_one(memory):
+    trainer = make("ppo", memory, num_epochs=1, mini_batch_size=80, lr=0.0)
+    trainer.train()
+    assert trainer.metrics.reported["train/clip_fraction"] == 0.0
+    assert trainer.metrics.reported["train/max_ratio"] == pytest.approx(1.0, abs=1e-5)
+
+
+def differing(one: Any, other: Any) -> list[str]:
+    """What of two trainers' networks and collectors differs."""
+    ours, theirs = (
+        {**trainer.loss_module.state_dict(), "collector": trainer.collector.state_dict()}
+        for trainer in (one, other)
+    )
+    return [key for key in ours if not same(ours[key], theirs[key])]
+
+
+def same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one.equal(other) if isinstance(one, torch.Tensor) else one == other
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tmp_path):
+    fixed = {"anneal_lr": False, "save_interval": 80, "log_interval": 80}
+    whole = make(name, memory, total_frames=240, run_dir=tmp_path / "whole", **fixed)
+    whole.train()
+    first = make(name, memory, total_frames=80, run_dir=tmp_path / "run", **fixed)
+    first.train()
+    policy = first.collector.state_dict()["rollout"]["policy"]
+    assert not policy["is_init"].all()  # episodes are running
+    assert all(value.any() for _, value in policy["hidden"])
+    resumed = make(
+        name, memory, total_frames=240, run_dir=tmp_path / "run", resume="latest", **fixed
+    )
+    assert resumed.collected_frames == 80
+    resumed.train()
+    assert differing(resumed, whole) == []
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_workers_and_stages_do_not_change_the_run(memory):
+    alone = make("ppo", memory)
+    alone.train()
+    helped = make("ppo", memory, workers=2, stages=2)
+    helped.train()
+    ours, theirs = (trainer.loss_module.state_dict() for trainer in (alone, helped))
+    assert same(dict(ours), dict(theirs))
+
+
+def test_a_batch_is_collected_ahead():
+    trainer = make("ppo", overlap=1, total_frames=240)
+    trainer.train()
+    assert trainer.collected_frames == 240
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("name", ON_POLICY)
+def test_the_saved_policy_acts_as_the_live_one(name, memory, masked, tmp_path):
+    trainer = make(name, memory, masked=masked)
+    trainer.train()
+    live = trainer.loss_module.actor_network
+    assert_acts_alike(reload(live, tmp_path, masked), live, masked)
+
+
+def reload(policy: Any, path: Path, masked: bool, continuous: bool = False) -> Any:
+    """Save a policy and load it again."""
+    recorder = PolicyRecorder(path, policy, partial(Recall, continuous, masked))
+    recorder.save(Progress(frames=0, optim_steps=0, seconds=1.0))
+    recorder.wait()
+    return load_policy(path / f"step_{0:012d}", trust=True)
+
+
+def assert_acts_alike(loaded: Any, live: Any, masked: bool, continuous: bool = False) -> None:
+    """Over three episodes, `reset` between them."""
+    assert loaded.recurrent
+    env = Recall(continuous, masked)
+    for seed in range(3):
+        loaded.reset()
+        observation, _ = env.reset(seed=seed)
+        data = TensorDict({"is_init": torch.ones(1, 1, dtype=torch.bool)}, [1])
+        for key, zeros in zip(
+            live.trunk.hidden_keys, live.trunk.memory.hidden.values(), strict=True
+        ):
+            data.set(key, zeros[None])
+        ends = False
+        while not ends:
+            for key, value in observation.items():
+                data.set(key, torch.as_tensor(value)[None])
+            if masked:
+                data["action_mask"] = data["action_mask"].bool()
+            with set_exploration_type(ExplorationType.DETERMINISTIC), torch.no_grad():
+                live(data)
+            action = loaded(observation)
+            np.testing.assert_allclose(action, data["action"][0].numpy(), atol=1e-5)
+            observation, _, terminated, truncated, _ = env.step(action)
+            ends = terminated or truncated
+            data.update(data["next"].clone())
+            data["is_init"].zero_()
+
+
+def test_a_memory_of_your_own_is_given_as_a_function():
+    trainer = make("ppo", lambda features: GRUMemory(features, 3))
+    assert trainer.loss_module.actor_network.trunk.memory.out_features == 3
+    trainer.train()
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("ppo", {"memory": "gro"}, r"memory='gro' is unknown\. Did you mean gru\?"),
+        ("ppo", {"sequence_length": 7}, "steps_per_batch=20 is no multiple of a sequence's 7"),
+        ("ppo", {"mini_batch_size": 25}, "mini_batch_size=25 is no multiple of a sequence's 10"),
+        ("ppo", {"memory": None}, "sequence_length=10 is for a memory, and there is none"),
+        ("ppo", {"share_network": False}, "share_network=False, but policy and value have one"),
+    ],
+)
+def test_what_cannot_work_is_refused_in_one_line(name, options, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        make(name, **options)
+    assert "\n" not in str(refused.value)
+
+
+OFF_POLICY = ["dqn", "sac", "td3", "ddpg"]
+
+
+def make_off_policy(name: str, memory: Any = "gru", **options: Any) -> Any:
+    small = {"batch_size": 32, "buffer_size": 800, "sequence_length": 8, "burn_in": 3}
+    return make(name, memory, **{**small, "optim_steps_per_batch": 2, **options})
+
+
+def output_of(network: Any, inputs: list[torch.Tensor]) -> torch.Tensor:
+    """Action values, or parameters of the action."""
+    return network.evaluate(*inputs)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize(
+    ("name", "masked"), [("dqn", True), *((each, False) for each in OFF_POLICY)]
+)
+def test_replayed_sequences_are_what_was_played(name, memory, masked):
+    trainer = make_off_policy(name, memory, masked=masked, steps_per_batch=9)
+    loss = trainer.loss_module
+    policy = loss.value_network if name == "dqn" else loss.actor_network
+    batch = collect(trainer)
+    inputs = [batch[key] for key in policy.in_keys]
+    flat = [value.flatten(0, 1) for value in inputs]
+    by_step = output_of(policy, flat).unflatten(0, batch.shape)  # each from its stored state
+    torch.testing.assert_close(output_of(policy, inputs), by_step)
+
+    replay = SequenceReplay(
+        ReplayBuffer(100, keys=loss.in_keys), 8, overlap=3, hidden_keys=loss.hidden_keys
+    )
+    replay.extend(batch)
+    rows = replay.replay_buffer._storage[: len(replay.replay_buffer)]
+    assert len(rows) == 4
+    torch.testing.assert_close(
+        output_of(policy, [rows[key] for key in policy.in_keys]), by_step[:, :8]
+    )
+
+
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_an_off_policy_run_that_is_resumed_within_episodes_is_the_whole_run(name, tmp_path):
+    kept = {"save_interval": 28, "log_interval": 28, "steps_per_batch": 7}
+    whole = make_off_policy(name, total_frames=224, run_dir=tmp_path / "whole", **kept)
+    whole.train()
+    make_off_policy(name, total_frames=84, run_dir=tmp_path / "run", **kept).train()
+    resumed = make_off_policy(
+        name, total_frames=224, run_dir=tmp_path / "run", resume="latest", **kept
+    )
+    assert resumed.collected_frames == 84
+    resumed.train()
+    assert resumed.optim_count == whole.optim_count > 0
+    assert differing(resumed, whole) == []
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("name", OFF_POLICY)
+def test_the_saved_policy_of_an_off_policy_algorithm_acts_as_the_live_one(name, memory, tmp_path):
+    trainer = make_off_policy(name, memory)
+    trainer.train()
+    loss, continuous = trainer.loss_module, name != "dqn"
+    live = loss.actor_network if continuous else loss.value_network
+    loaded = reload(live, tmp_path, masked=False, continuous=continuous)
+    assert_acts_alike(loaded, live, masked=False, continuous=continuous)
+
+
+def test_sequences_have_priorities():
+    trainer = make_off_policy("dqn", prioritized=True)
+    trainer.train()
+    buffer = trainer.registry.modules["replay_buffer"].replay_buffer
+    assert len(buffer.sampler.state_dict()["weights"].unique()) > 5
+
+
+def test_random_actions_come_first():
+    trainer = make_off_policy("sac", init_random_frames=90)
+    trainer.train()
+    assert trainer.optim_count > 0
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "said"),
+    [
+        ("dqn", {"batch_size": 20}, "batch_size=20 is no multiple of sequence_length=8"),
+        ("sac", {"burn_in": 8}, "burn_in=8 leaves nothing to learn from of sequence_length=8"),
+        ("td3", {"buffer_size": 7}, "buffer_size=7 has no room for one sequence of 8 steps"),
+        ("sac", {"sde": True}, "memory='gru' with sde=True"),
+    ],
+)
+def test_what_cannot_work_off_policy_is_refused_in_one_line(name, options, said):
+    with pytest.raises(ConfigError, match=said) as refused:
+        make_off_policy(name, **options)
+    assert "\n" not in str(refused.value)
+
+
+def test_what_a_model_imagines_has_no_memory():
+    with pytest.raises(ConfigError, match="memory='gru', but what its model imagines are single"):
+        MBPO(env="Pendulum-v1", total_frames=100, memory="gru").trainer()

@@ -1,0 +1,267 @@
+"""Losses over sequences equal a loop over their steps, and what is burnt in gets no gradient."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from hooktrainer import ConfigError
+from hooktrainer.networks import (
+    DeterministicPolicy,
+    GRUMemory,
+    LSTMMemory,
+    MemoryTrunk,
+    QNetwork,
+    TanhGaussianPolicy,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.objectives import DDPGLoss, DQNLoss, SACLoss, SoftUpdate, TD3Loss
+
+SEQUENCES, TIME, ACTIONS, GAMMA = 6, 11, 3, 0.9
+
+
+def make_trunk(kind: Any = GRUMemory) -> MemoryTrunk:
+    return MemoryTrunk(mlp(2, 4, ()), kind(4, 5))
+
+
+def make_batch(trunk: MemoryTrunk, continuous: bool = False) -> TensorDict:
+    """Sequences with episodes that end in them, some of them truncated."""
+    generator = torch.Generator().manual_seed(3)
+    rand = lambda *shape: torch.randn(SEQUENCES, TIME, *shape, generator=generator)  # noqa: E731
+    done = torch.rand(SEQUENCES, TIME, 1, generator=generator) < 0.2
+    terminated = done & (torch.rand(SEQUENCES, TIME, 1, generator=generator) < 0.5)
+    is_init = torch.zeros_like(done)
+    is_init[:, 1:] = done[:, :-1]
+    observation, reset = rand(2), rand(2)
+    following = torch.cat([observation[:, 1:], rand(2)[:, :1]], 1)
+    following = torch.where(done, reset, following)  # where it ends, another begins
+    action = torch.randint(ACTIONS, (SEQUENCES, TIME), generator=generator)
+    batch = TensorDict(
+        {
+            "observation": observation,
+            "is_init": is_init,
+            "action": rand(1).tanh() if continuous else action,
+            "next": {"observation": following, "reward": rand(1), "terminated": terminated},
+        },
+        [SEQUENCES],
+    )
+    for key, zeros in zip(trunk.hidden_keys, trunk.memory.hidden.values(), strict=True):
+        shape = (SEQUENCES, 1, *zeros.shape)
+        batch.set(key, torch.randn(shape, generator=generator).tanh())
+    return batch
+
+
+def step_by_step(trunk: MemoryTrunk, batch: TensorDict) -> tuple[torch.Tensor, torch.Tensor]:
+    """The features of each observation and of each next one, ``[sequences, time, features]``."""
+    states = [batch.get(key)[:, 0] for key in trunk.hidden_keys]
+    never = torch.zeros(SEQUENCES, 1, dtype=torch.bool)
+    now, then = [], []
+    for t in range(TIME):
+        features, after = trunk.remember(
+            batch["observation"][:, t], batch["is_init"][:, t], *states
+        )
+        states = list(after.values())
+        now.append(features)
+        then.append(trunk(batch["next", "observation"][:, t], never, *states))
+    return torch.stack(now, 1), torch.stack(then, 1)
+
+
+def perturb(network: nn.Module) -> None:
+    """Have a target differ from what it follows."""
+    with torch.no_grad():
+        for value in network.buffers():
+            if value.is_floating_point():
+                value.add_(0.1 * torch.randn_like(value))
+
+
+@pytest.mark.parametrize("double", [False, True])
+@pytest.mark.parametrize("kind", [GRUMemory, LSTMMemory])
+def test_dqn_is_a_loop_over_the_steps(kind, double):
+    torch.manual_seed(0)
+    trunk = make_trunk(kind)
+    network = QNetwork(mlp(5, ACTIONS, (8,)), trunk.in_keys, trunk=trunk)
+    loss = DQNLoss(network, gamma=GAMMA, double_dqn=double, burn_in=0)
+    perturb(loss.target_value_network)
+    batch = make_batch(trunk)
+    out = loss(batch)["loss"]
+
+    now, then = step_by_step(trunk, batch)
+    _, target_then = step_by_step(loss.target_value_network.trunk, batch)
+    value = network.network(now).gather(-1, batch["action"].unsqueeze(-1))
+    next_value = loss.target_value_network.network(target_then)
+    chosen = (network.network(then) if double else next_value).argmax(-1, True)
+    alive = ~batch["next", "terminated"]
+    target = batch["next", "reward"] + GAMMA * next_value.gather(-1, chosen) * alive
+    expected = mse_loss(value, target.detach())
+    torch.testing.assert_close(out, expected)
+
+    ours = torch.autograd.grad(out, list(network.parameters()))
+    theirs = torch.autograd.grad(expected, list(network.parameters()))
+    torch.testing.assert_close(ours, theirs)
+
+    errors = (value - target).square().detach().squeeze(-1)
+    torch.testing.assert_close(
+        batch["td_error"], (0.9 * errors.amax(1) + 0.1 * errors.mean(1)).unsqueeze(-1)
+    )
+
+
+def actor_and_critics(policy: str) -> tuple[nn.Module, list[ValueNetwork]]:
+    torch.manual_seed(0)
+    trunk = make_trunk()
+    make: Any = TanhGaussianPolicy if policy == "sac" else DeterministicPolicy
+    outputs = 2 if policy == "sac" else 1
+    actor = make(mlp(5, outputs, (8,)), 1, in_keys=trunk.in_keys, trunk=trunk)
+    keys = [*trunk.in_keys, "action"]
+    return actor, [ValueNetwork(mlp(6, 1, (8,)), keys, trunk=trunk) for _ in range(2)]
+
+
+def make_loss(name: str, **options: Any) -> Any:
+    actor, critics = actor_and_critics(name)
+    if name == "sac":
+        return SACLoss(actor, critics, gamma=GAMMA, **options)
+    if name == "td3":
+        return TD3Loss(actor, critics, gamma=GAMMA, policy_delay=1, **options)
+    return DDPGLoss(actor, critics[0], gamma=GAMMA, delay_actor=True, **options)
+
+
+def of_features(loss: Any) -> Any:
+    """The same loss with the same weights, of features that are in the batch."""
+    plain = copy.deepcopy(loss)
+    plain.__dict__["_trunk"] = None
+    plain._entries = lambda batch: dict(batch.items(True, True))
+    for name, network in plain.named_children():
+        for each in network if isinstance(network, nn.ModuleList) else [network]:
+            each.trunk = None
+            key = "own" if not name.startswith("target") else "target"
+            each.in_keys = [key, *(["action"] if "action" in each.in_keys else [])]
+    return plain
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_actor_critics_are_the_plain_losses_of_features(name):
+    loss = make_loss(name)
+    for target in [each for each, _ in loss.named_children() if each.startswith("target")]:
+        perturb(getattr(loss, target))
+    own = loss.actor_network.trunk
+    critics = loss.target_value_network if name == "ddpg" else loss.target_qvalue_network[0]
+    target = critics.trunk
+    batch = make_batch(own, continuous=True)
+    torch.manual_seed(5)
+    out = loss(batch)
+
+    plain = of_features(loss)
+    rows: dict[Any, torch.Tensor] = {}
+    for key, trunk in (("own", own), ("target", target)):
+        now, then = step_by_step(trunk, batch)
+        rows[key], rows["next", key] = now.flatten(0, 1).detach(), then.flatten(0, 1).detach()
+    for key in ("action", ("next", "reward"), ("next", "terminated")):
+        rows[key] = batch[key].flatten(0, 1)
+    flat = TensorDict({}, [SEQUENCES * TIME])
+    for key, value in rows.items():
+        flat.set(key, value)
+    torch.manual_seed(5)
+    expected = plain(flat)
+    for key in expected.keys():  # noqa: SIM118 - a TensorDict iterates over its rows
+        torch.testing.assert_close(out[key], expected[key])
+    errors = flat["td_error"].reshape(SEQUENCES, TIME)
+    torch.testing.assert_close(batch["td_error"], 0.9 * errors.amax(1) + 0.1 * errors.mean(1))
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_a_memory_learns_from_the_q_functions_alone(name):
+    loss = make_loss(name)
+    trunk = loss.actor_network.trunk
+    out = loss(make_batch(trunk, continuous=True))
+    weights = list(trunk.parameters())
+    assert torch.autograd.grad(
+        out["loss_actor"], weights, retain_graph=True, allow_unused=True
+    ) == (*(None for _ in weights),)
+    of_values = out["loss_value" if name == "ddpg" else "loss_qvalue"]
+    assert all(grad.abs().sum() > 0 for grad in torch.autograd.grad(of_values, weights))
+
+
+def make_any(name: str, **options: Any) -> tuple[Any, MemoryTrunk]:
+    if name != "dqn":
+        loss = make_loss(name, **options)
+        return loss, loss.actor_network.trunk
+    torch.manual_seed(0)
+    trunk = make_trunk()
+    network = QNetwork(mlp(5, ACTIONS, (8,)), trunk.in_keys, trunk=trunk)
+    return DQNLoss(network, gamma=GAMMA, **options), trunk
+
+
+@pytest.mark.parametrize("name", ["dqn", "sac", "td3", "ddpg"])
+def test_what_is_burnt_in_has_no_gradient_but_is_remembered(name):
+    burn_in = 4
+    loss, trunk = make_any(name, burn_in=burn_in)
+    batch = make_batch(trunk, continuous=name != "dqn")
+    batch["is_init"].fill_(False)
+    batch["observation"].requires_grad_()
+    torch.manual_seed(5)
+    out = loss(batch)
+    total = sum(value for key, value in out.items() if key.startswith("loss"))
+    total.backward()
+    reached = batch["observation"].grad.abs().sum((0, 2)) > 0
+    assert reached.tolist() == [t >= burn_in for t in range(TIME)]
+
+    # It is the loss of the rest, begun with the hidden states that the first steps leave.
+    with torch.no_grad():
+        inputs = [batch[key] for key in trunk.in_keys]
+        _, states = trunk.remember(*inputs)
+    rest = TensorDict({}, [SEQUENCES])
+    for key, value in batch.items(True, True):
+        if (value.ndim > 2 and value.shape[1] == TIME) or key == "action":
+            rest.set(key, value.detach()[:, burn_in:])
+    for key, state in states.items():
+        rest.set(key, state[:, burn_in - 1 : burn_in])
+    other, _ = make_any(name)
+    torch.manual_seed(5)
+    for key, value in other(rest).items():
+        torch.testing.assert_close(out[key], value)
+
+
+def test_weights_of_sequences_weigh_their_steps():
+    loss, trunk = make_any("dqn")
+    batch = make_batch(trunk)
+    batch["priority_weight"] = torch.zeros(SEQUENCES)
+    batch["priority_weight"][2] = 0.5
+    alone = batch[2:3].exclude("priority_weight")
+    torch.testing.assert_close(loss(batch)["loss"], loss(alone)["loss"])
+
+
+def test_targets_that_share_a_memory_move_once():
+    loss = make_loss("td3")
+    trunk, target = loss.actor_network.trunk, loss.target_qvalue_network[0].trunk
+    assert loss.target_actor_network.trunk is target
+    assert loss.target_qvalue_network[1].trunk is target
+    before = target.memory.cell.weight_hh.clone()
+    with torch.no_grad():
+        trunk.memory.cell.weight_hh += 1.0
+    SoftUpdate(loss, tau=0.1).step()
+    torch.testing.assert_close(target.memory.cell.weight_hh, before + 0.1)
+
+
+def test_what_cannot_be_is_one_line():
+    network = QNetwork(mlp(2, 3))
+    with pytest.raises(ConfigError, match="DQNLoss: burn_in=2 is for networks with a memory, and"):
+        DQNLoss(network, burn_in=2)
+    actor, _ = actor_and_critics("sac")
+    _, critics = actor_and_critics("sac")
+    with pytest.raises(ConfigError, match="SACLoss: its networks have several memories, or not"):
+        SACLoss(actor, critics)
+    loss, trunk = make_any("dqn", burn_in=TIME)
+    with pytest.raises(ConfigError, match="burn_in=11 leaves nothing of sequences of 11 steps"):
+        loss(make_batch(trunk))
+    loss, trunk = make_any("dqn")
+    batch = make_batch(trunk).exclude("memory")
+    batch["memory", "h"] = torch.zeros(SEQUENCES, TIME, 5)
+    batch.auto_batch_size_(2)
+    with pytest.raises(ConfigError, match=r"the batch is \[6, 11\]; of networks with a memory it"):
+        loss(batch)
