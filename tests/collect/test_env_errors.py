@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gymnasium as gym
 import pytest
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 
 from hooktrainer import VectorCollector
@@ -29,6 +30,21 @@ def test_what_is_missing_is_named_with_the_line_that_installs_it(message, line):
             build()
         assert line in str(error.value)
         assert isinstance(error.value.__cause__, DependencyNotInstalled)
+
+
+def test_a_package_of_a_known_family_is_named_whatever_it_lacks():
+    errors = {
+        DependencyNotInstalled("run `pip install x`"): r"pip install 'hooktrainer\[atari\]'$",
+        ImportError("no cv2"): r"made: no cv2: pip install 'hooktrainer\[atari\]'$",
+        AttributeError("no 'act'"): r"no 'act'. Do the versions .* pip install 'hooktrainer\[atari",
+    }
+    for error, line in errors.items():
+
+        def make_env(error=error):
+            raise error
+
+        with pytest.raises(MissingPackageError, match=line):
+            spaces_of(EnvSpec("ALE/Toy-v5", entry_point=make_env))
 
 
 def test_spaces_are_found_however_an_environment_is_given():

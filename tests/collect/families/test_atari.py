@@ -8,6 +8,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from ale_py.vector_env import AtariVectorEnv
+from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
 from hooktrainer import ConfigError, VectorCollector
@@ -130,6 +132,25 @@ def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
     assert lives_of(env, 1) == [[5, 0]]
     assert env.observation_space.shape == (4, 84, 84)
     env.close()
+
+
+@pytest.mark.filterwarnings("ignore:A resumed run cannot restore")
+def test_ales_own_vector_environment_is_stepped_in_both_of_its_modes() -> None:
+    batches = []
+    for mode in (AutoresetMode.SAME_STEP, AutoresetMode.NEXT_STEP):
+        env = AtariVectorEnv("breakout", 2, autoreset_mode=mode, episodic_life=True, num_threads=1)
+        collector = VectorCollector(env, _still, frames_per_batch=120)
+        batches.append(collector.collect())
+        collector.shutdown()
+    same, later = batches
+    assert same["observation"].shape == (2, 60, 4, 84, 84)
+    assert same["next", "done"].any()
+    for key in ("done", "reward", "step_count", "observation"):
+        assert same["next", key].equal(later["next", key])
+
+
+def _still(observation: torch.Tensor) -> torch.Tensor:
+    return torch.zeros(len(observation), dtype=torch.int64)
 
 
 def test_arguments_that_do_not_go_with_the_wrappers_are_refused() -> None:
