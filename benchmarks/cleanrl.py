@@ -32,16 +32,23 @@ class Args(Run):
 
     path: Path
     """a checkout of CleanRL"""
-    algorithm: Literal["ppo", "dqn", "sac"] = "ppo"
+    algorithm: Literal["ppo", "ppo-atari", "dqn", "sac"] = "ppo"
     """which script to run"""
     num_envs: int = 4
     """number of environments (PPO)"""
 
 
-SCRIPTS = {"ppo": "ppo.py", "dqn": "dqn.py", "sac": "sac_continuous_action.py"}
+SCRIPTS = {
+    "ppo": "ppo.py",
+    "ppo-atari": "ppo_atari.py",
+    "dqn": "dqn.py",
+    "sac": "sac_continuous_action.py",
+}
+ENVS = {"ppo-atari": "PongNoFrameskip-v4", "sac": "Pendulum-v1"}
 
 MATCHED = {
     "ppo": [],
+    "ppo-atari": ["--env-id=PongNoFrameskip-v4"],
     "dqn": ["--learning-starts=1000", "--train-frequency=1"],
     "sac": ["--env-id=Pendulum-v1", "--learning-starts=100", "--policy-lr=1e-3"],
 }
@@ -51,7 +58,14 @@ MATCHED = {
 def main(args: Args) -> None:
     """Run the script under the meter, and print the result as one line of JSON."""
     args.prepare()
-    env_id = "Pendulum-v1" if args.algorithm == "sac" else "CartPole-v1"
+    env_id = ENVS.get(args.algorithm, "CartPole-v1")
+    if args.algorithm == "ppo-atari":
+        import ale_py
+
+        gym.register_envs(ale_py)
+        # As they were called before Gymnasium 1.0.
+        gym.wrappers.GrayScaleObservation = gym.wrappers.GrayscaleObservation
+        gym.wrappers.FrameStack = gym.wrappers.FrameStackObservation
     meter = Meter(args, env_id)
 
     class SameStepEnv(SyncVectorEnv):
@@ -96,7 +110,7 @@ def main(args: Args) -> None:
     sys.path.insert(0, str(root))
     options = [f"--seed={args.seed}", "--no-cuda", *MATCHED[args.algorithm]]
     # PPO rounds down to whole batches; the meter ends the run.
-    options.append(f"--total-timesteps={args.frames + 256 * args.num_envs}")
+    options.append(f"--total-timesteps={args.frames + 256 * 8 * args.num_envs}")
     if args.algorithm == "ppo":
         options.append(f"--num-envs={args.num_envs}")
     sys.argv = [str(script), *options]

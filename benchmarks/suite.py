@@ -180,6 +180,29 @@ PPO = Benchmark(
     quick=frames(6_000, 2_048),
 )
 
+ATARI = Benchmark(
+    name="atari",
+    title="PPO on Pong, 8 games: 128 steps each, 4 epochs of 4 minibatches, Mnih et al.'s network",
+    cases=(
+        Case("hooktrainer, PPO", "atari.py", frames(7_168, 1_024)),
+        Case("Stable-Baselines3, rl-zoo", "atari.py", frames(7_168, 1_024, "--library=sb3")),
+        Case(
+            "CleanRL, ppo_atari.py",
+            "cleanrl.py",
+            frames(7_168, 1_024, "--algorithm=ppo-atari", "--num-envs=8"),
+        ),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, PPO",),
+    targets=(
+        Ratio("hooktrainer, PPO", "CleanRL, ppo_atari.py", 1.2),
+        Ratio("hooktrainer, PPO", "Stable-Baselines3, rl-zoo", 1.2),
+    ),
+    rounds=3,
+    quick=frames(3_072, 1_024),
+    drawn=False,
+)
+
 PPO64 = Benchmark(
     name="ppo64",
     title="PPO on CartPole-v1, 64 environments: 128 steps each, 4 epochs of 4 minibatches, 64x64",
@@ -422,6 +445,7 @@ BENCHMARKS = {
     for benchmark in (
         LOOP,
         PPO,
+        ATARI,
         PPO64,
         DQN,
         SAC,

