@@ -1,4 +1,4 @@
-"""PPO on Pong, 8 games: 128 steps each, 4 epochs of 4 minibatches, the network of Mnih et al., 2015.
+"""PPO on Pong, 8 games: 128 steps each, 4 epochs of 4 minibatches, Mnih et al.'s network.
 
 hooktrainer, as `hooktrainer train ppo` builds it, and Stable-Baselines3 with the settings of its
 zoo; CleanRL's script is run by `cleanrl.py --algorithm=ppo-atari`. All have the same wrappers.

@@ -110,6 +110,14 @@ class ActionFormat:
             return np.concatenate(vectors, axis=-1)
         return actions.astype(self.dtype, copy=False)
 
+    def leaves_nothing(self, mask: Array) -> Array:
+        """Where a mask ``[..., mask_size]`` allows none of the actions of a choice, ``[...]``."""
+        nothing = np.zeros(mask.shape[:-1], bool)
+        if self._is_discrete:
+            for choice in np.split(mask, self._choices, axis=-1):
+                nothing |= ~choice.any(-1)
+        return nothing
+
     def draw(self, generator: np.random.Generator, mask: Array) -> Any:
         """Actions as `to_env` returns them, uniform among those allowed.
 
@@ -185,6 +193,15 @@ class JointActionFormat:
         """The inverse of `to_env`."""
         found = [part.from_env(np.asarray(_at(actions, path))) for path, part, _ in self._parts]
         return np.concatenate([part.reshape(len(part), -1) for part in found], -1, dtype=self.dtype)
+
+    def leaves_nothing(self, mask: Array) -> Array:
+        """Where a mask ``[..., mask_size]`` allows none of the actions of a choice, ``[...]``."""
+        nothing, start = np.zeros(mask.shape[:-1], bool), 0
+        for _, part, _ in self._parts:
+            end = start + part.mask_size
+            nothing |= part.leaves_nothing(mask[..., start:end])
+            start = end
+        return nothing
 
     def draw(self, generator: np.random.Generator, mask: Array) -> Any:
         """Actions as `to_env` returns them, uniform among those allowed."""

@@ -63,8 +63,14 @@ class Rollout:
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask)
         group.bind(layout, action_format)
+        self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         self._buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
+        self._masks: Array | None = None  # [time + 1, num_envs, mask_size]
+        if MASK in self._names and action_format.mask_size:
+            masks = self._buffers.observation[self._names.index(MASK)]
+            if masks.shape[2:] == (action_format.mask_size,):
+                self._masks = masks
         seeds = group.seeds
         self._random = RandomActor(
             self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
@@ -105,7 +111,9 @@ class Rollout:
             self._learn_outputs()
         first_episodes = list(self._group.episodes)
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
+        self._check_masks(slice(0, 1))
         self._step(actor)
+        self._check_masks(slice(1, -1))
         with timing.phase("collect/transfer"):
             batch = self._batch(actor.tensors(), first_episodes)
             if self._played:
@@ -298,6 +306,20 @@ class Rollout:
         self._actor.begin(index)
         for i in self._played.keys() & set(index):
             self._played[i].clear()
+
+    def _check_masks(self, steps: slice) -> None:
+        """Refuse action masks that allow nothing where an action is to be chosen."""
+        if self._masks is None:
+            return
+        nothing = np.argwhere(self._action_format.leaves_nothing(self._masks[steps]))
+        if len(nothing):
+            i = int(nothing[0][1])
+            raise ConfigError(
+                f"the {MASK} of environment {self._group.seeds.first_env + i}, "
+                f"{self._group.names[i]}, allows none of the actions of {self._action_format.space}"
+                f" in a running episode: {self._masks[steps][tuple(nothing[0])].astype(int)}. Let "
+                "it allow one, or end the episode."
+            )
 
     def _learn_outputs(self) -> None:
         """Call the policy once to see what it writes, and undo the call."""

@@ -36,6 +36,7 @@ OBSERVATIONS = {
     "tuple": spaces.Tuple((VECTOR, spaces.Discrete(2))),
 }
 BOX = spaces.Box(np.array([-2, 0], "f4"), np.array([2, 8], "f4"))
+CHOICE = spaces.Discrete(3)
 ACTIONS = {
     "discrete": spaces.Discrete(3, start=-1),
     "multi discrete": spaces.MultiDiscrete([3, 2], start=[1, 0]),
@@ -285,3 +286,25 @@ def test_what_does_not_fit_is_one_line_before_the_first_batch(env, options, mess
         run("ppo", env, run_dir=tmp_path / "a", **options).trainer()
     assert "\n" not in str(error.value)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("at", [0, 5])
+@pytest.mark.parametrize("name", ["ppo", "dqn"])
+def test_a_mask_that_forbids_everything_is_refused(name, at):
+    class Env(AnyEnv):
+        def __init__(self):
+            super().__init__(VECTOR, spaces.MultiDiscrete([2, 3]) if name == "ppo" else CHOICE, 5)
+            self._mask_size = 5 if name == "ppo" else 3
+
+        def _info(self):
+            info = super()._info()
+            if self._steps == at:
+                info["action_mask"][-3:] = False
+            return info
+
+        def _allows(self, action):
+            return True
+
+    with pytest.raises(ConfigError, match=r"action_mask of environment 0.*allows none") as error:
+        run(name, Env).train()
+    assert "\n" not in str(error.value)
