@@ -11,6 +11,7 @@ from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from . import algorithms as algorithms
+    from .collect import AgentsCollector as AgentsCollector
     from .collect import OverlappedCollector as OverlappedCollector
     from .collect import VectorCollector as VectorCollector
     from .errors import CheckpointError as CheckpointError
