@@ -43,8 +43,9 @@ class OnPolicy(WithMemory):
     """initial log standard deviation of gaussian actions"""
     clip_actions: bool = True
     """whether the environment clips gaussian actions to their bounds"""
-    scale_rewards: bool = False
-    """whether rewards are divided by the running standard deviation of the discounted return"""
+    scale_rewards: bool | None = None
+    """whether rewards are divided by the running standard deviation of the discounted return; None:
+    if there is a memory, which the value loss would rule otherwise"""
     gamma: Fraction = 0.99
     """discount factor"""
     entropy_coeff: float = 0.0
@@ -144,7 +145,8 @@ class OnPolicy(WithMemory):
         hooks: list[Any] = [
             ValueEstimatorHook(GAE(gamma=self.gamma, lmbda=lmbda, value_network=critic))
         ]
-        if self.scale_rewards:
+        scales = self.memory is not None if self.scale_rewards is None else self.scale_rewards
+        if scales:
             hooks.insert(0, RewardScaler(self.gamma))
         if mini_batch_size is not None:
             size, steps = mini_batch_size, sequence_length or self.steps_per_batch

@@ -17,15 +17,17 @@ class WithMemory(Algorithm):
     """Fields of the algorithms whose policies can remember."""
 
     memory: Annotated[Any, Word("MEMORY")] = None
-    """what the policy remembers an episode with: gru or lstm; in Python also a function from a
-    number of features to a Memory; None for no memory"""
+    """what the policy remembers an episode with: gru, lstm or transformer; in Python also a
+    function from a number of features to a Memory; None for no memory"""
     memory_size: Count = 64
     """size of that memory"""
+    memory_length: Count = 32
+    """steps that a transformer looks back"""
 
     def _memory_trunk(self, task: Task) -> MemoryTrunk | None:
         """An encoder and the memory behind it; ``None`` without memory."""
         if self.memory is None:
             return None
         encoder, features = task.networks.encoder()
-        memory = memory_for(self.memory, features, self.memory_size)
+        memory = memory_for(self.memory, features, self.memory_size, self.memory_length)
         return MemoryTrunk(encoder, memory, task.in_keys)

@@ -34,7 +34,14 @@ from .encoders import (
     small_cnn,
 )
 from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
-from .memory import GRUMemory, LSTMMemory, Memory, MemoryTrunk, memory_for
+from .memory import (
+    GRUMemory,
+    LSTMMemory,
+    Memory,
+    MemoryTrunk,
+    TransformerMemory,
+    memory_for,
+)
 from .mixers import EncodedMixer, MonotonicMixer, SumMixer
 from .mlp import mlp, orthogonal_init
 from .network_factory import NetworkFactory
@@ -83,6 +90,7 @@ __all__ = [
     "StateDependentGaussian",
     "SumMixer",
     "TanhGaussianPolicy",
+    "TransformerMemory",
     "ValueNetwork",
     "VectorEncoder",
     "copy_network",

@@ -60,6 +60,7 @@ class Recall(gym.Env):
 
 SMALL: dict[str, Any] = {
     "memory_size": 8,
+    "memory_length": 5,
     "num_cells": (8,),
     "num_envs": 4,
     "steps_per_batch": 20,

@@ -25,7 +25,7 @@ BATCH, TIME = 5, 23
 
 def make_trunk(name: str) -> MemoryTrunk:
     torch.manual_seed(0)
-    return MemoryTrunk(mlp(3, 6, ()), memory_for(name, 6, 8))
+    return MemoryTrunk(mlp(3, 6, ()), memory_for(name, 6, 8, length=6))
 
 
 def make_sequence(trunk: MemoryTrunk) -> tuple[torch.Tensor, torch.Tensor, list[torch.Tensor]]:
@@ -35,7 +35,7 @@ def make_sequence(trunk: MemoryTrunk) -> tuple[torch.Tensor, torch.Tensor, list[
     is_init = torch.rand(BATCH, TIME, 1, generator=generator) < 0.15
     is_init[0, 0], is_init[1, 0] = True, False
     states = [zeros.expand(BATCH, *zeros.shape) for zeros in trunk.memory.hidden.values()]
-    for step in torch.randn(7, BATCH, 3, generator=generator):  # as some steps before leave them
+    for step in torch.randn(3, BATCH, 3, generator=generator):  # as some steps before leave them
         _, after = trunk.remember(step, torch.zeros(BATCH, 1, dtype=torch.bool), *states)
         states = list(after.values())
     return x, is_init, [state.detach() for state in states]

@@ -3,6 +3,15 @@
 from .any_memory import Memory
 from .of_name import MEMORIES, memory_for
 from .recurrent import GRUMemory, LSTMMemory
+from .transformer import TransformerMemory
 from .trunk import MemoryTrunk
 
-__all__ = ["MEMORIES", "GRUMemory", "LSTMMemory", "Memory", "MemoryTrunk", "memory_for"]
+__all__ = [
+    "MEMORIES",
+    "GRUMemory",
+    "LSTMMemory",
+    "Memory",
+    "MemoryTrunk",
+    "TransformerMemory",
+    "memory_for",
+]

@@ -83,4 +83,4 @@ class MemoryTrunk(nn.Module):
         spec = Composite()
         for key, first in zip(self.hidden_keys, self.memory.hidden.values(), strict=True):
             spec[key] = Unbounded(shape=first.shape, dtype=first.dtype)
-        return TensorDictPrimer(spec, default_value=0.0)
+        return TensorDictPrimer(spec, default_value=0)
