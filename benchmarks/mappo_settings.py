@@ -16,8 +16,8 @@ class MappoRun(Run):
 
     scenario: str = "balance"
     """a scenario of VMAS"""
-    settings: Literal["matched", "sota"] = "matched"
-    """hooktrainer's settings for both, or those of TorchRL's script"""
+    settings: Literal["matched", "own", "sota"] = "matched"
+    """one for both, hooktrainer's own (hooktrainer only), or those of TorchRL's script"""
 
 
 @dataclass(frozen=True)

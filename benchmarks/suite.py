@@ -440,6 +440,28 @@ SCALE_REPLAY = Benchmark(
     drawn=False,
 )
 
+MAPPO = Benchmark(
+    name="mappo",
+    title="MAPPO on VMAS balance, 3 agents: 204 800 frames, and the return at their end",
+    cases=(
+        Case("hooktrainer", "hooktrainer_mappo.py", frames(204_800, 6_400, "--settings=own")),
+        Case("hooktrainer, matched", "hooktrainer_mappo.py", frames(204_800, 6_400)),
+        Case("TorchRL, matched", "torchrl_mappo.py", frames(204_800, 6_400)),
+        Case(
+            "TorchRL, its script's settings",
+            "torchrl_mappo.py",
+            frames(240_000, 60_000, "--settings=sota"),
+        ),
+    ),
+    measures=(*SPEED, Measure("mean return", ("mean_return",))),
+    compared=("hooktrainer", "hooktrainer, matched"),
+    targets=(Ratio("hooktrainer", "TorchRL, matched", 2.0),),
+    rounds=3,
+    seeds=True,
+    quick=("--frames=12_800", "--warmup=6_400"),
+    drawn=False,
+)
+
 BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
@@ -447,6 +469,7 @@ BENCHMARKS = {
         PPO,
         ATARI,
         PPO64,
+        MAPPO,
         DQN,
         SAC,
         SOLVE_PPO,

@@ -24,7 +24,7 @@ class AgentsOnPolicy(SeveralAgents):
     """number of parallel environments"""
     steps_per_batch: Count = 100
     """steps per environment in each batch"""
-    num_epochs: Count = 10
+    num_epochs: Count = 5
     """epochs over each batch"""
     mini_batch_size: Count = 800
     """steps of an environment in each mini-batch, each with all of its agents"""
@@ -35,7 +35,6 @@ class AgentsOnPolicy(SeveralAgents):
     eval_interval: Count = 20_000
     eval_episodes: Number = 32
     num_cells: tuple[Count, ...] = (128, 128)
-    activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
     """of continuous actions: normal and clipped to the bounds, squashed into them, or Beta"""
     log_std: float = 0.0

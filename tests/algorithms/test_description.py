@@ -48,6 +48,7 @@ EXAMPLES = {
     "*NoFrameskip-v4": "BreakoutNoFrameskip-v4",
     "MiniGrid-*": "MiniGrid-Empty-6x6-v0",
     "MinAtar/*": "MinAtar/Breakout-v1",
+    "vmas/*": "vmas/balance",
 }
 
 
