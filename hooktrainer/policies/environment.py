@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.untrusted import one_line
 from ..base.words import printable
-from ..collect.env_packages import register_known
 from ..errors import ConfigError
 from .code import find_callable
 from .trust import code_of
@@ -88,7 +87,7 @@ class Environment:
         import gymnasium as gym
 
         if self.id is not None:
-            register_known(self.id)
+            _register(self.id)
         if self.id is not None and (":" in self.id or self.id in gym.registry):
             return code_of(self.id, self.kwargs, self.wrappers)
         if self.factory is None:  # so nothing can be made of it in any case
@@ -152,7 +151,7 @@ class Environment:
         import gymnasium as gym
 
         module, _, name = str(self.id).rpartition(":")
-        register_known(name)
+        _register(name)
         if module and name not in gym.registry and self.factory is None:
             importlib.import_module(module)
         if name in gym.registry:
@@ -182,6 +181,13 @@ class Environment:
         if kwargs:  # drawn by the innermost environment, which only looks at this
             env.unwrapped.render_mode = kwargs["render_mode"]
         return env
+
+
+def _register(env_id: str) -> None:
+    """Have a known package register what it has under such ids."""
+    from ..collect.env_packages import register_known
+
+    register_known(env_id)
 
 
 def _wrapper(place: str) -> Any:
