@@ -414,3 +414,28 @@ def test_double_values_the_networks_choice():
     assert loss(batch)["loss"] == (1 - 6) ** 2  # the second action, valued by the target
     with pytest.raises(ConfigError, match="needs delay_value=True"):
         QMixLoss({"agents": value}, SumMixer(), double=True, delay_value=False)
+
+
+def test_agents_that_do_not_act_are_left_out_of_every_mean():
+    def loss(keys):
+        made = ClipPPOLoss(policy, critic, clip_value=0.2, normalize_advantage=True)
+        made.set_keys(**keys)
+        return made
+
+    observed = [("agents", "observation")]
+    policy = Policy(mlp(FEATURES, ACTIONS), DiagonalGaussian((ACTIONS,)), observed)
+    critic = ValueNetwork(mlp(FEATURES, 1), observed)
+    keys = {
+        **keys_of("agents", *PPO_KEYS),
+        "sample_log_prob": ("agents", "action_log_prob"),
+        "value": ("agents", "state_value"),
+    }
+    batch = batch_of_ppo()
+    acts = torch.rand(16, AGENTS) < 0.6
+    batch["agents", "mask"] = acts
+    there = TensorDict({"agents": batch["agents"][acts]}, [int(acts.sum())])
+    batch["agents", "advantage"][~acts] = torch.nan
+    batch["agents", "value_target"][~acts] = torch.nan
+    masked = loss({**keys, "mask": ("agents", "mask")})(batch)
+    torch.testing.assert_close(dict(masked), dict(loss(keys)(there)))
+    assert ("agents", "mask") in loss({**keys, "mask": ("agents", "mask")}).in_keys
