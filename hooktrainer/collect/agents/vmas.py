@@ -150,12 +150,11 @@ class VmasWorld:
 
     def _reset_rows(self, envs: torch.Tensor) -> bool:
         """Reset all and put the others back; whether that could be done."""
-        before, numbers = copied(self._state.read()), rng_state()
+        before = copied(self._state.read())
         self._reset_all()
         if self._state.keep_rows(before, ~envs):
             return True
         self._state.write(before)
-        set_rng_state(numbers)
         return False
 
     def _observe(self) -> Entries:

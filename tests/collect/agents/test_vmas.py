@@ -7,7 +7,7 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
-from toy_scenarios import CountsResets, Expands, MakesAgents, Odd, Steps
+from toy_scenarios import CountsResets, Expands, MakesAgents, Noisy, Odd, Steps
 
 from hooktrainer import ConfigError
 from hooktrainer.collect.agents import AgentsCollector, make_world
@@ -94,7 +94,7 @@ def test_a_reset_that_changes_more_than_rows_is_done_one_by_one():
     assert batch["next", "episode_reward"].equal(usual["next", "episode_reward"])
 
 
-@pytest.mark.parametrize("scenario", [Steps, CountsResets, Expands, "balance", "simple_tag"])
+@pytest.mark.parametrize("scenario", [Steps, CountsResets, Expands, Noisy, "balance", "simple_tag"])
 def test_it_keeps_the_contract(scenario):
     env = f"vmas/{scenario}" if isinstance(scenario, str) else scenario
     kwargs = {"max_steps": 12}

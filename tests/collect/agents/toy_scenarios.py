@@ -72,6 +72,14 @@ class Expands(Steps):
             self.count = torch.zeros(1).expand(self.world.batch_dim)
 
 
+class Noisy(Steps):
+    """Each look at it is another one, as through a sensor with noise."""
+
+    def observation(self, agent: Agent) -> torch.Tensor:
+        seen = super().observation(agent)
+        return seen + torch.rand_like(seen)
+
+
 class MakesAgents(Steps):
     """It makes objects in the course of an episode, which no saved state can tell of."""
 
