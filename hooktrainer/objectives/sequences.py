@@ -87,7 +87,9 @@ class ReplayLoss(Loss):
         """The states that are read of this step and the next, and ``rest``."""
         networks = self._networks
         states = [key for each in networks for key in each.in_keys if key not in rest]
-        lasting = [key for each in networks for key in lasting_keys(each) if key not in rest]
+        lasting = states
+        if self._trunk is not None:
+            lasting = [key for each in networks for key in lasting_keys(each) if key not in rest]
         return list(dict.fromkeys([*states, *rest, *map(next_key, lasting)]))
 
     def _transitions(
@@ -163,12 +165,10 @@ class ReplayLoss(Loss):
             at: Of which step.
             given: Inputs that do not come from the batch.
         """
-        carried = [] if self._trunk is None else self._trunk.in_keys
-        inputs = [
-            given[key] if key in given else entries[at(key)]
-            for key in network.in_keys
-            if key not in carried
-        ]
+        keys = network.in_keys
+        if self._trunk is not None:
+            keys = [key for key in keys if key not in self._trunk.in_keys]
+        inputs = [given[key] if key in given else entries[at(key)] for key in keys]
         if self._trunk is None:
             return inputs, {}
         return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}

@@ -6,6 +6,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 from gymnasium import spaces
+from remembering import Recall
 
 from hooktrainer import VectorCollector, algorithms
 from hooktrainer.collect.datasets import RecordDataset
@@ -68,3 +69,28 @@ def test_from_what_the_policy_collects(name):
     trainer = algorithms.get(name)(env=Copy, total_frames=30_000, **SMALL).trainer()
     trainer.train()
     assert trainer.metrics.reported["eval/return"] > -0.3
+
+
+@pytest.mark.parametrize(
+    ("name", "memory"), [("ppo", "gru"), ("ppo", "lstm"), ("ppo", "transformer"), ("dqn", "gru")]
+)
+def test_to_remember(name, memory):
+    """What is seen in the first step has to be named in all others: by guessing, 2.8."""
+    settings = {
+        "ppo": {"num_envs": 16, "steps_per_batch": 32, "mini_batch_size": 128, "num_epochs": 4},
+        "dqn": {
+            **{"batch_size": 256, "init_random_frames": 500, "annealing_frames": 2_000},
+            **{"optim_steps_per_batch": 8, "lr": 2e-3},
+        },
+    }
+    trainer = algorithms.get(name)(
+        env=Recall,
+        total_frames=12_000,
+        memory=memory,
+        memory_size=32,
+        eval_interval=1_500,
+        stop_at=5.5,
+        **{**SMALL, **settings[name]},
+    ).trainer()
+    trainer.train()
+    assert trainer.metrics.reported["eval/return"] > 5.0
