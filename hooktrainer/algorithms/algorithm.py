@@ -50,7 +50,12 @@ class Algorithm(AlgorithmConfig):
         Raises:
             ConfigError: If a field cannot work.
         """
-        return self.build(self._task(keep=self.run_dir is not None if keep is None else keep))
+        task = self._task(keep=self.run_dir is not None if keep is None else keep)
+        try:
+            return self.build(task)
+        except BaseException:
+            task.release()
+            raise
 
     def _task(self, keep: bool) -> Any:
         """What follows from the fields."""

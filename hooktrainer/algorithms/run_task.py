@@ -142,6 +142,10 @@ class RunTask(ABC):
             ObservationNormalizer(norm, key).register(trainer, name)
         return trainer
 
+    def release(self) -> None:
+        """Let go of the run's directory, where the trainer cannot be built."""
+        self._run.release()
+
     def finish(self, trainer: Trainer, policy: Any) -> Trainer:
         """Add the hooks that every algorithm has, and those of the caller; then restore the run."""
         fields = self._fields

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
@@ -18,6 +17,7 @@ from torch import nn
 from ..base.space_parts import MASK, parts_of
 from ..collect.action_format import action_format_of
 from ..collect.agents import is_several
+from ..collect.clip_actions import clipped
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
 from ..errors import ConfigError
@@ -146,19 +146,7 @@ def _make_clipped(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> gym.
         made = gym.make(env, disable_env_checker=True, **(env_kwargs or {}))
     else:
         made = env()
-    if isinstance(made.action_space, spaces.Box):
-        return gym.wrappers.ClipAction(made)
-    space = made.action_space
-    return gym.wrappers.TransformAction(made, partial(_clip, space), space)
-
-
-def _clip(space: spaces.Space[Any], action: Any) -> Any:
-    """An action of a Dict or Tuple with all its continuous parts within their bounds."""
-    if isinstance(space, spaces.Dict):
-        return {key: _clip(part, action[key]) for key, part in space.spaces.items()}
-    if isinstance(space, spaces.Tuple):
-        return tuple(_clip(part, each) for part, each in zip(space.spaces, action, strict=True))
-    return np.clip(action, space.low, space.high) if isinstance(space, spaces.Box) else action
+    return clipped(made)
 
 
 def _has_box(space: spaces.Space[Any]) -> bool:

@@ -29,17 +29,24 @@ class Action:
         start: What is added to discrete actions, which count from 0.
         sizes: Of the one-hot vectors, one after another, that the policy gives; empty if it gives
             indices or numbers.
+        low: Least action, ``[*shape]``, if the environment clips what it is given; else ``None``.
+        high: Greatest action, likewise.
     """
 
     shape: tuple[int, ...]
     dtype: str
     start: Any = None
     sizes: tuple[int, ...] = ()
+    low: Any = None
+    high: Any = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise ValueError(f"the action has the type {self.dtype!r:.40}")
-        check_start(self.start, self.shape)
+        for numbers in (self.start, self.low, self.high):
+            check_start(numbers, self.shape)
+        if (self.low is None) != (self.high is None):
+            raise ValueError("the action has one bound")
 
     def convert(self, actions: torch.Tensor) -> Array:
         """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
@@ -50,6 +57,8 @@ class Action:
             array = indices if self.shape else indices[..., 0]
         if self.start is not None:
             array = array + np.asarray(self.start)
+        if self.low is not None:
+            array = np.clip(array, np.asarray(self.low), np.asarray(self.high))
         return array.astype(self.dtype)
 
     def single(self, converted: Any) -> Any:

@@ -19,6 +19,7 @@ from tensordict import NestedKey, unravel_key
 
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import AnyActionFormat, action_format_of
+from ..collect.clip_actions import clips
 from ..collect.env_errors import explain_env_errors
 from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
@@ -76,6 +77,7 @@ def describe_environment(
     if isinstance(env, gym.vector.VectorEnv):
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
         space, action_space = env.single_observation_space, env.single_action_space
+        bounded: gym.Space[Any] | None = None
         mask = None  # to ask for it would disturb who steps the environment
     else:
         made = _make(env, env_kwargs)
@@ -85,9 +87,10 @@ def describe_environment(
         finally:
             made.close()
         space, action_space = made.observation_space, made.action_space
+        bounded = next((layer.env.action_space for layer in _layers(made) if clips(layer)), None)
     layout = ObservationLayout(space, mask)
     action_format = action_format_of(action_space, categorical_actions)
-    action = _action(action_space, categorical_actions)
+    action = _action(action_space, categorical_actions, bounded)
     examples = _examples(space, layout, mask)
     keys = [unravel_key(leaf.key) for leaf in layout.leaves]
     return Described(environment, keys, layout.leaves, action, action_format, examples)
@@ -242,19 +245,33 @@ def _observation(leaf: Leaf) -> Observation:
     return Observation(".".join(leaf.key), leaf.path, leaf.shape, leaf.dtype.name, start)
 
 
-def _action(space: gym.Space[Any], categorical: bool) -> Action | JointAction:
+def _action(
+    space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None
+) -> Action | JointAction:
+    """The action, clipped to the space ``bounded`` where the environment does so."""
+    limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        return JointAction(tuple((path, _single(part, True)) for path, part in parts_of(space)))
-    return _single(space, categorical)
+        parts = parts_of(space)
+        within = [None] * len(parts) if limits is None else limits
+        return JointAction(
+            tuple(
+                (path, _single(part, True, limit))
+                for (path, part), limit in zip(parts, within, strict=True)
+            )
+        )
+    return _single(space, categorical, limits[0] if limits else None)
 
 
-def _single(space: gym.Space[Any], categorical: bool) -> Action:
+def _single(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None) -> Action:
     start = getattr(space, "start", None)  # of discrete spaces
     start = np.asarray(start).tolist() if start is not None and np.any(start) else None
     sizes: list[int] = []
     if not categorical:
         sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", []))).tolist()
-    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes))
+    low = high = None
+    if isinstance(limit, gym.spaces.Box) and limit.is_bounded():
+        low, high = limit.low.tolist(), limit.high.tolist()
+    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
 
 
 def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[torch.Tensor]:

@@ -53,6 +53,11 @@ def load_policy(
     return LoadedPolicy(saved, deterministic=deterministic, seed=seed, trust=trust)
 
 
+def _cause(sampling: Any) -> str:
+    """Why it could not be said how a policy draws, without what to do about its best action."""
+    return printable(str(sampling).split(": use other layers")[0])[:200]
+
+
 class LoadedPolicy:
     """A policy that takes observations as its environment gives them, and returns actions for it.
 
@@ -104,7 +109,7 @@ class LoadedPolicy:
         sampling = content.program["sampling"]
         if not isinstance(sampling, dict):
             raise ConfigError(
-                f"it can take the best action only: how it draws was not saved ({sampling!s:.200})."
+                f"it can take the best action only: how it draws was not saved ({_cause(sampling)})."
             )
         self._draws = decode_draws(sampling["draws"])
         return sampling

@@ -6,7 +6,7 @@ Nothing that a file names is imported, run or read. So an environment is made un
   of Gymnasium or that hooktrainer knows for such ids, or by what this process imported anyway;
   nothing is imported because the file names it, neither the module of an id such as ``module:Id``
   nor the one that has a factory;
-- the wrappers around it are Gymnasium's own, or those of hooktrainer's families of environments,
+- the wrappers around it are Gymnasium's own, or hooktrainer's,
   and only calculate (`WRAPPERS`, `OTHERS`);
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
   A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``.
@@ -38,6 +38,7 @@ WRAPPERS: Final = frozenset(
 
 OTHERS: Final = frozenset(
     {
+        "hooktrainer.collect.clip_actions:ClipParts",
         "hooktrainer.collect.families.atari:Blind",
         "hooktrainer.collect.families.atari:Lives",
         "hooktrainer.collect.families.minatar:FirstAction",

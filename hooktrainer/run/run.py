@@ -203,6 +203,21 @@ class Run:
 
     def attach(self, trainer: Trainer) -> None:
         """Record what ``trainer`` does, and restore the run that is resumed."""
+        try:
+            self._attach(trainer)
+        except BaseException:
+            self.release()
+            raise
+
+    def release(self) -> None:
+        """Let go of the directory, as a run that cannot begin does: another one may have it."""
+        if self._checkpoints is None:
+            return
+        if self._ranks.rank == 0 and self.args.resume is None and "dir" in vars(self):
+            self.dir.update(status="failed", reason="it could not begin")
+        self._checkpoints.close()
+
+    def _attach(self, trainer: Trainer) -> None:
         leads = self._ranks.rank == 0
         if leads and self._keep:
             RunRecorder(self.dir, self._config).register(trainer)
@@ -215,11 +230,7 @@ class Run:
             self._state = branched(trainer, self._state, reseed=reseed)
         resumed = rank_state(trainer, self._ranks, self._state, changed=self._changed)
         if resumed is not None:
-            try:
-                trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
-            except BaseException:
-                self._checkpoints.close()
-                raise
+            trainer.load_state_dict(resumed.state, strict=self.args.strict, copy=False)
             if leads and self._parent is None:
                 self.dir.begin(forked_from=self._checkpoints.forked_from)
             if leads and resumed.note is not None:
@@ -240,7 +251,6 @@ class Run:
     def _begin_branch(self, trainer: Trainer, parent: Checkpoint) -> None:
         """Save what the branch begins with; from then on it is a run like any other."""
         if trainer.has_ended:
-            self._checkpoints.close()
             why = trainer.stop_reason or f"it has all its {trainer.total_frames:,} frames"
             todo = (
                 "the option that ended it another value"

@@ -325,8 +325,9 @@ class RunDir:
             # It was made beforehand, perhaps as a link to another disk, or the disk was full.
             return not saved or is_locked(self.checkpoints) is False
         begun = state.get("frames") != 0 or any(name.startswith("step_") for name in saved)
-        died = state.get("status") == "running" and is_alive(self.checkpoints, state) is False
-        return not begun and died
+        status = state.get("status")
+        died = status == "running" and is_alive(self.checkpoints, state) is False
+        return not begun and (died or status == "failed")
 
     def _check_resumable(self) -> None:
         if not self.holds_run:

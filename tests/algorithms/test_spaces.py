@@ -308,3 +308,25 @@ def test_a_mask_that_forbids_everything_is_refused(name, at):
     with pytest.raises(ConfigError, match=r"action_mask of environment 0.*allows none") as error:
         run(name, Env).train()
     assert "\n" not in str(error.value)
+
+
+def test_a_run_that_is_refused_leaves_its_directory_free(tmp_path):
+    env, place = partial(AnyEnv, VECTOR, spaces.Discrete(2)), tmp_path / "a"
+    with pytest.raises(ConfigError, match="workers=2"):
+        run("ppo", env, run_dir=place, workers=2, stages=2).train()
+    run("ppo", env, run_dir=place).train()  # in this very process
+
+
+@pytest.mark.parametrize("action", ["dict", "matrix"])
+def test_drawn_actions_are_clipped_as_in_training_and_the_environment_is_made_again(
+    action, tmp_path
+):
+    env, path = partial(AnyEnv, VECTOR, ACTIONS[action]), tmp_path / "a"
+    run("ppo", env, run_dir=path, log_std=2.0, snapshots=2).train()
+    drawing = load_policy(path / "policies" / "latest", deterministic=False, seed=0, trust=True)
+    made = drawing.make_env() if drawing.saved.environment.reason is None else env()
+    assert {e.length for e in play_episodes(drawing, episodes=3, env=made)} == {9}
+    observations = np.zeros((200, 3), "f4")
+    batch = drawing(observations)
+    for one in gym.vector.utils.iterate(gym.vector.utils.batch_space(ACTIONS[action], 200), batch):
+        assert ACTIONS[action].contains(one)
