@@ -11,10 +11,10 @@ from typing import Any
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
+from ..base.env_packages import package_of
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, MissingPackageError
 from ..loop.signals import SignalExit
-from .env_packages import package_of
 
 _OURS = ("box2d", "mujoco")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -10,10 +10,10 @@ import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import SyncVectorEnv
 
+from ..base.env_packages import import_registering, package_of, register_known
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
 from .env_errors import explain_env_errors
-from .env_packages import import_registering, package_of, register_known
 from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .ready_group import ReadyGroup

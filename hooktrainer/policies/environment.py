@@ -185,7 +185,7 @@ class Environment:
 
 def _register(env_id: str) -> None:
     """Have a known package register what it has under such ids."""
-    from ..collect.env_packages import register_known
+    from ..base.env_packages import register_known
 
     register_known(env_id)
 

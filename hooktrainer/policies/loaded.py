@@ -109,7 +109,8 @@ class LoadedPolicy:
         sampling = content.program["sampling"]
         if not isinstance(sampling, dict):
             raise ConfigError(
-                f"it can take the best action only: how it draws was not saved ({_cause(sampling)})."
+                "it can take the best action only: how it draws was not saved "
+                f"({_cause(sampling)})."
             )
         self._draws = decode_draws(sampling["draws"])
         return sampling

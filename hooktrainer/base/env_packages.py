@@ -12,8 +12,8 @@ from typing import Final
 
 import gymnasium as gym
 
-from ..base.words import did_you_mean
 from ..errors import MissingPackageError
+from .words import did_you_mean
 
 
 @dataclass(frozen=True)

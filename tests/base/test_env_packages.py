@@ -8,8 +8,8 @@ import gymnasium as gym
 import pytest
 
 from hooktrainer import VectorCollector, algorithms
-from hooktrainer.collect import env_packages
-from hooktrainer.collect.env_packages import PACKAGES, package_of
+from hooktrainer.base import env_packages
+from hooktrainer.base.env_packages import PACKAGES, package_of
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import ConfigError, MissingPackageError
 
