@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
+from gymnasium import spaces
+
 from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
 from ..networks import AgentsPolicy
 from ..objectives import GAE, ClipPPOLoss, LossByGroup, keys_of
@@ -13,7 +15,7 @@ from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .agents_config import SeveralAgents
 from .agents_task import AgentsTask
-from .check_spaces import Actions
+from .check_spaces import Actions, check_distribution
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +60,8 @@ class AgentsOnPolicy(SeveralAgents):
     def build(self, task: AgentsTask) -> Trainer:
         """Wire the trainer."""
         policies, losses, hooks = {}, {}, []
+        actions = spaces.Tuple([group.action_space for group in task.groups])
+        check_distribution(task.name, task.env_name, actions, self.action_distribution)
         for group in task.groups:
             name = group.name
             actor = task.policy(group, self.action_distribution, self.log_std)

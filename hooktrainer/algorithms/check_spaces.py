@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import gymnasium as gym
 from gymnasium import spaces
 
-from ..base.space_parts import leaves_of, parts_of
+from ..base.space_parts import MASK, leaves_of, parts_of
 from ..errors import ConfigError
 
 Actions = Literal["continuous", "discrete", "any"]
 Observations = Literal["vector", "any"]
 
-_INSTEAD: Mapping[Actions, str] = {
-    "continuous": "dqn, ppo, a2c and reinforce take discrete actions",
-    "discrete": "sac, td3, ddpg, ppo, a2c and reinforce take continuous ones",
-    "any": "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit",
-}
+_POLICY_GRADIENT = "ppo, a2c and reinforce"
 
 
 def check_env(algorithm: str, env: Any) -> None:
@@ -43,13 +39,18 @@ def check_observations(
         ConfigError: If they are of an unknown kind, or no vectors where these are wanted.
     """
     try:
-        leaves_of(space)
+        leaves = leaves_of(space)
     except ConfigError as error:
         raise ConfigError(f"{algorithm}: {env_name}: {error}") from None
+    if all(leaf.key[-1] == MASK for leaf in leaves):
+        raise ConfigError(
+            f"{algorithm}: the observations of {env_name} are {_said(space)}, in which there is "
+            "nothing to see: give it at least one entry, if only a Box of one number."
+        )
     if wanted == "vector" and not (isinstance(space, spaces.Box) and len(space.shape) == 1):
         raise ConfigError(
             f"{algorithm} makes networks of one vector, but the observations of {env_name} are "
-            f"{space}. Flatten them with gymnasium.wrappers.FlattenObservation."
+            f"{_said(space)}. Flatten them with gymnasium.wrappers.FlattenObservation."
         )
 
 
@@ -57,20 +58,67 @@ def check_actions(algorithm: str, env_name: str, space: spaces.Space[Any], wante
     """Refuse actions that the algorithm cannot take.
 
     Raises:
-        ConfigError: If they are of another kind, or have no bounds where these are needed.
+        ConfigError: If they are of another kind, have no bounds where these are needed, hold a Box
+            of integers, or nothing at all.
     """
-    if wanted == "any" and all(_is_known(part) for _, part in parts_of(space)):
+    parts = [part for _, part in parts_of(space)]
+    if not parts:
+        raise ConfigError(
+            f"{algorithm}: the actions of {env_name} are {_said(space)}, in which there is "
+            "nothing to do: give it at least one entry."
+        )
+    for part in parts:
+        if isinstance(part, spaces.Box) and part.dtype.kind != "f":
+            raise ConfigError(
+                f"{algorithm}: the actions of {env_name} hold {_said(part)}, a Box of "
+                f"{part.dtype}: make it a MultiDiscrete of so many choices, or a Box of "
+                "float32 that the environment rounds."
+            )
+    if wanted == "any" and all(map(_is_known, parts)):
         return
     if wanted == "discrete" and isinstance(space, spaces.Discrete):
         return
     if wanted == "continuous" and isinstance(space, spaces.Box):
         check_bounds(algorithm, env_name, space)
         return
-    kind = "discrete or continuous" if wanted == "any" else wanted
+    kind = "discrete or continuous" if wanted == "any" else str(wanted)
+    if wanted == "discrete" and not isinstance(space, spaces.Box):
+        kind = "Discrete"
     raise ConfigError(
-        f"{algorithm} is for {kind} actions, but those of {env_name} are {space}: "
-        f"{_INSTEAD[wanted]}."
+        f"{algorithm} is for {kind} actions, but those of {env_name} are {_said(space)}: "
+        f"{_instead(space, parts)}."
     )
+
+
+def _instead(space: spaces.Space[Any], parts: Sequence[spaces.Space[Any]]) -> str:
+    """Which algorithms take such actions; where none does, which spaces would fit."""
+    if not all(map(_is_known, parts)):
+        return "Discrete, MultiDiscrete, MultiBinary, Box, Dict and Tuple would fit"
+    if isinstance(space, spaces.Discrete):
+        return f"dqn, {_POLICY_GRADIENT} take discrete actions"
+    if isinstance(space, spaces.Box):
+        return f"sac, td3, ddpg, {_POLICY_GRADIENT} take continuous ones"
+    return f"{_POLICY_GRADIENT} take {type(space).__name__} actions"
+
+
+def check_distribution(
+    algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
+) -> None:
+    """Refuse a distribution of continuous actions where it cannot be.
+
+    Raises:
+        ConfigError: If there are no continuous actions, or they have no bounds, which all but
+            the normal distribution need.
+    """
+    if distribution == "gaussian":
+        return
+    if not any(isinstance(part, spaces.Box) for _, part in parts_of(space)):
+        raise ConfigError(
+            f"{algorithm}: action_distribution={distribution!r} is for continuous actions, but "
+            f"those of {env_name} are {_said(space)}, which have a distribution of their "
+            "own: leave it out."
+        )
+    check_bounds(algorithm, env_name, space)
 
 
 def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> None:
@@ -82,8 +130,8 @@ def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> Non
     for _, part in parts_of(space):
         if isinstance(part, spaces.Box) and not part.is_bounded():
             raise ConfigError(
-                f"{algorithm} needs bounded actions, but those of {env_name} are {space}. Bound "
-                "them with a wrapper of your own."
+                f"{algorithm} needs bounded actions, but those of {env_name} are {_said(space)}. "
+                "Bound them with a wrapper of your own."
             )
 
 
@@ -95,10 +143,15 @@ def check_mask(
     Raises:
         ConfigError: If it has another size than there are actions to choose from.
     """
+    if size and not expected:
+        raise ConfigError(
+            f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
+            f"{_said(action_space)}, in which there is nothing to choose from: leave the mask out."
+        )
     if size not in (0, expected):
         raise ConfigError(
             f"{algorithm}: {env_name} gives an action_mask of {size}, but its actions are "
-            f"{action_space}, which need one of {expected}."
+            f"{_said(action_space)}, which need one of {expected}."
         )
 
 
@@ -106,6 +159,10 @@ def _is_known(space: spaces.Space[Any]) -> bool:
     return isinstance(
         space, spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary | spaces.Box
     )
+
+
+def _said(space: spaces.Space[Any]) -> str:
+    return " ".join(str(space).split())  # arrays of bounds have several lines
 
 
 def name_of(env: Any) -> str:

@@ -17,7 +17,7 @@ from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
 from ..trainer import Trainer
-from .check_spaces import Actions, check_bounds
+from .check_spaces import Actions, check_distribution
 from .task import Task
 from .with_memory import WithMemory
 
@@ -63,8 +63,7 @@ class OnPolicy(WithMemory):
 
     def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
         """The policy and the critic."""
-        if self.action_distribution != "gaussian":
-            check_bounds(task.name, task.env_name, task.action_space)
+        check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
         distribution = distribution_for(task.action_space, self.action_distribution, self.log_std)
         networks, shares = task.networks, self.share_network
         if self.memory is not None and shares is False:

@@ -65,7 +65,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     try:
         found = (made.observation_space, made.action_space)
         size = _mask_in_observation(found[0])
-        if not size and not isinstance(found[1], spaces.Box):
+        if not size:
             size = np.size(made.reset(seed=0)[1].get(MASK, ()))
         return EnvSpaces(*found, size)
     finally:

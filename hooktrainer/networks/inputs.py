@@ -13,6 +13,9 @@ def takes_one(network: nn.Module) -> bool:
     """Whether the ``forward`` of a network takes one tensor, as an MLP's does, and not several."""
     kinds = inspect.Parameter
     forward = getattr(network, "_orig_mod", network).forward  # as it was before torch.compile
+    schema = getattr(forward, "schema", None)
+    if schema is not None:  # scripted; the first argument is the module
+        return sum(not argument.has_default_value() for argument in schema.arguments[1:]) == 1
     parameters = inspect.signature(forward).parameters.values()
     if any(parameter.kind is kinds.VAR_POSITIONAL for parameter in parameters):
         return False

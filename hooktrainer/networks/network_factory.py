@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -14,12 +14,12 @@ from ..base.space_parts import MASK, leaves_of
 from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .copies import fresh_copy
-from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, ObservationEncoder
-from .inputs import arguments, takes_one
+from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
 from .mlp import mlp
 from .normalization import RunningNorm
+from .own_network import OwnNetwork, made_by
 
-Description = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module] | Mapping[str, nn.Module]
+Description = Encoder | Mapping[str, Encoder]
 """What makes features of an observation, see `NetworkFactory`."""
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {
@@ -44,10 +44,11 @@ class NetworkFactory:
         activation: The activation behind each, a key of ``ACTIVATIONS``.
         encoder: What makes features of an observation. ``None``: an `ObservationEncoder` for the
             space. The name of a convolutional network, ``"nature"``, ``"impala"`` or ``"small"``:
-            the same with it. A dict: the same, with modules in place of the encoders of these keys.
+            the same with it. A dict: the same, with one of these in place of the encoder of a key.
             A module, or a function that makes one from the space: that takes their place; it is
             called with the entries ``in_keys``, one tensor each, or joined if it takes one. A
-            module is used once and copied, with new weights, for further networks.
+            module is used once and copied, with new weights, for further networks. It has no
+            layers that act otherwise than they learn, as BatchNorm and Dropout do.
         normalize: Whether numbers of the observation are normalized, see `RunningNorm`.
 
     Attributes:
@@ -93,9 +94,8 @@ class NetworkFactory:
         self._given = encoder
         self._normalize = normalize
         self._is_used = False
-        leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
-        self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
-        self._shapes = [(leaf.shape, leaf.dtype) for leaf in leaves]
+        self._leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
+        self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in self._leaves]
         self.norms: dict[NestedKey, RunningNorm] = {}
 
     @property
@@ -155,12 +155,12 @@ class NetworkFactory:
         return (
             isinstance(space, spaces.Box)
             and len(space.shape) == 1
-            and self._shapes[0][1].kind == "f"
+            and self._leaves[0].dtype.kind == "f"
         )
 
     @property
     def _features(self) -> int:
-        return self._shapes[0][0][0]
+        return self._leaves[0].shape[0]
 
     def _normalized(self, network: nn.Sequential) -> nn.Sequential:
         if not self._normalize:
@@ -179,50 +179,23 @@ class NetworkFactory:
                 encoders=self._copies(given) if isinstance(given, Mapping) else None,
             )
             self.norms = encoder.norms()
+            self._is_used = True
             return encoder, encoder.out_features
-        made = self._copy(given) if isinstance(given, nn.Module) else given(self._space)
-        if not isinstance(made, nn.Module):
-            raise ConfigError(f"network={given!r} made {made!r:.80}, which is no torch.nn.Module.")
-        own = _Called(made, [len(shape) for shape, _ in self._shapes])
-        return own, self._check(own)
-
-    def _copies(self, given: Mapping[str, nn.Module]) -> dict[str, nn.Module]:
-        copies = {
-            key: fresh_copy(module) if self._is_used else module for key, module in given.items()
-        }
+        if isinstance(given, nn.Module):
+            own = OwnNetwork(self._copy(given), self._leaves)
+        else:
+            own = OwnNetwork(made_by(given, self._space, "network"), self._leaves)
         self._is_used = True
-        return copies
+        return own, own.out_features
+
+    def _copies(self, given: Mapping[str, Encoder]) -> dict[str, Encoder]:
+        return {
+            key: self._copy(one) if isinstance(one, nn.Module) else one
+            for key, one in given.items()
+        }
 
     def _copy(self, given: nn.Module) -> nn.Module:
-        module = fresh_copy(given) if self._is_used else given
-        self._is_used = True
-        return module
-
-    def _check(self, encoder: nn.Module) -> int:
-        """The size of the features; called with made-up observations."""
-        examples = [
-            torch.zeros(2, *shape, dtype=getattr(torch, dtype.name))
-            for shape, dtype in self._shapes
-        ]
-        said = ", ".join(
-            f"{key!r} [batch{''.join(f', {size}' for size in shape)}] {dtype.name}"
-            for key, (shape, dtype) in zip(self.in_keys, self._shapes, strict=True)
-        )
-        try:
-            with torch.no_grad():
-                features = encoder(*examples)
-        except Exception as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise ConfigError(
-                f"the network of yours does not fit the observations {said}: {reason}"
-            ) from error
-        if not isinstance(features, torch.Tensor) or features.ndim != 2 or len(features) != 2:
-            found = list(features.shape) if isinstance(features, torch.Tensor) else features
-            raise ConfigError(
-                f"the network of yours returns {found!r:.80} for {said} of batch 2; it has to "
-                "return features [batch, n]."
-            )
-        return int(features.shape[-1])
+        return fresh_copy(given) if self._is_used else given
 
 
 class StateActionNetwork(nn.Module):
@@ -246,22 +219,3 @@ class StateActionNetwork(nn.Module):
         features = self.encoder(*arrays)
         flat = action.reshape(*features.shape[:-1], -1)
         return self.network(torch.cat([features, flat], -1))
-
-
-class _Called(nn.Module):
-    """A module of the user's, called with one batch dimension, as modules for images want it."""
-
-    def __init__(self, module: nn.Module, dims: list[int]) -> None:
-        super().__init__()
-        self.module = module
-        self._dims = dims
-        self._joins = takes_one(module)
-
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
-        batch = arrays[0].shape[: arrays[0].ndim - self._dims[0]]
-        flat = [
-            x.reshape(-1, *x.shape[x.ndim - dims :])
-            for x, dims in zip(arrays, self._dims, strict=True)
-        ]
-        features = self.module(*arguments(flat, self._joins))
-        return features.reshape(*batch, *features.shape[1:])

@@ -53,7 +53,9 @@ class Policy(TensorDictModuleBase):
         dist_sample_keys: Where the action is written, likewise.
 
     Raises:
-        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask.
+        ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask. At
+            the first call, if the inputs are not as many as ``in_keys``, or the network does not
+            return ``parameter_features``.
 
     Examples:
         >>> space = gymnasium.spaces.MultiDiscrete([3, 4])  # doctest: +SKIP
@@ -77,6 +79,11 @@ class Policy(TensorDictModuleBase):
                 f"{type(self).__name__}: out_keys={list(out_keys)} must hold 'action' and may hold "
                 f"{[key for key in self.entries if key != 'action']}."
             )
+        if action_mask_key is not None and _takes_no_mask(distribution):
+            raise ConfigError(
+                f"{type(self).__name__}: action_mask_key={action_mask_key!r}, but in a "
+                f"{type(distribution).__name__} there is nothing to choose from: leave it out."
+            )
         self.network = network
         self.distribution = distribution
         self.trunk = trunk
@@ -89,6 +96,7 @@ class Policy(TensorDictModuleBase):
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
         self._infer = Inference(network)
+        self._is_checked = False
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``out_keys``, without gradient, and return ``tensordict``."""
@@ -116,11 +124,16 @@ class Policy(TensorDictModuleBase):
     def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
         mask = None
         states: States = {}
+        if not self._is_checked:
+            self._check_inputs(inputs)
         if self.action_mask_key is not None:
             *inputs, mask = inputs  # type: ignore[assignment]
         if self.trunk is not None:
             inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
         parameters = self._infer(*inputs)
+        if not self._is_checked:
+            self._check_parameters(parameters)
+            self._is_checked = True
         if mask is not None:
             parameters = self.distribution.masked(parameters, mask)
         return self.distribution.sample(parameters, self._wanted, is_deterministic()), states
@@ -149,6 +162,7 @@ class Policy(TensorDictModuleBase):
         if self.trunk is not None:
             inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
         parameters = self.network(*arguments(inputs, self._infer.joins))
+        self._check_parameters(parameters)
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
     def log_prob_and_entropy(
@@ -192,3 +206,23 @@ class Policy(TensorDictModuleBase):
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
         """The distribution of the action, ``[*batch]``, with gradient."""
         return self.distribution.as_torch(self.evaluate(*self.inputs(tensordict)))
+
+    def _check_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
+        if len(inputs) != len(self.in_keys):
+            raise ConfigError(
+                f"{type(self).__name__} was called with {len(inputs)} inputs, but it reads "
+                f"{len(self.in_keys)}: call it with one tensor for each of {self.in_keys}."
+            )
+
+    def _check_parameters(self, parameters: torch.Tensor) -> None:
+        found, needed = parameters.shape[-1], self.distribution.parameter_features
+        if needed and found != needed:  # 0: any number of choices
+            raise ConfigError(
+                f"{type(self).__name__}: the network returns {found} features, but a "
+                f"{type(self.distribution).__name__} needs {needed}: make its last layer as wide "
+                "as distribution.parameter_features."
+            )
+
+
+def _takes_no_mask(distribution: ActionDistribution) -> bool:
+    return distribution.parameter_features > 0 and not distribution.mask_size

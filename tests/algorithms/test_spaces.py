@@ -139,7 +139,8 @@ def test_a_mask_in_a_dict_observation_is_used():
 @pytest.mark.parametrize("action", ["dict", "tuple", "matrix of choices", "multi binary"])
 def test_saved_policies_play(observation, action, tmp_path):
     env = partial(AnyEnv, OBSERVATIONS[observation], ACTIONS[action])
-    actor = run("ppo", env, action_distribution="squashed").train().loss_module.actor_network
+    distribution = "squashed" if action == "dict" else "gaussian"
+    actor = run("ppo", env, action_distribution=distribution).train().loss_module.actor_network
     recorder = PolicyRecorder(tmp_path, actor, env)
     recorder.save(Progress(frames=1))
     recorder.wait()
@@ -279,6 +280,28 @@ def test_a_run_on_a_nested_observation_resumes_bit_for_bit(name, tmp_path):
             {"action_distribution": "beta"},
             "bounded actions",
         ),
+        (
+            partial(AnyEnv, VECTOR, spaces.MultiDiscrete([[3, 2], [2, 2]])),
+            {"action_distribution": "squashed"},
+            "action_distribution='squashed' is for continuous actions.*leave it out",
+        ),
+        (
+            partial(AnyEnv, VECTOR, spaces.Dict(a=CHOICE)),
+            {"action_distribution": "beta"},
+            "action_distribution='beta' is for continuous actions",
+        ),
+        (
+            partial(AnyEnv, VECTOR, spaces.Box(0, 255, (2,), "uint8")),
+            {},
+            "a Box of uint8: make it a MultiDiscrete",
+        ),
+        (
+            partial(AnyEnv, VECTOR, spaces.Dict(a=spaces.Box(0, 3, (2,), "int32"))),
+            {},
+            "a Box of int32: make it a MultiDiscrete",
+        ),
+        (partial(AnyEnv, VECTOR, spaces.Dict({})), {}, "actions of .* nothing to do"),
+        (partial(AnyEnv, spaces.Dict({}), BOX), {}, "observations of .* nothing to see"),
     ],
 )
 def test_what_does_not_fit_is_one_line_before_the_first_batch(env, options, message, tmp_path):
@@ -286,6 +309,67 @@ def test_what_does_not_fit_is_one_line_before_the_first_batch(env, options, mess
         run("ppo", env, run_dir=tmp_path / "a", **options).trainer()
     assert "\n" not in str(error.value)
     assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("where", ["info", "observation"])
+@pytest.mark.parametrize("action", [BOX, spaces.Dict(move=BOX)], ids=["box", "dict"])
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_a_mask_of_what_is_not_chosen_from_is_refused(where, action, name):
+    if name == "sac" and isinstance(action, spaces.Dict):
+        pytest.skip("sac takes none of these")
+
+    class Env(AnyEnv):
+        def _info(self):
+            return {"action_mask": np.ones(4, bool)} if where == "info" else {}
+
+    seen = VECTOR if where == "info" else spaces.Dict(x=VECTOR, action_mask=spaces.MultiBinary(4))
+    with pytest.raises(ConfigError, match=r"action_mask of 4.*leave the mask out") as error:
+        run(name, partial(Env, seen, action)).trainer()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "action", "message"),
+    [
+        ("dqn", spaces.MultiDiscrete([[3, 2]]), "ppo, a2c and reinforce take MultiDiscrete"),
+        ("dqn", spaces.MultiBinary(3), "ppo, a2c and reinforce take MultiBinary"),
+        ("dqn", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
+        ("dqn", BOX, "sac, td3, ddpg, ppo, a2c and reinforce take continuous"),
+        ("sac", ACTIONS["dict"], "ppo, a2c and reinforce take Dict"),
+        ("sac", spaces.MultiBinary(3), "ppo, a2c and reinforce take MultiBinary"),
+        ("sac", CHOICE, "dqn, ppo, a2c and reinforce take discrete"),
+    ],
+)
+def test_who_takes_the_actions_is_said(name, action, message):
+    with pytest.raises(ConfigError, match=rf"{name} is for .*: {message}") as error:
+        run(name, partial(AnyEnv, VECTOR, action)).trainer()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "layer", [nn.BatchNorm1d(8), nn.Dropout(0.1)], ids=lambda x: type(x).__name__
+)
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_layers_that_act_otherwise_than_they_learn_are_refused(name, layer, tmp_path):
+    network = nn.Sequential(nn.Linear(3, 8), layer)
+    env = partial(AnyEnv, VECTOR, BOX)
+    with pytest.raises(ConfigError, match=rf"{type(layer).__name__} at '1'.*LayerNorm") as error:
+        run(name, env, network=network, run_dir=tmp_path / "a").trainer()
+    assert "\n" not in str(error.value)
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_entries_are_encoded_by_a_name_a_function_or_a_module_without_features(name):
+    space = spaces.Dict(
+        image=spaces.Box(0, 255, (9, 9, 3), "uint8"), matrix=spaces.Box(-1, 1, (2, 3)), x=VECTOR
+    )
+    network = {
+        "image": "small",
+        "matrix": nn.Sequential(nn.Flatten(), nn.LazyLinear(4), nn.LayerNorm(4)),
+        "x": lambda space: nn.Linear(space.shape[0], 5),
+    }
+    run(name, partial(AnyEnv, space, BOX), network=network).train()
 
 
 @pytest.mark.parametrize("at", [0, 5])

@@ -194,9 +194,33 @@ def test_a_space_that_nobody_serves_is_said(space, kwargs, message):
 
 
 def test_a_policy_takes_a_mask_only_where_there_is_something_to_choose():
-    policy = Policy(mlp(2, 1), distribution_for(spaces.Box(-1, 1, (1,))), action_mask_key="m")
-    with pytest.raises(NotImplementedError, match="mask"):
-        policy.act(torch.zeros(1, 2), torch.ones(1, 1, dtype=torch.bool))
+    box = spaces.Box(-1, 1, (1,))
+    for space in (box, spaces.Dict(a=box)):
+        with pytest.raises(ConfigError, match=r"action_mask_key='m'.*nothing to choose from"):
+            Policy(mlp(2, 1), distribution_for(space), action_mask_key="m")
+
+
+@pytest.mark.parametrize("width", [4, 8])
+def test_a_network_of_the_wrong_width_is_one_line(width):
+    policy = Policy(mlp(2, width), distribution_for(spaces.MultiDiscrete([3, 2])))
+    message = rf"Policy: the network returns {width} features, but a MultiCategorical needs 5"
+    for call in (policy.act, policy.evaluate):
+        with pytest.raises(ConfigError, match=message) as error:
+            call(torch.zeros(1, 2))
+        assert "\n" not in str(error.value)
+
+
+def test_too_few_inputs_are_one_line():
+    policy = Policy(mlp(2, 5), distribution_for(spaces.Discrete(5)), ["a", "b"])
+    with pytest.raises(ConfigError, match=r"called with 1 inputs, but it reads 2.*\['a', 'b'\]"):
+        policy.act(torch.zeros(1, 2))
+    assert policy.act(torch.zeros(1, 1), torch.zeros(1, 1))["action"].shape == (1,)
+
+
+def test_an_empty_action_space_is_refused():
+    for space in (spaces.Dict({}), spaces.Tuple(())):
+        with pytest.raises(ConfigError, match="is empty: give it at least one entry"):
+            distribution_for(space)
 
 
 def test_a_distribution_of_ones_own_is_enough(tmp_path):

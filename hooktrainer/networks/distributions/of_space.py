@@ -29,7 +29,7 @@ def distribution_for(
         log_std: Initial log standard deviation of ``"gaussian"``.
 
     Raises:
-        ConfigError: If the space is of another kind, or bounds are needed and missing.
+        ConfigError: If the space is of another kind or empty, or bounds are needed and missing.
 
     Examples:
         >>> distribution_for(spaces.MultiDiscrete([3, 4])).parameter_features
@@ -37,6 +37,8 @@ def distribution_for(
     """
     if isinstance(space, spaces.Dict | spaces.Tuple):
         parts = [distribution_for(part, continuous, log_std) for _, part in parts_of(space)]
+        if not parts:
+            raise ConfigError(f"The action space {space} is empty: give it at least one entry.")
         return Joint(parts)
     if isinstance(space, spaces.Discrete):
         return Categorical(int(space.n))

@@ -1,6 +1,6 @@
 """Encoders: from observations of any space to features."""
 
-from .encoder import CONVOLUTIONS, Convolutions, EncodedNetwork, ObservationEncoder
+from .encoder import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
 from .image import ImageEncoder, impala_cnn, nature_cnn, small_cnn
 from .leaf import DiscreteEncoder, VectorEncoder
 
@@ -9,6 +9,7 @@ __all__ = [
     "Convolutions",
     "DiscreteEncoder",
     "EncodedNetwork",
+    "Encoder",
     "ImageEncoder",
     "ObservationEncoder",
     "VectorEncoder",

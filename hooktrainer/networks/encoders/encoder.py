@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from gymnasium import spaces
@@ -11,8 +11,10 @@ from tensordict import NestedKey, unravel_key
 from torch import nn
 
 from ...base.space_parts import MASK, Leaf, leaves_of
+from ...base.words import did_you_mean
 from ...errors import ConfigError
 from ..normalization import RunningNorm
+from ..own_network import OwnNetwork, made_by
 from .image import ImageEncoder, impala_cnn, layout_of, nature_cnn, small_cnn
 from .leaf import DiscreteEncoder, VectorEncoder
 
@@ -24,6 +26,9 @@ CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "small": small_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
+
+Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
+"""What encodes: a name of ``CONVOLUTIONS``, a module, or what makes one from the space."""
 
 
 class ObservationEncoder(nn.Module):
@@ -41,8 +46,9 @@ class ObservationEncoder(nn.Module):
         normalize: Whether numbers are normalized by their running mean and variance, which
             `hooktrainer.ObservationNormalizer` updates; or what another encoder's `norms` gave, to
             share them.
-        encoders: Modules in place of those that would be made, by key. Each maps
-            ``[*batch, *shape]`` to ``[*batch, out_features]`` and has that attribute.
+        encoders: What takes the place of those that would be made, by key: a module from
+            ``[batch, *shape]`` to ``[batch, n]``, a function that makes one from the space of that
+            entry, or the name of ``convolutions``.
         action_space: Of a Q-function: the space of the action that it reads behind the observation.
 
     Attributes:
@@ -65,11 +71,11 @@ class ObservationEncoder(nn.Module):
         convolutions: Convolutions | Callable[[int], nn.Module] | None = None,
         *,
         normalize: bool | Mapping[NestedKey, RunningNorm] = False,
-        encoders: Mapping[NestedKey, nn.Module] | None = None,
+        encoders: Mapping[Any, Encoder] | None = None,
         action_space: spaces.Space[Any] | None = None,
     ) -> None:
         super().__init__()
-        given = {unravel_key(key): module for key, module in (encoders or {}).items()}
+        given = {unravel_key(key): one for key, one in (encoders or {}).items()}
         leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
         self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
         if unknown := [key for key in given if key not in self.in_keys]:
@@ -78,15 +84,17 @@ class ObservationEncoder(nn.Module):
                 "these."
             )
         shared = {} if isinstance(normalize, bool) else normalize
-        made = [
-            given.get(key) or _encoder_of(leaf, convolutions, shared.get(key) or bool(normalize))
+        made: list[Any] = [
+            _given_encoder(leaf, given[key])
+            if key in given
+            else _encoder_of(leaf, convolutions, shared.get(key) or bool(normalize))
             for key, leaf in zip(self.in_keys, leaves, strict=True)
         ]
         if action_space is not None:
             self.in_keys.append("action")
             made.append(VectorEncoder(action_space))
         self.encoders = nn.ModuleList(made)
-        self.out_features = sum(_features(encoder) for encoder in made)
+        self.out_features = sum(encoder.out_features for encoder in made)
 
     def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
         """The features ``[*batch, out_features]`` of the entries ``in_keys``."""
@@ -153,11 +161,16 @@ def _convolutions(
     return given
 
 
-def _features(encoder: nn.Module) -> int:
-    features = getattr(encoder, "out_features", None)
-    if not isinstance(features, int):
-        raise ConfigError(
-            f"the encoder {type(encoder).__name__} has no out_features: set the attribute to the "
-            "size of the last dimension of what it returns."
-        )
-    return features
+def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
+    """The encoder of one entry, of what was given for it."""
+    key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
+    if isinstance(given, str):
+        if given not in CONVOLUTIONS or layout_of(space) is None:
+            raise ConfigError(
+                f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names "
+                f"are {', '.join(CONVOLUTIONS)}, which are for images; {key!r} is {space}."
+            )
+        return _encoder_of(leaf, given, False)
+    if isinstance(given, nn.Module):
+        return OwnNetwork(given, [leaf])
+    return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])

@@ -1,0 +1,146 @@
+"""Networks that a user gives: made of what describes them, looked at, and measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from gymnasium import spaces
+from tensordict import unravel_key
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torch.nn.modules.instancenorm import _InstanceNorm
+
+from ..base.space_parts import Leaf
+from ..errors import ConfigError
+from .inputs import arguments, takes_one
+
+
+class OwnNetwork(nn.Module):
+    """A module of the user's, called with one batch dimension, as modules for images want it.
+
+    Args:
+        module: Gets one tensor for each leaf, or all joined if its ``forward`` takes one.
+        leaves: The arrays of the observation that it reads.
+
+    Attributes:
+        out_features: Size of what it returns for one observation, found out by calling it.
+
+    Raises:
+        ConfigError: If it has layers that act otherwise than they learn, does not fit the leaves,
+            or returns no features ``[batch, n]``.
+    """
+
+    def __init__(self, module: nn.Module, leaves: Sequence[Leaf]) -> None:
+        super().__init__()
+        check_layers(module)
+        self.module = module
+        self._dims = [len(leaf.shape) for leaf in leaves]
+        self._joins = takes_one(module)
+        self.out_features = self._measure(leaves)
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        """The features ``[*batch, out_features]`` of the leaves, ``[*batch, *shape]`` each."""
+        batch = arrays[0].shape[: arrays[0].ndim - self._dims[0]]
+        flat = [
+            x.reshape(-1, *x.shape[x.ndim - dims :])
+            for x, dims in zip(arrays, self._dims, strict=True)
+        ]
+        features = self.module(*arguments(flat, self._joins))
+        return features.reshape(*batch, *features.shape[1:])
+
+    def _measure(self, leaves: Sequence[Leaf]) -> int:
+        """The size of the features; called with made-up observations."""
+        examples = [
+            torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
+        ]
+        said = ", ".join(
+            f"{unravel_key(leaf.key)!r} [batch{''.join(f', {size}' for size in leaf.shape)}] "
+            f"{leaf.dtype.name}"
+            for leaf in leaves
+        )
+        try:
+            with torch.no_grad():  # a lazy module gets its parameters by this
+                features = self(*examples)
+        except Exception as error:
+            raise ConfigError(
+                f"the network of yours does not fit the observations {said}: {_first_line(error)}"
+            ) from error
+        if not isinstance(features, torch.Tensor) or features.ndim != 2 or len(features) != 2:
+            found = list(features.shape) if isinstance(features, torch.Tensor) else features
+            raise ConfigError(
+                f"the network of yours returns {found!r:.80} for {said} of batch 2; it has to "
+                "return features [batch, n]."
+            )
+        return int(features.shape[-1])
+
+
+def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
+    """What a function, or a class, makes for a space.
+
+    Args:
+        given: Is called with the space.
+        space: Of what the network shall read.
+        name: What the function is called in messages.
+
+    Raises:
+        ConfigError: If it cannot be called with the space, or makes no module.
+    """
+    said = getattr(given, "__qualname__", None) or f"{given!r:.80}"
+    if not callable(given):
+        raise ConfigError(
+            f"{name}={said} is no network: give a module, a function that makes one from the "
+            "space, or a name."
+        )
+    try:
+        made = given(space)
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"{name}={said} was called with the space that it shall read, and failed: "
+            f"{_first_line(error)}: give a module, or a function that makes one from the space, as "
+            "`lambda space: MyNetwork()` does."
+        ) from error
+    if not isinstance(made, nn.Module):
+        raise ConfigError(f"{name}={said} made {made!r:.80}, which is no torch.nn.Module.")
+    return made
+
+
+def check_layers(network: nn.Module) -> None:
+    """Refuse layers whose result for one observation is another one when acting than when learning.
+
+    Raises:
+        ConfigError: If there are some.
+    """
+    for name, layer in network.named_modules():
+        scripted = isinstance(layer, torch.jit.ScriptModule)
+        kind = str(layer.original_name) if scripted else type(layer).__name__
+        said = f"the network of yours has a {kind}" + (f" at {name!r}" if name else "")
+        tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
+        if isinstance(layer, _BatchNorm) or tracks or (scripted and kind.startswith("BatchNorm")):
+            raise ConfigError(
+                f"{said}: its statistics would change while acting, and an action depend on what "
+                "the other environments show: use nn.LayerNorm or nn.GroupNorm instead."
+            )
+        if rate := _dropout(layer, scripted and kind.endswith("Dropout")):
+            raise ConfigError(
+                f"{said} that drops {rate:g} of the features: it would drop others when learning "
+                "than when the action was chosen: leave it out, or set it to 0; weight_decay of "
+                "the optimizer and nn.LayerNorm regularize, too."
+            )
+
+
+def _dropout(layer: nn.Module, was_dropout: bool) -> float:
+    """How much of its input a layer drops at random."""
+    if isinstance(layer, _DropoutNd) or was_dropout:
+        return float(getattr(layer, "p", 0.0))
+    if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):
+        return float(layer.dropout)
+    return 0.0
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [""])[0] or type(error).__name__
