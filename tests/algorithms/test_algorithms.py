@@ -355,12 +355,10 @@ def test_dqn_refuses_continuous_actions():
 
 
 def test_unbounded_actions_are_refused():
-    class Unbounded(gym.Env):
-        observation_space = spaces.Box(-1, 1, (3,))
-        action_space = spaces.Box(-torch.inf, torch.inf, (1,))
-
+    unbounded = spaces.Box(-torch.inf, torch.inf, (1,))
+    env = partial(AnyEnv, spaces.Box(-1, 1, (3,)), unbounded)
     with pytest.raises(ConfigError, match="bounded"):
-        algorithms.SAC(env=Unbounded, total_frames=100).trainer()
+        algorithms.SAC(env=env, total_frames=100).trainer()
 
 
 def test_an_environment_that_is_built_already_is_refused():
