@@ -17,6 +17,7 @@ Path = tuple[str | int, ...]
 
 # Where the tensor's type is not the space's own. torch computes in float32 and indexes with int64.
 DTYPES: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float16): np.dtype(np.float32),
     np.dtype(np.float64): np.dtype(np.float32),
     np.dtype(np.uint16): np.dtype(np.int32),
     np.dtype(np.uint32): np.dtype(np.int64),
@@ -52,9 +53,22 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     outside of a dict ``("observation", "0")`` and so on.
 
     Raises:
-        ConfigError: If a part of the space has no tensor form.
+        ConfigError: If a part of the space has no tensor form, or there is nothing in it.
     """
-    return tuple(_leaf(path, part) for path, part in parts_of(space))
+    leaves = tuple(_leaf(path, part) for path, part in parts_of(space))
+    if not leaves:
+        raise ConfigError(
+            f"The observation space {space} is empty, and a policy has to see something: let the "
+            "environment return a number at least, such as Box(0, 1, (1,))."
+        )
+    for leaf in leaves:
+        if 0 in leaf.shape:
+            raise ConfigError(
+                f"The observation space {'.'.join(map(str, leaf.path)) or 'of the environment'} is "
+                f"{leaf.space}, which is empty: leave it out, for instance with "
+                "gymnasium.wrappers.FilterObservation, or give it a number at least."
+            )
+    return leaves
 
 
 def parts_of(space: spaces.Space[Any]) -> list[tuple[Path, spaces.Space[Any]]]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import gymnasium as gym
-import numpy as np
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 
@@ -15,6 +14,8 @@ from ..base.space_parts import MASK
 from ..errors import ConfigError
 from .env_errors import explain_env_errors
 from .make_group import Envs, find_spec
+from .random_play import random_episode
+from .spaces import late_mask, plain_mask
 
 Space = spaces.Space[Any]
 
@@ -43,7 +44,8 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
         env_kwargs: Keyword arguments of the environment, with an id.
 
     Raises:
-        ConfigError: If there is no such environment; it lists the nearest ids.
+        ConfigError: If there is no such environment; it lists the nearest ids. If an action mask
+            comes with the first step and not with the reset.
         MissingPackageError: If a package it needs is not installed; it says what to type.
     """
     if isinstance(env, gym.vector.VectorEnv):
@@ -66,7 +68,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
         found = (made.observation_space, made.action_space)
         size = _mask_in_observation(found[0])
         if not size:
-            size = np.size(made.reset(seed=0)[1].get(MASK, ()))
+            size = _mask_in_info(made)
         return EnvSpaces(*found, size)
     finally:
         made.close()
@@ -75,3 +77,14 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
 def _mask_in_observation(space: Space) -> int:
     found = space.spaces.get(MASK) if isinstance(space, spaces.Dict) else None
     return 0 if found is None else math.prod(found.shape or ())
+
+
+def _mask_in_info(env: gym.Env[Any, Any]) -> int:
+    """Size of the mask that ``reset`` gives in its info, of which ``step`` may not give more."""
+    for action, outcome in random_episode(env, seed=0, steps=1):
+        mask = outcome[-1].get(MASK)
+        if action is None and mask is not None:
+            return int(plain_mask(mask).size)
+        if mask is not None:
+            raise ConfigError(late_mask())
+    return 0

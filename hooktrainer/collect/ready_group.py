@@ -81,6 +81,7 @@ class ReadyGroup(EnvGroup):
         self.episodes = [episode + 1 for episode in self.episodes]
         self._ended = ~self._everyone
         observation, info = self._begin(self._everyone, self.episodes)
+        self._layout.check(observation, info, self.names[0], self.num_envs)
         self._layout.write(row.observation, ..., observation, info)
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
@@ -106,6 +107,7 @@ class ReadyGroup(EnvGroup):
             self.episodes[i] += 1
         if self._seeds_each or not (self._resets_itself or self.has_gaps):
             observation, info = self._begin(done, self.episodes)
+            self._layout.check(observation, info, self.names[0], self.num_envs)
             for i, _ in finished:
                 for leaf, value in zip(
                     row.observation, self._layout.copies(observation, info, i), strict=True

@@ -61,16 +61,14 @@ class Rollout:
         self._envs = range(group.num_envs)
         num_envs = group.num_envs
         mask = group.first_info().get(MASK)
-        layout = ObservationLayout(group.observation_space, mask)
+        layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
         group.bind(layout, action_format)
         self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
         self._buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
         self._masks: Array | None = None  # [time + 1, num_envs, mask_size]
         if MASK in self._names and action_format.mask_size:
-            masks = self._buffers.observation[self._names.index(MASK)]
-            if masks.shape[2:] == (action_format.mask_size,):
-                self._masks = masks
+            self._masks = self._buffers.observation[self._names.index(MASK)]
         seeds = group.seeds
         self._random = RandomActor(
             self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env

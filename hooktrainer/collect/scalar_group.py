@@ -15,7 +15,7 @@ from .group import EnvGroup, Finished, GroupOptions
 from .info import write_infos
 from .random_play import infos_of
 from .restore import NOT_ASKED, Restore, choose_restore
-from .spaces import Array, refuse_missing
+from .spaces import Array, ObservationLayout, refuse_missing, refuse_several
 
 
 class ScalarGroup(EnvGroup):
@@ -75,6 +75,9 @@ class ScalarGroup(EnvGroup):
         layout, steps, rows = self._layout, self._steps, row.observation
         rewards, terminations, truncations = row.reward, row.terminated, row.truncated
         single, first, ndarray = layout.is_single, rows[0], np.ndarray
+        reward = terminated = truncated = 0.0
+        observation: Any = None
+        info: Any = {}
         i = -1
         try:
             for i, action in enumerate(self._format.each(actions)):
@@ -94,11 +97,29 @@ class ScalarGroup(EnvGroup):
                 else:
                     layout.write(rows, i, observation, info)
         except Exception as error:
-            self._annotate(error, max(i, 0), "stepping")
-            raise
+            found: Exception = error
+            if _is_of_writing(error):
+                returned = (observation, reward, terminated, truncated, info)
+                found = self._clearer(error, max(i, 0), *returned)
+            self._annotate(found, max(i, 0), "stepping")
+            if found is error:
+                raise
+            raise found from error
         if self.info_keys:
             write_infos(self.info_keys, row, self._infos, self.names)
         return finished
+
+    def _clearer(self, error: Exception, i: int, observation: Any, *rest: Any) -> Exception:
+        """What is wrong with what an environment returned, if NumPy did not take it."""
+        name = self.names[i]
+        try:
+            for what, value in zip(("reward", "terminated", "truncated"), rest, strict=False):
+                refuse_several(value, what, name)
+            if observation is not None:
+                self._layout.check(observation, rest[-1], name)
+        except ConfigError as clearer:
+            return clearer
+        return error
 
     def _annotate(self, error: Exception, i: int, doing: str) -> None:
         place = self.seeds.first_env + i
@@ -141,7 +162,9 @@ class ScalarGroup(EnvGroup):
 
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         self.episodes[i] = episode
-        return self._envs[i].reset(seed=self.seeds(i, episode))
+        observation, info = self._envs[i].reset(seed=self.seeds(i, episode))
+        self._layout.check(observation, info, self.names[i])
+        return observation, info
 
     def _compare(self, i: int, observation: Any, info: dict[str, Any], row: Row) -> None:
         for leaf, saved in zip(
@@ -166,12 +189,25 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
             observation, reward, terminated, truncated, info = step(action)
             if reward is None:  # which is refused by whoever asked
                 return observation, reward, terminated, truncated, info
-            total += float(reward)
+            try:
+                total += float(reward)
+            except (TypeError, ValueError):  # the same
+                return observation, reward, terminated, truncated, info
             if terminated or truncated:
                 break
         return observation, total, terminated, truncated, info
 
     return repeat
+
+
+def _is_of_writing(error: Exception) -> bool:
+    """Whether NumPy did not take what an environment returned; else it is the environment's."""
+    last = error.__traceback__
+    if last is None or type(error) not in (TypeError, ValueError):
+        return False
+    while last.tb_next is not None:
+        last = last.tb_next
+    return last.tb_frame.f_globals.get("__name__") in (__name__, ObservationLayout.__module__)
 
 
 def _check_alike(envs: Sequence[gym.Env[Any, Any]]) -> None:

@@ -123,6 +123,7 @@ class SlotGroup(EnvGroup):
     def _begin(self, i: int, episode: int, row: Row) -> None:
         self.episodes[i] = episode
         observation, info = self._one.reset(seed=self.seeds(i, episode))
+        self._layout.check(observation, info, self.names[i], 1)
         self._slots.copy(self._one, 0, self._env, i)
         for leaf, value in zip(
             row.observation, self._layout.values(observation, info), strict=True

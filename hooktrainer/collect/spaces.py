@@ -11,10 +11,13 @@ from gymnasium import spaces
 
 from ..base.space_parts import MASK, Leaf, Path, leaves_of
 from ..errors import ConfigError
+from .leaf_check import check_leaf
 
 Array = npt.NDArray[Any]
 
 _RESERVED = {"action", "done", "terminated", "truncated", "reward", "next", "collector", "is_init"}
+_RESERVED |= {"episode_reward", "step_count", "info", "index", "action_log_prob", "state_value"}
+_RESERVED |= {"advantage", "value_target", "td_error", "priority_weight"}  # of learners
 
 
 class ObservationLayout:
@@ -27,16 +30,18 @@ class ObservationLayout:
         space: The observation space of one environment.
         mask: The action mask that the environment puts in its ``info``, as an example; ``None`` if
             it gives none. It becomes the last leaf, ``"action_mask"``, boolean.
+        mask_size: Size of the masks that the actions can have; 0 for none, or if that is unknown.
 
     Raises:
-        ConfigError: If a part of the space has no tensor form, or a key is taken.
+        ConfigError: If a part of the space has no tensor form, a key is taken, or the mask has
+            another shape than the actions need.
     """
 
-    def __init__(self, space: spaces.Space[Any], mask: Any = None) -> None:
+    def __init__(self, space: spaces.Space[Any], mask: Any = None, mask_size: int = 0) -> None:
         leaves = list(leaves_of(space))
         self.mask_in_info = mask is not None and all(leaf.key != (MASK,) for leaf in leaves)
         if self.mask_in_info:
-            shape = np.shape(mask)
+            shape = np.shape(plain_mask(mask))
             leaves.append(Leaf((MASK,), (), shape, np.dtype(bool)))
         for leaf in leaves:
             if leaf.key[0] in _RESERVED:
@@ -44,19 +49,62 @@ class ObservationLayout:
                     f"The observation has the key {leaf.key[0]!r}, which the batch needs for "
                     "itself. Rename it in the environment."
                 )
+            if (
+                mask_size
+                and leaf.key[0] == MASK
+                and (leaf.key, leaf.shape)
+                != (
+                    (MASK,),
+                    (mask_size,),
+                )
+            ):
+                where = f"info[{MASK!r}]" if self.mask_in_info else f"observation{list(leaf.path)}"
+                raise ConfigError(
+                    f"{where} has the shape {list(leaf.shape)}; the actions need one array of the "
+                    f"shape [{mask_size}], the masks of several choices side by side."
+                )
         self.leaves = tuple(leaves)
+        has_mask = any(leaf.key[0] == MASK for leaf in leaves)
+        self._refuses_masks = bool(mask_size) and not has_mask
         self._paths = tuple(leaf.path for leaf in leaves[: -1 if self.mask_in_info else None])
         self._starts = tuple(leaf.start for leaf in leaves)
         # The common case, one array and nothing else, is written without any call.
         self.is_single = self._paths == ((),) and not self.mask_in_info and leaves[0].start is None
+
+    def check(
+        self, observation: Any, info: Mapping[str, Any], name: str, num_envs: int | None = None
+    ) -> None:
+        """Look whether an observation is what the space says; called where an episode begins.
+
+        Args:
+            observation: What ``reset`` returned.
+            info: What it said besides.
+            name: What the environment is called.
+            num_envs: Of how many environments they are; ``None`` if of one, unbatched.
+
+        Raises:
+            ConfigError: If a part is missing, has another shape, or holds what NumPy would make
+                something else of on its way into a batch.
+        """
+        found = [self._find(observation, path, name) for path in self._paths]
+        if self.mask_in_info:
+            found.append(self._mask(info))
+        for value, leaf in zip(found, self.leaves, strict=True):
+            if value is None or value.__class__ is not np.ndarray:
+                refuse_missing(value, "observation", leaf.path)
+            check_leaf(value, leaf, name, num_envs)
 
     def observation_values(self, observation: Any) -> list[Any]:
         """The leaves of ``observation``, uncopied and in order, without a mask from the info."""
         found = []
         for path, start in zip(self._paths, self._starts, strict=False):
             value = observation
-            for key in path:
-                value = None if value is None else value[key]
+            try:
+                for key in path:
+                    value = None if value is None else value[key]
+            except (KeyError, IndexError, TypeError):
+                self._find(observation, path, "the environment")
+                raise
             if value.__class__ is not np.ndarray:
                 refuse_missing(value, "observation", path)
             found.append(value if start is None else value - start)
@@ -66,16 +114,35 @@ class ObservationLayout:
         """All leaves, uncopied and in order."""
         found = self.observation_values(observation)
         if self.mask_in_info:
-            try:
-                mask = info[MASK]
-            except KeyError:
-                raise KeyError(
-                    f"info[{MASK!r}] is missing. The environment gave an action mask when it was "
-                    "reset, so it has to give one at every step."
-                ) from None
-            refuse_missing(mask, "info", (MASK,))
-            found.append(mask)
+            found.append(self._mask(info))
         return found
+
+    def _find(self, observation: Any, path: Path, name: str) -> Any:
+        value = observation
+        for depth, key in enumerate(path):
+            if value is None:
+                return None
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError):
+                above = "".join(f"[{part!r}]" for part in path[:depth])
+                holds = f"the keys {sorted(map(str, value))}" if isinstance(value, Mapping) else ""
+                holds = holds or f"a {type(value).__name__}"
+                raise ConfigError(
+                    f"the observation{above} of {name} has no {key!r}, which its space has: it is "
+                    f"{holds}. Let reset() and step() return every part of the space."
+                ) from None
+        return value
+
+    def _mask(self, info: Mapping[str, Any]) -> Any:
+        try:
+            mask = info[MASK]
+        except KeyError:
+            raise ConfigError(
+                f"info[{MASK!r}] is missing. The environment gave an action mask when it was "
+                "reset, so it has to give one at every step."
+            ) from None
+        return mask if mask.__class__ is np.ndarray and mask.dtype != object else plain_mask(mask)
 
     def write(
         self, rows: Sequence[Array], index: Any, observation: Any, info: Mapping[str, Any]
@@ -88,11 +155,37 @@ class ObservationLayout:
             row[index] = value
 
     def copies(self, observation: Any, info: Mapping[str, Any], index: Any = ...) -> list[Array]:
-        """Copies of the leaves, or of one environment's part of batched leaves."""
+        """Copies of the leaves, or of one environment's part of batched leaves.
+
+        Raises:
+            ConfigError: If ``info`` has a mask, of which there was none at the first reset.
+        """
+        if self._refuses_masks and MASK in info:
+            raise ConfigError(late_mask())
         return [
             np.array(np.asarray(value)[index], dtype=leaf.dtype)
             for value, leaf in zip(self.values(observation, info), self.leaves, strict=True)
         ]
+
+
+def late_mask() -> str:
+    """What to say of a mask that first comes when an environment has been stepped."""
+    return (
+        f"info[{MASK!r}] came with a step, and there was none at the reset: let reset() give one "
+        "as well, so that every action is chosen by one."
+    )
+
+
+def plain_mask(mask: Any) -> Array:
+    """A mask as one array; Gymnasium's own, a tuple with one for each choice, is joined.
+
+    Raises:
+        ConfigError: If it is, or holds, ``None``.
+    """
+    if isinstance(mask, tuple):
+        mask = np.concatenate([np.ravel(part) for part in mask])
+    refuse_missing(mask, "info", (MASK,))
+    return np.asarray(mask)
 
 
 def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
@@ -114,4 +207,23 @@ def refuse_missing(value: Any, what: str, path: Path = ()) -> None:
             f"the environment returned {where} = {value!r:.80}, which is no number: let reset() "
             "return (observation, info), and step() return (observation, reward, terminated, "
             "truncated, info), without None among the values."
+        )
+
+
+def refuse_several(value: Any, what: str, name: str) -> None:
+    """Refuse an array or a list where a single number is due.
+
+    Args:
+        value: What an environment returned.
+        what: What it is, such as ``"reward"``.
+        name: What the environment is called.
+
+    Raises:
+        ConfigError: If it is no single number.
+    """
+    array = np.asarray(value)
+    if array.shape or array.dtype.kind not in "biuf":
+        raise ConfigError(
+            f"step() of {name} returned {what} = {value!r:.60}, which is no single number: let it "
+            "return one, such as float(...) of it."
         )

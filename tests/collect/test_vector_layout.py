@@ -287,5 +287,5 @@ def test_a_mask_that_is_missing_later_is_named() -> None:
             return super()._info() if self.count < 2 else {}
 
     collector = VectorCollector([Env], frames_per_batch=4)
-    with pytest.raises(KeyError, match=r"info\['action_mask'\] is missing"):
+    with pytest.raises(ConfigError, match=r"info\['action_mask'\] is missing"):
         collector.collect()
