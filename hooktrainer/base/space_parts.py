@@ -58,8 +58,8 @@ def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:
     leaves = tuple(_leaf(path, part) for path, part in parts_of(space))
     if not leaves:
         raise ConfigError(
-            f"The observation space {space} is empty, and a policy has to see something: let the "
-            "environment return a number at least, such as Box(0, 1, (1,))."
+            f"The observations of the environment are {space}, which is empty: there is nothing to "
+            "see. Let it return a number at least, such as Box(0, 1, (1,))."
         )
     for leaf in leaves:
         if 0 in leaf.shape:
