@@ -45,6 +45,8 @@ def machines():
 
     patch = pytest.MonkeyPatch()
     patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    # Machines of a cluster take SIGTERM for themselves, and would keep it for the tests behind.
+    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     local = LocalCluster(
         initialize_head=True,
         head_node_args={
@@ -54,7 +56,6 @@ def machines():
         },
     )
     nodes = [local.add_node(num_cpus=2, object_store_memory=80_000_000) for _ in range(2)]
-    handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     ray.init(address=local.address, log_to_driver=False, logging_level=logging.ERROR)
     for number, handler in handlers.items():
         signal.signal(number, handler)
