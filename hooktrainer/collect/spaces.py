@@ -49,15 +49,8 @@ class ObservationLayout:
                     f"The observation has the key {leaf.key[0]!r}, which the batch needs for "
                     "itself. Rename it in the environment."
                 )
-            if (
-                mask_size
-                and leaf.key[0] == MASK
-                and (leaf.key, leaf.shape)
-                != (
-                    (MASK,),
-                    (mask_size,),
-                )
-            ):
+            fits = leaf.key == (MASK,) and leaf.shape == (mask_size,)
+            if mask_size and leaf.key[0] == MASK and not fits:
                 where = f"info[{MASK!r}]" if self.mask_in_info else f"observation{list(leaf.path)}"
                 raise ConfigError(
                     f"{where} has the shape {list(leaf.shape)}; the actions need one array of the "

@@ -28,6 +28,13 @@ def takes_one(network: nn.Module) -> bool:
     return len(needed) == 1
 
 
+def split_mask(
+    inputs: Sequence[torch.Tensor], has_mask: bool
+) -> tuple[Sequence[torch.Tensor], torch.Tensor | None]:
+    """The inputs without the action mask, which is the last, and the mask if there is one."""
+    return (inputs[:-1], inputs[-1]) if has_mask else (inputs, None)
+
+
 def arguments(inputs: Sequence[torch.Tensor], join: bool) -> Sequence[torch.Tensor]:
     """What to call a network with: its inputs, or these joined along their last dimension.
 

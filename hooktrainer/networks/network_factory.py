@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -15,6 +16,7 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .copies import fresh_copy
 from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
+from .encoders.image import layout_of
 from .mlp import mlp
 from .normalization import RunningNorm
 from .own_network import OwnNetwork, made_by
@@ -101,18 +103,15 @@ class NetworkFactory:
     @property
     def has_images(self) -> bool:
         """Whether a part of the observation goes through convolutions."""
-        return (
-            self._given is None
-            and not self._is_vector
-            and ObservationEncoder(self._space).has_images
-        )
+        images = (leaf.space is not None and layout_of(leaf.space) for leaf in self._leaves)
+        return self._given is None and any(images)
 
     def network(self, outputs: int) -> nn.Module:
         """A network from an observation to ``[*batch, outputs]``."""
         if self._given is None and self._is_vector:
-            return self._normalized(mlp(self._features, outputs, self._num_cells, self._activation))
+            return self._normalized(self.head(self._features, outputs))
         encoder, features = self.encoder()
-        return EncodedNetwork(encoder, mlp(features, outputs, self._num_cells, self._activation))
+        return EncodedNetwork(encoder, self.head(features, outputs))
 
     def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
         """A network from an observation and a continuous action to one value.
@@ -121,14 +120,11 @@ class NetworkFactory:
             action_space: A Box; the action is the last that the network takes.
         """
         shape = tuple(action_space.shape or ())
-        if self._given is None and self._is_vector and len(shape) == 1:
-            network = mlp(self._features + shape[0], 1, self._num_cells, self._activation)
-            if not self._normalize:
-                return network
+        plain = self._given is None and self._is_vector and not self._normalize
+        if plain and len(shape) == 1:
+            return self.head(self._features + shape[0], 1)
         encoder, features = self.encoder()
-        action_features = int(torch.Size(shape).numel())
-        layers = mlp(features + action_features, 1, self._num_cells, self._activation)
-        return StateActionNetwork(encoder, layers, len(shape))
+        return StateActionNetwork(encoder, self.head(features + math.prod(shape), 1))
 
     def trunk(self) -> tuple[nn.Module, int]:
         """A network from an observation to features for several others, and how many these are."""
@@ -145,9 +141,8 @@ class NetworkFactory:
 
     def q_head(self, features: int, action_space: spaces.Space[Any]) -> nn.Module:
         """The same from features and a continuous action, the last it takes, to one value."""
-        shape = tuple(action_space.shape or ())
-        layers = self.head(features + int(torch.Size(shape).numel()), 1)
-        return StateActionNetwork(nn.Identity(), layers, len(shape))
+        layers = self.head(features + math.prod(action_space.shape or ()), 1)
+        return StateActionNetwork(nn.Identity(), layers)
 
     @property
     def _is_vector(self) -> bool:
@@ -204,14 +199,12 @@ class StateActionNetwork(nn.Module):
     Args:
         encoder: Takes the entries of the observation.
         network: From their features and the action's, joined.
-        action_dims: How many dimensions an action has.
     """
 
-    def __init__(self, encoder: nn.Module, network: nn.Module, action_dims: int) -> None:
+    def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
         super().__init__()
         self.encoder = encoder
         self.network = network
-        self.action_dims = action_dims
 
     def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
         """``[*batch, 1]`` of the entries of the observation and, last, the action."""

@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .distributions import ActionDistribution
 from .exploration import is_deterministic
 from .inference import Inference
-from .inputs import arguments
+from .inputs import arguments, split_mask
 from .memory.trunk import States
 from .trunks import next_states, step_through, through
 
@@ -122,15 +122,13 @@ class Policy(TensorDictModuleBase):
         return self._sample(*inputs)[0]
 
     def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
-        mask = None
         states: States = {}
         if not self._is_checked:
             self._check_inputs(inputs)
-        if self.action_mask_key is not None:
-            *inputs, mask = inputs  # type: ignore[assignment]
+        seen, mask = split_mask(inputs, self.action_mask_key is not None)
         if self.trunk is not None:
-            inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
-        parameters = self._infer(*inputs)
+            seen, states = step_through(self.trunk, seen)
+        parameters = self._infer(*seen)
         if not self._is_checked:
             self._check_parameters(parameters)
             self._is_checked = True
@@ -156,12 +154,9 @@ class Policy(TensorDictModuleBase):
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             features: What the trunk makes of them, if that is known.
         """
-        mask = None
-        if self.action_mask_key is not None:
-            *inputs, mask = inputs  # type: ignore[assignment]
-        if self.trunk is not None:
-            inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
-        parameters = self.network(*arguments(inputs, self._infer.joins))
+        seen, mask = split_mask(inputs, self.action_mask_key is not None)
+        seen = through(self.trunk, seen, features)
+        parameters = self.network(*arguments(seen, self._infer.joins))
         self._check_parameters(parameters)
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 

@@ -14,7 +14,7 @@ from ..errors import ConfigError
 from .distributions.action_distribution import forbid
 from .exploration import is_deterministic
 from .inference import Inference
-from .inputs import arguments
+from .inputs import arguments, split_mask
 from .memory.trunk import MemoryTrunk, States
 from .trunks import next_states, step_through, through
 
@@ -73,12 +73,9 @@ class QNetwork(TensorDictModuleBase):
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             features: What the trunk makes of them, if that is known.
         """
-        mask = None
-        if self.action_mask_key is not None:
-            *inputs, mask = inputs  # type: ignore[assignment]
-        if self.trunk is not None:
-            inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
-        value = self.network(*arguments(inputs, self._infer.joins))
+        seen, mask = split_mask(inputs, self.action_mask_key is not None)
+        seen = through(self.trunk, seen, features)
+        value = self.network(*arguments(seen, self._infer.joins))
         return value if mask is None else forbid(value, mask)
 
     def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
@@ -92,13 +89,11 @@ class QNetwork(TensorDictModuleBase):
 
     def values_and_states(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
         """What `infer` returns, and the next hidden states by the keys they are written under."""
-        mask = None
         states: States = {}
-        if self.action_mask_key is not None:
-            *inputs, mask = inputs  # type: ignore[assignment]
+        seen, mask = split_mask(inputs, self.action_mask_key is not None)
         if self.trunk is not None:
-            inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
-        value = self._infer(*inputs)
+            seen, states = step_through(self.trunk, seen)
+        value = self._infer(*seen)
         return (value if mask is None else forbid(value, mask)), states
 
 

@@ -49,7 +49,6 @@ class ObservationEncoder(nn.Module):
         encoders: What takes the place of those that would be made, by key: a module from
             ``[batch, *shape]`` to ``[batch, n]``, a function that makes one from the space of that
             entry, or the name of ``convolutions``.
-        action_space: Of a Q-function: the space of the action that it reads behind the observation.
 
     Attributes:
         in_keys: Keys of the arrays, in the order in which `forward` takes them.
@@ -72,7 +71,6 @@ class ObservationEncoder(nn.Module):
         *,
         normalize: bool | Mapping[NestedKey, RunningNorm] = False,
         encoders: Mapping[Any, Encoder] | None = None,
-        action_space: spaces.Space[Any] | None = None,
     ) -> None:
         super().__init__()
         given = {unravel_key(key): one for key, one in (encoders or {}).items()}
@@ -90,9 +88,6 @@ class ObservationEncoder(nn.Module):
             else _encoder_of(leaf, convolutions, shared.get(key) or bool(normalize))
             for key, leaf in zip(self.in_keys, leaves, strict=True)
         ]
-        if action_space is not None:
-            self.in_keys.append("action")
-            made.append(VectorEncoder(action_space))
         self.encoders = nn.ModuleList(made)
         self.out_features = sum(encoder.out_features for encoder in made)
 
