@@ -53,12 +53,17 @@ def start(*arguments: str) -> ChildProgram:
     )
 
 
-def is_gone(pid: int) -> bool:
+def state(pid: int) -> str:
+    """The letter of a process's state, as ``T`` of one that is stopped; ``""`` if it is gone."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
-        return True
-    return stat.rsplit(")", 1)[1].split()[0] == "Z"
+        return ""
+    return stat.rsplit(")", 1)[1].split()[0]
+
+
+def is_gone(pid: int) -> bool:
+    return state(pid) in ("", "Z")
 
 
 def wait_until(true: Callable[[], bool], seconds: float = 60.0) -> None:
@@ -103,6 +108,7 @@ def test_one_that_does_not_end_is_killed():
     with program.output as lines:
         lines.readline()
         os.kill(program.pid, signal.SIGSTOP)
+        wait_until(lambda: state(program.pid) == "T")  # a signal takes its time
         program.close(0.01)
     assert program.code == -signal.SIGKILL
 
