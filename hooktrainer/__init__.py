@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .collect import AgentsCollector as AgentsCollector
     from .collect import OverlappedCollector as OverlappedCollector
     from .collect import VectorCollector as VectorCollector
+    from .collect import WorldCollector as WorldCollector
     from .errors import CheckpointError as CheckpointError
     from .errors import ConfigError as ConfigError
     from .errors import HookError as HookError

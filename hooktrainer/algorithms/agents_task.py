@@ -79,7 +79,7 @@ class AgentsTask(RunTask):
                     "with --env-kwargs '{\"continuous_actions\": false}'."
                 )
             check_actions(name, where, group.action_space, algorithm.actions)
-        self._collects = partial(AgentsCollector, groups=groups)
+        self._collects = self._plays = partial(AgentsCollector, groups=groups)
         self._agents = {group.name: group.agents for group in self.groups}
         self._begin(keep)
         self._activation = ACTIVATIONS[algorithm.activation]

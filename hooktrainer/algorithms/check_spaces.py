@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
+from ..collect.worlds.world_ids import is_built
 from ..errors import ConfigError
 
 Actions = Literal["continuous", "discrete", "any"]
@@ -17,12 +18,18 @@ Observations = Literal["vector", "any"]
 _POLICY_GRADIENT = "ppo, a2c and reinforce"
 
 
-def check_env(algorithm: str, env: Any) -> None:
+def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
     """Refuse what cannot be built twice: the policy is evaluated in environments of its own.
 
     Raises:
-        ConfigError: If the environment is built already.
+        ConfigError: If the environment is built already. A tensor world may be, in a run without
+            evaluation: of some simulators there can only be one.
     """
+    if is_built(env) and eval_episodes:
+        raise ConfigError(
+            f"{algorithm}: env={name_of(env)} is built already, and the policy is evaluated in "
+            "environments of its own: give the function that builds it, or eval_episodes=0."
+        )
     if isinstance(env, (gym.Env, gym.vector.VectorEnv)):
         raise ConfigError(
             f"{algorithm}: env={env!r} is built already; give its id, or a function that builds "
@@ -171,4 +178,6 @@ def name_of(env: Any) -> str:
         return env
     if isinstance(env, Sequence):
         return ", ".join(map(name_of, env))
+    if is_built(env):
+        return str(env.name)
     return str(getattr(env, "id", None) or getattr(env, "__qualname__", type(env).__name__))

@@ -12,6 +12,7 @@ import tyro
 from tyro.conf import Suppress
 
 from ..collect.families import UsualWrappers, usual_wrappers
+from ..collect.worlds.world_ids import PREFIX
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
 from ..run.fields import Count, Number
@@ -56,7 +57,8 @@ class AlgorithmConfig(RunConfig):
     """The fields that every algorithm has; `hooktrainer.algorithms.task.Task` acts on them."""
 
     env: Annotated[Any, Word("ENV")]
-    """environment: an id; in Python also a specification, a factory or a list of factories"""
+    """environment: an id; in Python also a specification, a factory or a list of factories, or
+    what makes a tensor world"""
     env_kwargs: Annotated[Mapping[str, Any], JSON] = field(default_factory=dict)
     """keyword arguments of the environment, if it is given by its id"""
     usual_wrappers: bool = True
@@ -121,12 +123,16 @@ class AlgorithmConfig(RunConfig):
     def tuned_settings_for(cls, env: Any, tuned: bool = True) -> Mapping[str, Any]:
         """The tuned defaults of an environment; none if it is not one of those in ``tuned_for``.
 
-        Those of its id, else of the first pattern that it fits, such as ``"ALE/*"``.
+        Those of its id, else of the first pattern that it fits, such as ``"ALE/*"``. A world such
+        as ``"torch/CartPole-v1"`` has those of the environment that it equals, if none of its own.
         """
         if not tuned or not isinstance(env, str):
             return {}
-        fits = (settings for ids, settings in cls.tuned_for.items() if fnmatchcase(env, ids))
-        return cls.tuned_for.get(env) or next(fits, {})
+        for name in (env, env.removeprefix(PREFIX)):
+            fits = (own for ids, own in cls.tuned_for.items() if fnmatchcase(name, ids))
+            if found := cls.tuned_for.get(name) or next(fits, {}):
+                return found
+        return {}
 
     def tuned_settings(self) -> Mapping[str, Any]:
         """The fields whose values are those tuned for the environment."""

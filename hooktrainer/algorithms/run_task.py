@@ -44,7 +44,7 @@ class RunTask(ABC):
     def __init__(self, algorithm: AlgorithmConfig) -> None:
         self.name = algorithm.name()
         self._fields = algorithm
-        check_env(self.name, algorithm.env)
+        check_env(self.name, algorithm.env, algorithm.eval_episodes)
         if algorithm.collector is not None and not algorithm.collects:
             raise ConfigError(
                 f"{self.name}: collector={algorithm.collector!r}, but it learns from a data set "
@@ -55,6 +55,7 @@ class RunTask(ABC):
         self._made: dict[str, Any] = {"env": algorithm.env, "env_kwargs": env_kwargs}
         self._played: dict[str, Any] = dict(self._made)
         self._collects: Callable[..., Any] = VectorCollector
+        self._plays: Callable[..., Any] | None = None  # in evaluations; None: a VectorCollector
         self._agents: Mapping[str, Sequence[str]] = {}
 
     def _begin(self, keep: bool) -> None:
@@ -157,7 +158,7 @@ class RunTask(ABC):
                 every=Every(frames=fields.eval_interval),
                 episodes=fields.eval_episodes,
                 stop_at=fields.stop_at,
-                collector=None if self._collects is VectorCollector else self._collects,
+                collector=self._plays,
                 **self._played | ({"env": made[0]} if several else {}),
                 **self._infos(),
             ).register(trainer)

@@ -20,6 +20,7 @@ from ..collect.agents import is_several
 from ..collect.clip_actions import clipped
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
+from ..collect.worlds import WorldCollector, is_world
 from ..errors import ConfigError
 from ..networks import (
     DeterministicPolicy,
@@ -79,8 +80,14 @@ class Task(RunTask):
         )
         self._made = {"env": train, "env_kwargs": env_kwargs}
         self._played = {"env": play, "env_kwargs": env_kwargs}
-        if algorithm.clips() and _has_box(self.action_space):
+        clips = algorithm.clips() and _has_box(self.action_space)
+        if world := is_world(train):
+            self._collects = partial(WorldCollector, clip_actions=clips)
+        elif clips:
             self._made = {"env": _clipped(train, env_kwargs)}
+        if world and not isinstance(train, str):
+            self._plays = self._collects
+        elif clips:  # what an id stands for is played by Gymnasium
             self._played = {"env": _clipped(play, env_kwargs)}
         self._begin(keep)
 

@@ -63,6 +63,10 @@ _GAMES = r"(Alien|Asteroids|BeamRider|Boxing|Breakout|Enduro|Freeway|MontezumaRe
 _GAMES += r"Pong|Qbert|Seaquest|SpaceInvaders)-v\d"
 
 PACKAGES: Final = (
+    # Those of Gymnasium's environments that are tensors here.
+    EnvPackage(
+        "hooktrainer", "hooktrainer.collect.worlds.world_ids", r"torch/", register="register"
+    ),
     EnvPackage("hooktrainer[atari]", "ale_py", rf"ALE/|\w+NoFrameskip-v\d|{_GAMES}"),
     EnvPackage("hooktrainer[minigrid]", "minigrid", r"MiniGrid-|BabyAI-"),
     EnvPackage("miniworld", "miniworld", r"MiniWorld-"),

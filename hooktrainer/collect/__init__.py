@@ -18,5 +18,6 @@ if TYPE_CHECKING:
     from .overlap import OverlappedCollector as OverlappedCollector
     from .restore import Restore as Restore
     from .vector import VectorCollector as VectorCollector
+    from .worlds import WorldCollector as WorldCollector
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -7,6 +7,7 @@ from typing import Any
 
 import gymnasium as gym
 import numpy as np
+import torch
 from gymnasium import spaces
 
 from ..base.space_parts import DTYPES, Path, parts_of
@@ -65,7 +66,7 @@ class ActionFormat:
             self.shape = (sum(sizes),)
         self._sizes = sizes
 
-    def check(self, actions: Array, num_envs: int) -> None:
+    def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
         if actions.shape != expected:
@@ -75,7 +76,7 @@ class ActionFormat:
             elif self._is_one_hot and actions.shape == (num_envs, *(self.space.shape or ())):
                 hint = " If these are indices, pass categorical_actions=True."
             raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
-        if self._is_discrete and not self._is_one_hot and actions.dtype.kind not in "iu":
+        if self._is_discrete and not self._is_one_hot and not _is_integer(actions):
             raise ConfigError(
                 f"The policy's action is {actions.dtype}; {self.space} needs indices (int64)."
             )
@@ -166,7 +167,7 @@ class JointActionFormat:
         self.dtype = np.dtype(np.int64 if kinds == {np.dtype(np.int64)} else np.float32)
         self.mask_size = sum(part.mask_size for _, part, _ in self._parts)
 
-    def check(self, actions: Array, num_envs: int) -> None:
+    def check(self, actions: Array | torch.Tensor, num_envs: int) -> None:
         """Raise a `ConfigError` if ``actions`` cannot be what the policy means to do."""
         expected = (num_envs, *self.shape)
         if actions.shape != expected:
@@ -280,12 +281,22 @@ class RandomActions:
 
 
 def _wrong_shape(
-    actions: Array, space: spaces.Space[Any], num_envs: int, expected: tuple[int, ...]
+    actions: Array | torch.Tensor,
+    space: spaces.Space[Any],
+    num_envs: int,
+    expected: tuple[int, ...],
 ) -> str:
     return (
         f"The policy's action has shape {list(actions.shape)}; {space} with {num_envs} "
         f"environments needs {list(expected)}."
     )
+
+
+def _is_integer(actions: Array | torch.Tensor) -> bool:
+    if isinstance(actions, torch.Tensor):
+        dtype = actions.dtype
+        return not (dtype.is_floating_point or dtype.is_complex or dtype is torch.bool)
+    return actions.dtype.kind in "iu"
 
 
 def _as(columns: Array, part: ActionFormat) -> Array:

@@ -12,7 +12,7 @@ from tensordict import NestedKey, unravel_key
 from ..base.space_parts import MASK
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
-from .buffers import OutputBuffers, StepBuffers
+from .buffers import ObservationRows, OutputBuffers
 from .spaces import Array
 from .staged_policy import StagedPolicy
 
@@ -25,6 +25,9 @@ class SupportsAct(Protocol):
         """Takes observations and returns a dict with ``"action"``."""
 
 
+SomeEnvs = Sequence[int] | torch.Tensor
+"""Some of the environments: their indices, or bool ``[num_envs]``, where the policy computes."""
+
 Policy = Callable[..., Any] | SupportsAct
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -36,13 +39,13 @@ class Actor(Protocol):
     def is_laid_out(self) -> bool:
         """Whether the policy has been called, so that its outputs are known."""
 
-    def act(self, t: int) -> Array:
+    def act(self, t: int) -> torch.Tensor | Array:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
 
     def skip(self, t: int) -> None:
         """Note that the policy is not asked in step ``t``."""
 
-    def begin(self, envs: Sequence[int]) -> None:
+    def begin(self, envs: SomeEnvs) -> None:
         """Note that these environments are at the start of an episode."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
@@ -66,7 +69,7 @@ class Actor(Protocol):
 class PartActor(Actor, Protocol):
     """An `Actor` that can be asked for some of the environments at a time."""
 
-    def act_for(self, t: int, envs: slice) -> Array:
+    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
         """What `act` returns and records for some of the environments.
 
         The parts of a step follow one another, from the first environment to the last.
@@ -94,7 +97,7 @@ class FunctionActor:
     def __init__(
         self,
         function: Callable[..., Any],
-        buffers: StepBuffers,
+        buffers: ObservationRows,
         action_format: AnyActionFormat,
         num_envs: int,
         horizon: int,
@@ -115,7 +118,7 @@ class FunctionActor:
             unravel_key(leaf.key): tensors
             for leaf, tensors in zip(buffers.leaves, buffers.inputs, strict=True)
         }
-        options: list[dict[str, torch.Tensor]] = [{} for _ in buffers.rows]
+        options: list[dict[str, torch.Tensor]] = [{} for _ in range(horizon)]
         if keys is None and len(rows) > 1 and _has_parameter(function, MASK) and MASK in rows:
             options = [{MASK: mask} for mask in rows.pop(MASK)]
         inputs = list(zip(*(rows[key] for key in keys), strict=True)) if keys else _joined(rows)
@@ -128,22 +131,24 @@ class FunctionActor:
         """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
-    def act(self, t: int) -> Array:
+    def act(self, t: int) -> torch.Tensor | Array:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
         outputs = self._call(self._arguments[t])
         self._outputs.write(t, outputs)
-        return as_array(outputs["action"])
+        actions: torch.Tensor | Array = outputs["action"]
+        return actions
 
-    def act_for(self, t: int, envs: slice) -> Array:
+    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
         """What `act` returns and records for some of the environments."""
         outputs = self._staged(t, envs)
         self._outputs.write_part(t, envs, outputs)
-        return as_array(outputs["action"])
+        actions: torch.Tensor | Array = outputs["action"]
+        return actions
 
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""
 
-    def begin(self, envs: Sequence[int]) -> None:
+    def begin(self, envs: SomeEnvs) -> None:
         """Nothing is carried from step to step."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
@@ -195,7 +200,7 @@ class FunctionActor:
                 f"The policy returned {type(action).__name__}; it has to return the actions as a "
                 "tensor or an array, or a dict of these."
             )
-        self._format.check(as_array(action), self._num_envs)
+        self._format.check(action, self._num_envs)
         self._outputs.allocate(outputs)
 
 

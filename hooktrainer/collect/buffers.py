@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -20,6 +20,22 @@ from ..errors import ConfigError
 from .spaces import Array
 
 Allocate = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+
+
+class ObservationRows(Protocol):
+    """The observations of a rollout, as what asks a policy for actions needs them.
+
+    Attributes:
+        leaves: The leaves of an observation.
+        inputs: For each leaf one tensor a step, ``[num_envs, *shape]``, into which the observation
+            to act on is written before the policy is asked.
+    """
+
+    leaves: tuple[Leaf, ...]
+
+    @property
+    def inputs(self) -> Sequence[Sequence[torch.Tensor]]:
+        """See above."""
 
 
 class Row:

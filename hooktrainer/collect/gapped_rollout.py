@@ -10,7 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from ..loop.timing import Timing
-from .actors import Actor, Policy
+from .actors import Actor, Policy, as_array
 from .group import EnvGroup
 from .random_actor import WarmUp
 from .rollout import Rollout
@@ -54,7 +54,7 @@ class GappedRollout(Rollout):
         begun: list[tuple[int, int]] = []
         left = np.full(self._group.num_envs, self._horizon)
         for t, row in enumerate(self._buffers.rows):
-            actions = act(t)
+            actions = as_array(act(t))
             acted = perf_counter()
             self._finals += [(i, t, values) for i, values in step(actions, row)]
             began = self._group.began

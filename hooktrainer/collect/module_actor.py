@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -11,9 +11,8 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
-from .actors import as_array
-from .buffers import OutputBuffers, StepBuffers
-from .spaces import Array
+from .actors import SomeEnvs
+from .buffers import ObservationRows, OutputBuffers
 from .staged_policy import RngRewind
 
 Key = tuple[str, ...]
@@ -49,7 +48,7 @@ class ModuleActor:
     def __init__(
         self,
         policy: TensorDictModuleBase,
-        buffers: StepBuffers,
+        buffers: ObservationRows,
         action_format: AnyActionFormat,
         num_envs: int,
         horizon: int,
@@ -91,7 +90,7 @@ class ModuleActor:
         """Whether the policy has been called, so that its outputs are known."""
         return bool(self._outputs)
 
-    def act(self, t: int) -> Array:
+    def act(self, t: int) -> torch.Tensor:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
         data = self._data
         for tensor, rows in self._observations:
@@ -105,9 +104,9 @@ class ModuleActor:
         for tensor, following in self._following:
             tensor.copy_(outputs[following])
         self._clear_init()
-        return as_array(outputs["action"])
+        return outputs["action"]
 
-    def act_for(self, t: int, envs: slice) -> Array:
+    def act_for(self, t: int, envs: slice) -> torch.Tensor:
         """What `act` returns and records for some of the environments.
 
         The module is called for all of them, as `StagedPolicy` does.
@@ -129,18 +128,24 @@ class ModuleActor:
             tensor[envs] = outputs[following]
         self._own.end(envs, data, self._private())
         self._is_init[envs] = False
-        return as_array(outputs["action"])
+        return outputs["action"]
 
     def skip(self, t: int) -> None:
         """Note that the policy is not asked in step ``t``; its hidden states stay as they are."""
         self._carried_rows.write(t, self._carried)
         self._clear_init()
 
-    def begin(self, envs: Sequence[int]) -> None:
+    def begin(self, envs: SomeEnvs) -> None:
         """Note that these environments are at the start of an episode."""
+        self._any_init = True
+        if isinstance(envs, torch.Tensor):  # on a device that is not waited for
+            self._is_init.logical_or_(envs.unsqueeze(-1))
+            for key, tensor in self._hidden.items():
+                there = envs.view(-1, *[1] * (tensor.ndim - 1))
+                tensor.copy_(torch.where(there, self._first[key], tensor))
+            return
         index = list(envs)
         self._is_init[index] = True
-        self._any_init = True
         for key, tensor in self._hidden.items():
             tensor[index] = self._first[key][index]
 
@@ -191,7 +196,7 @@ class ModuleActor:
         found = [key for key in _as_keys(self._data.keys(True, True)) if key not in self._given]
         private = self._private()
         self._recorded = [unravel_key(key) for key in found if key not in private]
-        self._format.check(as_array(self._data.get("action")), self._num_envs)
+        self._format.check(self._data.get("action"), self._num_envs)
         self._outputs.allocate({key: self._data.get(key) for key in self._recorded})
 
 

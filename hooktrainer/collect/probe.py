@@ -16,6 +16,7 @@ from .env_errors import explain_env_errors
 from .make_group import Envs, find_spec
 from .random_play import random_episode
 from .spaces import late_mask, plain_mask
+from .worlds.world_ids import is_built, is_world, make_tensor_world
 
 Space = spaces.Space[Any]
 
@@ -39,8 +40,8 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     """The spaces of one environment.
 
     Args:
-        env: As for `VectorCollector`. One environment is built and closed, unless it is a vector
-            environment already.
+        env: As for `VectorCollector`, or for `WorldCollector`. One environment is built and
+            closed, unless it is a vector environment, or a tensor world, already.
         env_kwargs: Keyword arguments of the environment, with an id.
 
     Raises:
@@ -51,6 +52,8 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
     if isinstance(env, gym.vector.VectorEnv):
         spaces_ = (env.single_observation_space, env.single_action_space)
         return EnvSpaces(*spaces_, _mask_in_observation(spaces_[0]))
+    if is_world(env) and not isinstance(env, str):  # an id stands for Gymnasium's own as well
+        return _spaces_of_world(env, env_kwargs)
     source: Any = find_spec(env) if isinstance(env, str) else env
     with explain_env_errors(source, env_kwargs):
         if isinstance(source, EnvSpec):
@@ -72,6 +75,15 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
         return EnvSpaces(*found, size)
     finally:
         made.close()
+
+
+def _spaces_of_world(env: Any, env_kwargs: Mapping[str, Any] | None) -> EnvSpaces:
+    built = is_built(env)
+    world = make_tensor_world(env, None if built else 1, env_kwargs=env_kwargs)
+    found = (world.observation_space, world.action_space)
+    if not built:
+        world.close()
+    return EnvSpaces(*found, _mask_in_observation(found[0]))
 
 
 def _mask_in_observation(space: Space) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,7 +10,7 @@ from tensordict import NestedKey
 
 from ..base.space_parts import MASK
 from .action_format import AnyActionFormat, RandomActions
-from .actors import Actor
+from .actors import Actor, SomeEnvs
 from .buffers import OutputBuffers, StepBuffers
 from .codec import dumps, loads
 from .seeding import random_action_seed
@@ -60,7 +59,7 @@ class RandomActor:
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""
 
-    def begin(self, envs: Sequence[int]) -> None:
+    def begin(self, envs: SomeEnvs) -> None:
         """Nothing is carried from step to step."""
 
     def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
@@ -91,16 +90,16 @@ class WarmUp:
         random: The actor that draws.
     """
 
-    def __init__(self, policy: Actor, random: RandomActor) -> None:
+    def __init__(self, policy: Actor, random: Actor) -> None:
         self._policy = policy
         self._random = random
 
-    def act(self, t: int) -> Array:
+    def act(self, t: int) -> torch.Tensor | Array:
         """Actions drawn from the action space."""
         self._policy.skip(t)
         return self._random.act(t)
 
-    def begin(self, envs: Sequence[int]) -> None:
+    def begin(self, envs: SomeEnvs) -> None:
         """Note that these environments are at the start of an episode."""
         self._policy.begin(envs)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
-from tensordict.nn import TensorDictModuleBase
 
 from ..base.space_parts import MASK
 from ..base.untrusted import one_line
@@ -19,10 +18,10 @@ from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import AnyActionFormat
 from .action_log import ActionLog
-from .actors import Actor, FunctionActor, Policy, as_array
-from .buffers import StepBuffers, env_first_array
+from .actor_of import actor_of
+from .actors import Actor, Policy, as_array
+from .buffers import env_first_array
 from .group import EnvGroup
-from .module_actor import ModuleActor
 from .random_actor import RandomActor, WarmUp
 from .spaces import Array, ObservationLayout
 
@@ -75,7 +74,7 @@ class Rollout:
         )
         self._actor: Actor = self._random
         if policy is not None:
-            self._actor = _actor(
+            self._actor = actor_of(
                 policy, self._buffers, action_format, num_envs, horizon, policy_device
             )
         self._warm_up = WarmUp(self._actor, self._random)
@@ -207,7 +206,7 @@ class Rollout:
         inference = stepping = 0.0
         now = perf_counter()
         for t, row in enumerate(self._buffers.rows):
-            actions = act(t)
+            actions = as_array(act(t))
             acted = perf_counter()
             finished = step(actions, row)
             if finished:
@@ -330,27 +329,3 @@ class Rollout:
     def _tensor(self, array: Array) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         return tensor.to(self._device) if self._moves_arrays else tensor
-
-
-def _actor(
-    policy: Policy,
-    buffers: StepBuffers,
-    action_format: AnyActionFormat,
-    num_envs: int,
-    horizon: int,
-    device: torch.device,
-) -> Actor:
-    """The actor for a policy of any kind."""
-    rest = (buffers, action_format, num_envs, horizon, device)
-    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
-    if callable(complete):
-        act = getattr(policy, "sample", act)
-    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
-    missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
-    if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys=keys or None, complete=complete)
-    if isinstance(policy, TensorDictModuleBase):
-        return ModuleActor(policy, *rest)
-    if callable(policy):
-        return FunctionActor(policy, *rest)
-    raise ConfigError(f"The policy reads {sorted(map(str, missing))}, which no environment gives.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from time import perf_counter
 
-from .actors import Actor, PartActor
+from .actors import Actor, PartActor, as_array
 from .random_actor import WarmUp
 from .rollout import Rollout
 from .worker_group import WorkerGroup
@@ -40,7 +40,7 @@ class StagedRollout(Rollout):
                         actor.begin([i for i, _ in finished])
                         self._finals += [(i, t - 1, values) for i, values in finished]
                 if t < len(rows):
-                    send(stage, act_for(t, envs), rows[t])
+                    send(stage, as_array(act_for(t, envs)), rows[t])
                     acted = perf_counter()
                     inference += acted - now
                     now = acted

@@ -20,6 +20,7 @@ from hooktrainer.collect.adapt import AdaptedCollector
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
 from hooktrainer.collect.sequence import SequenceCollector
+from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.errors import CollectorError, StateMismatchError
 from hooktrainer.loop.timing import Timing
 from hooktrainer.networks import CategoricalPolicy, mlp
@@ -60,6 +61,19 @@ MADE: dict[str, list[Callable[[], Any]]] = {
             frames_per_batch=40,
             total_frames=100,
             env_kwargs={"max_steps": 15},
+        ),
+    ],
+    "WorldCollector": [
+        lambda: WorldCollector("torch/CartPole-v1", num_envs=2, frames_per_batch=100),
+        lambda: WorldCollector(
+            "torch/Pendulum-v1",
+            num_envs=2,
+            frames_per_batch=40,
+            total_frames=100,
+            env_kwargs={"max_episode_steps": 9},
+        ),
+        lambda: WorldCollector(
+            "torch/CartPole-v1", CategoricalPolicy(mlp(4, 2)), num_envs=4, frames_per_batch=200
         ),
     ],
     "OverlappedCollector": [

@@ -1,0 +1,191 @@
+"""Actions as tensors: from how a policy writes them to how a world takes them, and at random."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey
+
+from ...base.space_parts import MASK
+from ..action_format import ActionFormat
+from ..actors import SomeEnvs
+from ..buffers import OutputBuffers
+from .counter_random import stream_keys, uniforms
+from .world_buffers import WorldBuffers
+
+_ACTIONS = 1  # purpose of the random numbers
+
+
+class WorldActions:
+    """Turns what a policy writes into what a world takes, on the device.
+
+    Args:
+        space: The action space of one environment.
+        categorical: Whether discrete actions are indices; one-hot vectors otherwise.
+        clips: Whether continuous actions are clipped to their bounds.
+        device: Where the world is.
+
+    Attributes:
+        format: How the policy writes them.
+
+    Raises:
+        ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], categorical: bool, clips: bool, device: torch.device
+    ) -> None:
+        self.format = ActionFormat(space, categorical)
+        self.space = space
+        self._device = device
+        self._sizes: list[int] = []  # of what there is to choose from
+        if isinstance(space, spaces.Discrete):
+            self._sizes = [int(space.n)]
+        elif isinstance(space, spaces.MultiDiscrete):
+            self._sizes = space.nvec.ravel().tolist()
+        self._one_hot = bool(self._sizes) and not categorical
+        start = getattr(space, "start", 0) if self._sizes else 0
+        self._start = torch.as_tensor(start).to(device) if np.any(start) else None
+        self._bounds: tuple[torch.Tensor, torch.Tensor] | None = None
+        self._draw_box = None
+        if isinstance(space, spaces.Box):
+            if clips:
+                self._bounds = (_on(space.low, device), _on(space.high, device))
+            self._draw_box = _BoxSampler(space, device)
+
+    def to_world(self, actions: torch.Tensor) -> torch.Tensor:
+        """What a world takes, of what the policy wrote, ``[num_envs, *format.shape]``."""
+        if actions.device != self._device:
+            actions = actions.to(self._device, non_blocking=True)
+        if self._one_hot:
+            parts = torch.split(actions, self._sizes, -1)
+            chosen = torch.stack([part.argmax(-1) for part in parts], -1)
+            actions = chosen.squeeze(-1) if self.format.is_index else chosen
+        if self._start is not None:
+            actions = actions + self._start
+        return actions if self._bounds is None else torch.clamp(actions, *self._bounds)
+
+    @property
+    def numbers(self) -> int:
+        """How many random numbers an action takes to be drawn."""
+        return sum(self._sizes) or math.prod(self.format.shape)
+
+    def draw(self, uniform: torch.Tensor, mask: torch.Tensor | None) -> torch.Tensor:
+        """Actions as a policy writes them, uniform among those allowed.
+
+        Args:
+            uniform: ``[num_envs, numbers]``, in [0, 1).
+            mask: Which are allowed, bool ``[num_envs, mask_size]``; ``None`` for all.
+        """
+        if self._draw_box is not None:
+            return self._draw_box(uniform.view(-1, *self.format.shape))
+        if not self._sizes:  # bits
+            bits = uniform < 0.5
+            return (bits if mask is None else bits & mask).view(-1, *self.format.shape).long()
+        # The largest of independent uniform numbers is equally likely to be any of the allowed.
+        scores = uniform if mask is None else uniform.masked_fill(~mask, -1.0)
+        chosen = [part.argmax(-1) for part in torch.split(scores, self._sizes, -1)]
+        if self._one_hot:
+            pairs = zip(chosen, self._sizes, strict=True)
+            return torch.cat([_one_hot(index, size) for index, size in pairs], -1)
+        return torch.stack(chosen, -1).view(-1, *self.format.shape)
+
+
+class RandomWorldActor:
+    """An `Actor` without a policy, whose actions are a function of seed, environment and step.
+
+    Args:
+        actions: How they are drawn.
+        buffers: Where the observations are; of interest is only an action mask among them.
+        num_envs: Number of environments.
+        horizon: Steps of a rollout.
+        seed: The run's seed.
+        first_env: Index of the first environment among all those of the run.
+        device: Where the actions are drawn.
+
+    Attributes:
+        steps: How many steps each environment made before this rollout.
+    """
+
+    is_laid_out = True
+
+    def __init__(
+        self,
+        actions: WorldActions,
+        buffers: WorldBuffers,
+        num_envs: int,
+        horizon: int,
+        seed: int,
+        first_env: int,
+        device: torch.device,
+    ) -> None:
+        self.steps = 0
+        self._actions = actions
+        self._keys = stream_keys(seed, _ACTIONS, first_env, num_envs, actions.numbers, device)
+        self._outputs = OutputBuffers(num_envs, horizon)
+        self._outputs.allocate({"action": actions.draw(uniforms(self._keys, 0), None)})
+        names = [leaf.key for leaf in buffers.leaves]
+        self._masks = buffers.inputs[names.index((MASK,))] if (MASK,) in names else None
+
+    def act(self, t: int) -> torch.Tensor:
+        """Actions drawn from the action space, among those the mask allows."""
+        mask = None if self._masks is None else self._masks[t]
+        action = self._actions.draw(uniforms(self._keys, self.steps + t), mask)
+        self._outputs.write(t, {"action": action})
+        return action
+
+    def skip(self, t: int) -> None:
+        """Nothing is carried from step to step."""
+
+    def begin(self, envs: SomeEnvs) -> None:
+        """Nothing is carried from step to step."""
+
+    def tensors(self, blank: bool = False) -> dict[NestedKey, torch.Tensor]:
+        """The actions of this rollout, ``[num_envs, time, ...]``."""
+        return self._outputs.tensors(blank)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Nothing is carried from rollout to rollout."""
+        return {}
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Nothing to check."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Nothing to restore."""
+
+
+class _BoxSampler:
+    """Draws from a Box as Gymnasium does: uniform, exponential or normal, as there are bounds."""
+
+    def __init__(self, space: spaces.Box, device: torch.device) -> None:
+        below, above = space.bounded_below, space.bounded_above
+        self._low = _on(np.where(below, space.low, 0.0), device)
+        self._width = _on(np.where(below & above, space.high, 1.0), device) - self._low
+        self._high = _on(np.where(above, space.high, 0.0), device)
+        self._is_bounded = bool((below & above).all())
+        self._below, self._above = _on(below, device), _on(above, device)
+
+    def __call__(self, uniform: torch.Tensor) -> torch.Tensor:
+        within = self._low + self._width * uniform
+        if self._is_bounded:
+            return within
+        far = -torch.log1p(-uniform)
+        normal = torch.special.ndtri(uniform.clamp(2.0**-25))  # whose least is no infinity
+        up, down = self._low + far, self._high - far
+        open_above = torch.where(self._below, up, normal)
+        return torch.where(self._above, torch.where(self._below, within, down), open_above)
+
+
+def _one_hot(index: torch.Tensor, size: int) -> torch.Tensor:
+    return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).long()
+
+
+def _on(array: Any, device: torch.device) -> torch.Tensor:
+    values = np.asarray(array)
+    kind = values.dtype if values.dtype == bool else np.float32
+    return torch.from_numpy(values.astype(kind)).to(device)

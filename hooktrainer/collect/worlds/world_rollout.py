@@ -1,0 +1,244 @@
+"""`WorldRollout`: steps a tensor world with a policy and makes batches of the transitions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, unravel_key
+
+from ...base.space_parts import leaves_of
+from ...errors import ConfigError, StateMismatchError
+from ...loop.timing import Timing
+from ..actor_of import actor_of
+from ..actors import Actor, Policy
+from ..buffers import env_first
+from ..random_actor import WarmUp
+from .tensor_world import TensorWorld
+from .world_actions import RandomWorldActor, WorldActions
+from .world_buffers import WorldBuffers
+
+HIDDEN = ("collector", "final_hidden")
+"""Where a batch says at which ends of episodes the final observation is not the true one."""
+
+
+class WorldRollout:
+    """Steps a tensor world with a policy and makes batches of the transitions.
+
+    Nothing in it waits for the device.
+
+    Args:
+        world: The environments; it is seeded, and begins new episodes.
+        policy: What `WorldCollector` takes.
+        horizon: Steps of a rollout.
+        actions: How actions get to the world.
+        seed: The run's seed.
+        first_env: Index of the first environment among all those of the run.
+        policy_device: Where the policy computes.
+        info_keys: What of the world's log is in batches.
+    """
+
+    def __init__(
+        self,
+        world: TensorWorld,
+        policy: Policy | None,
+        horizon: int,
+        *,
+        actions: WorldActions,
+        seed: int,
+        first_env: int,
+        policy_device: torch.device,
+        info_keys: Sequence[str] = (),
+    ) -> None:
+        num_envs, device = world.num_envs, world.device
+        self._world, self._horizon, self._actions = world, horizon, actions
+        self._buffers = WorldBuffers(
+            leaves_of(world.observation_space), num_envs, horizon, device, info_keys
+        )
+        self._random = RandomWorldActor(
+            actions, self._buffers, num_envs, horizon, seed, first_env, device
+        )
+        self._actor: Actor = self._random
+        if policy is not None:
+            self._actor = actor_of(
+                policy, self._buffers, actions.format, num_envs, horizon, policy_device
+            )
+        self._warm_up = WarmUp(self._actor, self._random)
+        self._policy_device = policy_device
+        self._moves = policy_device != device
+        # Sums are of many small numbers: in double precision, where the device has it.
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        self._returns = torch.zeros(num_envs, dtype=wide, device=device)
+        self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self._is_running = False
+        self.log: dict[str, torch.Tensor] = {}
+
+    def abandon(self) -> None:
+        """The next batch begins with new episodes."""
+        self._is_running = False
+
+    def collect(self, timing: Timing, steps: int, warm_up: bool = False) -> TensorDict:
+        """Step all environments ``horizon`` times and return the transitions.
+
+        If it fails, the running episodes are abandoned.
+
+        Args:
+            timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
+                batch together, ``collect/transfer``. On a GPU that is the time to ask for the work.
+            steps: How many steps each environment made before.
+            warm_up: Whether random actions take the place of the policy's.
+        """
+        is_running, self._is_running = self._is_running, False
+        buffers, self._random.steps = self._buffers, steps
+        if is_running:
+            buffers.carry()
+        else:
+            self._begin()
+        if warm_up and not self._actor.is_laid_out:
+            self._learn_outputs()
+        actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
+        hidden = self._step(actor, timing)
+        with timing.phase("collect/transfer"):
+            batch = self._batch(actor.tensors(), hidden)
+        self._is_running = True
+        return batch
+
+    def _begin(self) -> None:
+        """Begin the next episode of every environment."""
+        self._buffers.put(self._world.reset())
+        self._returns.zero_()
+        self._lengths.zero_()
+        self._actor.begin(
+            torch.ones_like(self._lengths, dtype=torch.bool, device=self._policy_device)
+        )
+
+    def _step(self, actor: Actor | WarmUp, timing: Timing) -> bool:
+        """All steps of a rollout; whether the world hides final observations."""
+        act = timing.traced("collect/inference", actor.act)
+        step = timing.traced("collect/env", self._world.step)
+        to_world, write, said = self._actions.to_world, self._buffers.write, _Said()
+        inference = stepping = 0.0
+        hidden = False
+        now = perf_counter()
+        for t in range(self._horizon):
+            actions = act(t)
+            acted = perf_counter()
+            outcome = step(to_world(torch.as_tensor(actions)))
+            done = write(t, outcome)
+            actor.begin(done.to(self._policy_device) if self._moves else done)
+            if outcome.log:
+                said.add(outcome.log)
+            hidden |= outcome.final is None
+            inference += acted - now
+            now = perf_counter()
+            stepping += now - acted
+        self.log = said.means()
+        timing.add("collect/inference", inference)
+        timing.add("collect/env", stepping)
+        return hidden
+
+    def _batch(self, outputs: dict[NestedKey, torch.Tensor], hidden: bool) -> TensorDict:
+        buffers, device = self._buffers, self._world.device
+        root: dict[NestedKey, Any]
+        following: dict[NestedKey, Any]
+        root, following = buffers.observations()
+        for key, tensor in outputs.items():
+            placed = tensor.to(device) if self._moves else tensor
+            if isinstance(key, tuple) and key[0] == "next":
+                following[unravel_key(key[1:])] = placed
+            else:
+                root[key] = placed
+        returns, lengths = self._sums()
+        done = env_first(buffers.done).unsqueeze(-1)
+        following["reward"] = env_first(buffers.reward).unsqueeze(-1)
+        following["done"] = done
+        following["terminated"] = env_first(buffers.terminated).unsqueeze(-1)
+        following["truncated"] = env_first(buffers.truncated).unsqueeze(-1)
+        following["episode_reward"] = env_first(returns).unsqueeze(-1)
+        following["step_count"] = env_first(lengths).unsqueeze(-1)
+        for name, values in buffers.info.items():
+            if name in following:
+                raise ConfigError(
+                    f"info_keys: the policy writes ('next', {name!r}) already. Let the world call "
+                    "it otherwise in its log."
+                )
+            following[name] = env_first(values).unsqueeze(-1)
+        for name in ("done", "terminated", "truncated"):
+            root[name] = torch.zeros_like(done)
+        size = done.shape[:2]
+        if hidden:
+            root["collector"] = TensorDict({HIDDEN[1]: done.clone()}, size)
+        root["next"] = TensorDict(following, size)
+        return TensorDict(root, size, device=device)
+
+    def _sums(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Sum of rewards and number of steps of each episode so far, ``[time, num_envs]``."""
+        returns, lengths = torch.zeros_like(self._buffers.reward), []
+        rewards, ends = self._buffers.reward.unbind(0), self._buffers.done.unbind(0)
+        for reward, ended, row in zip(rewards, ends, returns.unbind(0), strict=True):
+            self._returns += reward
+            row.copy_(self._returns)
+            self._returns.masked_fill_(ended, 0.0)
+            length = self._lengths + 1
+            lengths.append(length)
+            self._lengths = length.masked_fill(ended, 0)
+        return returns, torch.stack(lengths)
+
+    def _learn_outputs(self) -> None:
+        """Call the policy once to see what it writes, and undo the call."""
+        state = self._actor.state_dict()
+        cuda = [self._policy_device] if self._policy_device.type == "cuda" else []
+        with torch.random.fork_rng(devices=cuda):
+            self._actor.act(0)
+        self._actor.load_state_dict(state)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside."""
+        running = None
+        if self._is_running:
+            running = {
+                "world": self._world.state_dict(),
+                "observations": self._buffers.now(),
+                "returns": self._returns.clone(),
+                "lengths": self._lengths.clone(),
+            }
+        return {"policy": self._actor.state_dict(), "running": running}
+
+    def check(self, state_dict: Mapping[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from another world or policy."""
+        self._actor.check(state_dict["policy"])
+        if state_dict["running"] is not None:
+            saved = [list(x.shape) for x in state_dict["running"]["observations"]]
+            own = [list(rows[0].shape) for rows in self._buffers.inputs]
+            if saved != own:
+                raise StateMismatchError(
+                    f"The saved observations have the shapes {saved}, those of this collector "
+                    f"{own}."
+                )
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned and `check` has seen."""
+        self._actor.load_state_dict(state_dict["policy"])
+        running = state_dict["running"]
+        self._is_running = False
+        if running is not None and self._world.load_state_dict(running["world"]):
+            self._buffers.restore(running["observations"])
+            self._returns.copy_(running["returns"])
+            self._lengths.copy_(running["lengths"])
+            self._is_running = True
+
+
+class _Said:
+    """What a world said in its log, to be averaged over the steps in which it was said."""
+
+    def __init__(self) -> None:
+        self._values: dict[str, list[torch.Tensor]] = {}
+
+    def add(self, log: Mapping[str, torch.Tensor]) -> None:
+        for name, value in log.items():
+            self._values.setdefault(name, []).append(value.float().mean())
+
+    def means(self) -> dict[str, torch.Tensor]:
+        return {name: torch.stack(values).mean() for name, values in self._values.items()}

@@ -1,0 +1,115 @@
+"""Every algorithm trains on a tensor world, and goes on exactly where it stopped."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+
+import pytest
+import torch
+from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, Die, differing
+
+from hooktrainer import Trainer, VectorCollector, algorithms
+from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer.collect.worlds.cartpole import CartPoleWorld
+from hooktrainer.collect.worlds.pendulum import PendulumWorld
+from hooktrainer.errors import ConfigError
+
+COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGENTS}]
+
+
+def make(name: str, total_frames: int = 200, **options: object) -> Trainer:
+    kind = algorithms.get(name)
+    known = {field.name for field in fields(kind)}
+    small = {key: value for key, value in FIELDS.items() if key in known}
+    if "anneal_lr" in known:
+        small |= {"steps_per_batch": 10, "anneal_lr": False}
+    if name == "mbpo":
+        small["optim_steps_per_batch"] = 2
+    env = "torch/Pendulum-v1" if kind.actions == "continuous" else "torch/CartPole-v1"
+    return kind(
+        **{"env": env, **small, "num_envs": 4, "total_frames": total_frames, **options}
+    ).trainer()
+
+
+@pytest.mark.parametrize("name", COLLECTING)
+def test_it_trains_and_is_resumed_in_mid_episode(name, tmp_path):
+    whole = make(name, 400, run_dir=tmp_path / "whole", **SAVED)
+    assert type(whole.source) is WorldCollector
+    before = [p.clone() for p in whole.loss_module.parameters()]
+    whole.train()
+    after = whole.loss_module.parameters()
+    assert any(not torch.equal(old, new) for old, new in zip(before, after, strict=True))
+    assert "eval/return" in whole.metrics.reported
+    with pytest.raises(KeyboardInterrupt):
+        make(name, 400, run_dir=tmp_path / "run", **SAVED, hooks=[Die(230)]).train()
+    resumed = make(name, 400, run_dir=tmp_path / "run", resume="latest", **SAVED)
+    assert 0 < resumed.collected_frames < 400
+    resumed.train()
+    assert differing(resumed, whole) == []
+
+
+@pytest.mark.parametrize("memory", ["gru", "lstm"])
+@pytest.mark.parametrize("name", ["ppo", "sac"])
+def test_it_remembers(name, memory, tmp_path):
+    options = {**SAVED, "memory": memory, "memory_size": 8}
+    if name == "ppo":
+        options["mini_batch_size"] = 20
+    whole = make(name, 320, run_dir=tmp_path / "whole", **options)
+    whole.train()
+    with pytest.raises(KeyboardInterrupt):
+        make(name, 320, run_dir=tmp_path / "run", **options, hooks=[Die(200)]).train()
+    resumed = make(name, 320, run_dir=tmp_path / "run", resume="latest", **options)
+    resumed.train()
+    assert differing(resumed, whole) == []
+
+
+def test_a_class_of_worlds_is_trained_and_evaluated_on():
+    trainer = make("ppo", env=PendulumWorld, env_kwargs={"g": 1.0})
+    assert type(trainer.source) is WorldCollector
+    trainer.train()
+    assert -1700 < trainer.metrics.reported["eval/return"] < 0
+
+
+def test_a_world_that_is_built_is_trained_on_without_evaluation():
+    with pytest.raises(
+        ConfigError, match=r"env=torch/CartPole-v1 is built already.*eval_episodes=0"
+    ):
+        make("ppo", env=CartPoleWorld(4))
+    trainer = make("ppo", env=CartPoleWorld(4), eval_episodes=0)
+    trainer.train()
+    assert trainer.collected_frames == 200
+    with pytest.raises(ConfigError, match="with 3 environments: give num_envs=3"):
+        make("ppo", env=CartPoleWorld(3), eval_episodes=0)
+
+
+def test_tuned_settings_are_those_of_the_environment_that_it_equals():
+    kind = algorithms.get("ppo")
+    assert kind(env="torch/CartPole-v1").total_frames == kind(env="CartPole-v1").total_frames
+    assert kind.tuned_settings_for("torch/CartPole-v1") == kind.tuned_settings_for("CartPole-v1")
+    assert kind.tuned_settings_for("torch/CartPole-v1", tuned=False) == {}
+
+
+def test_gaussian_actions_are_clipped_for_the_world():
+    trainer = make("ppo", env="torch/MountainCarContinuous-v0", log_std=3.0)
+    batch = trainer.source.collect()
+    assert float(batch["action"].abs().max()) > 2
+    assert float(batch["next", "reward"].min()) >= -0.1 - 1e-6
+
+
+def test_its_environments_step_in_no_processes():
+    with pytest.raises(ConfigError, match="no environments to step in processes"):
+        make("ppo", workers=2)
+
+
+def test_another_collector_may_be_given():
+    trainer = make("ppo", collector=VectorCollector)
+    assert type(trainer.source) is VectorCollector
+
+
+def test_snapshots_are_saved_of_a_policy_trained_on_a_world(tmp_path):
+    from hooktrainer import load_policy
+
+    trainer = make("ppo", env="torch/Pendulum-v1", run_dir=tmp_path / "run", snapshots=2)
+    trainer.train()
+    policy = load_policy(tmp_path / "run")
+    assert policy(torch.zeros(3).numpy()).shape == (1,)

@@ -1,0 +1,71 @@
+"""Random numbers that are a function of counters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from hooktrainer.collect.worlds.counter_random import GAMMA, stream_keys, uniforms
+
+CPU = torch.device("cpu")
+
+
+def test_it_is_splitmix64():
+    """The numbers that Vigna's splitmix64.c gives for the seed 1234567."""
+    known = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431]
+    key = torch.tensor([[1234567 + GAMMA]])
+    found = torch.cat([uniforms(key, n) for n in range(4)]).flatten()
+    assert found.tolist() == [(number >> 40) / 2**24 for number in known]
+
+
+def test_a_counter_may_be_one_for_all_or_one_a_row():
+    keys = stream_keys(3, 0, 0, 4, 5, CPU)
+    places = torch.tensor([0, 7, 10**9, 2**40])
+    found = uniforms(keys, places)
+    assert found.shape == (4, 5)
+    assert found.dtype is torch.float32
+    for row, place in enumerate(places.tolist()):
+        assert torch.equal(found[row], uniforms(keys, place)[row])
+
+
+def test_a_row_depends_on_its_index_and_not_on_how_many_there_are():
+    whole = stream_keys(11, 0, 0, 100, 3, CPU)
+    assert torch.equal(stream_keys(11, 0, 40, 20, 3, CPU), whole[40:60])
+
+
+@pytest.mark.parametrize("other", [(12, 0), (11, 1)])
+def test_seeds_and_purposes_have_numbers_of_their_own(other):
+    one, two = stream_keys(11, 0, 0, 50, 4, CPU), stream_keys(*other, 0, 50, 4, CPU)
+    assert not set(one.flatten().tolist()) & set(two.flatten().tolist())
+
+
+def test_numbers_are_uniform_and_independent():
+    keys = stream_keys(0, 0, 0, 256, 4, CPU)
+    numbers = torch.stack([uniforms(keys, n) for n in range(256)]).double().numpy()
+    count = numbers.size  # [place, row, column]
+    assert numbers.min() >= 0
+    assert numbers.max() < 1
+    cells, _ = np.histogram(numbers, 64, (0, 1))
+    expected = count / 64
+    chi = ((cells - expected) ** 2 / expected).sum()
+    assert 35 < chi < 100  # 63 degrees of freedom: between the 0.2 and the 99.8 percentile
+    for axis in range(3):  # of neighbours in time, among environments, and within one
+        one = numbers.take(range(numbers.shape[axis] - 1), axis).ravel() - 0.5
+        next_one = numbers.take(range(1, numbers.shape[axis]), axis).ravel() - 0.5
+        for left, right in ((one, next_one), (one**2 - 1 / 12, next_one**2 - 1 / 12)):
+            scale = left.std() * right.std() / np.sqrt(len(left))
+            assert abs((left * right).mean()) < 4 * scale
+    bits = (numbers * 2**24).astype(np.int64)
+    for place in range(24):
+        share = ((bits >> place) & 1).mean()
+        assert abs(share - 0.5) < 4 * 0.5 / np.sqrt(count)
+
+
+def test_compiled_is_eager():
+    """Wrapping around is what compiled code does too."""
+    keys = stream_keys(5, 0, 0, 64, 4, CPU)
+    places = torch.arange(64) * 1_000_003
+    torch._dynamo.reset()
+    compiled = torch.compile(uniforms, backend="aot_eager", fullgraph=True)
+    assert torch.equal(compiled(keys, places), uniforms(keys, places))

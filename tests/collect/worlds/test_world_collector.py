@@ -1,0 +1,177 @@
+"""`WorldCollector`: the batches of `VectorCollector`, without waiting for the device."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from no_waiting import NoWaiting
+from toy_worlds import Ladder
+
+from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer.networks import CategoricalPolicy, mlp
+
+CARTPOLE = "torch/CartPole-v1"
+
+
+def policy(device: str = "cpu") -> CategoricalPolicy:
+    torch.manual_seed(0)
+    return CategoricalPolicy(mlp(4, 2)).to(device)
+
+
+def test_batches_are_those_of_a_vector_collector():
+    """The same entries, shapes and types; the same meaning is what `check_collector` looks at."""
+    found = {}
+    for make, env in ((WorldCollector, CARTPOLE), (VectorCollector, "CartPole-v1")):
+        batch = make(env, policy(), num_envs=3, frames_per_batch=90).collect()
+        found[make] = {
+            key: (value.shape, value.dtype, value.device) for key, value in batch.items(True, True)
+        }
+    assert found[WorldCollector] == found[VectorCollector]
+
+
+def test_returns_and_lengths_go_on_from_batch_to_batch():
+    collector = WorldCollector(Ladder, num_envs=2, frames_per_batch=6)  # 3 steps of each
+    rewards, lengths = [], []
+    for _ in range(3):
+        following = collector.collect()["next"]
+        rewards += following["episode_reward"][0, :, 0].tolist()
+        lengths += following["step_count"][0, :, 0].tolist()
+    # A ladder of 4 rungs: the reward of a step is the rung that it leads to.
+    assert lengths == [1, 2, 3, 4, 1, 2, 3, 4, 1]
+    assert rewards == [1, 3, 6, 10, 1, 3, 6, 10, 1]
+
+
+def test_a_batch_holds_the_true_final_observation():
+    batch = WorldCollector(Ladder, num_envs=1, frames_per_batch=6).collect()
+    assert batch["observation"].flatten().tolist() == [0, 1, 2, 3, 0, 1]
+    assert batch["next", "observation"].flatten().tolist() == [1, 2, 3, 4, 1, 2]
+    assert batch["next", "truncated"].flatten().tolist() == [0, 0, 0, 1, 0, 0]
+    assert not batch["next", "terminated"].any()
+    assert "collector" not in batch
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize("warm_up", [False, True])
+def test_collecting_waits_for_no_device(device, warm_up):
+    """On ``meta`` there is nothing to read, and each copy to or from it is seen."""
+    collector = WorldCollector(
+        CARTPOLE,
+        policy(device),
+        num_envs=4,
+        frames_per_batch=80,
+        init_random_frames=10_000 * warm_up,
+        device=device,
+    )
+    first = collector.collect()  # checks and lays out
+    with NoWaiting():
+        batch = collector.collect()
+    assert batch.device == first.device == torch.device(device)
+    assert batch["next", "observation"].shape == (4, 20, 4)
+
+
+@pytest.mark.parametrize(
+    "read", [lambda x: x.item(), lambda x: bool(x > 0), lambda x: x[x > 0], torch.nonzero]
+)
+def test_the_mode_sees_who_waits(read):
+    with NoWaiting(), pytest.raises(AssertionError, match="waits for the device"):
+        read(torch.ones(()))
+
+
+def test_the_mode_sees_copies_between_devices():
+    with NoWaiting(), pytest.raises(AssertionError, match=r"copies between \['cpu', 'meta'\]"):
+        torch.ones(2).to("meta")
+
+
+def test_any_share_of_the_environments_plays_the_same_episodes():
+    def made(**options: Any) -> WorldCollector:
+        return WorldCollector("torch/CartPole-v1", frames_per_batch=400, seed=5, **options)
+
+    whole = made(num_envs=4).collect()
+    shares = []
+    for rank in range(2):
+        share = made(num_envs=4)
+        share.shard(rank, 2)
+        shares.append(share.collect())
+    parts = torch.cat(shares)
+    assert int(whole["next", "done"].sum()) > 8
+    for key in whole.keys(True, True):  # random actions included
+        assert torch.equal(parts[key], whole[key]), key
+    alone = made(num_envs=1, first_env=2).collect()
+    assert torch.equal(alone["observation"][:, :100], whole["observation"][2:3])
+
+
+def test_another_seed_gives_other_episodes_and_actions():
+    one, other = (
+        WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=20, seed=seed).collect()
+        for seed in (0, 1)
+    )
+    assert not torch.equal(one["observation"][:, 0], other["observation"][:, 0])
+    assert not torch.equal(one["action"], other["action"])
+
+
+def test_environments_added_or_shared_anew_begin_episodes_not_played_yet():
+    collector = WorldCollector(CARTPOLE, num_envs=2, frames_per_batch=200)
+    first = collector.collect()["observation"][:, 0]
+    saved = collector.state_dict()
+    more = WorldCollector(CARTPOLE, num_envs=4, frames_per_batch=400)
+    state = more.fitting(saved)
+    more.load_state_dict(state)
+    batch = more.collect()
+    assert more.world.episodes[2] < more.world.episodes[0]
+    assert not torch.equal(batch["observation"][:2, 0], first)
+    with pytest.raises(Exception, match="num_envs is 4 here and 2 in the state"):
+        more.load_state_dict(saved)
+
+
+def test_continuous_actions_are_clipped_for_the_world_alone():
+    def far(observation: torch.Tensor) -> torch.Tensor:
+        return torch.full((2, 1), 5.0)
+
+    options: dict[str, Any] = {"num_envs": 2, "frames_per_batch": 4}
+    plain = WorldCollector("torch/MountainCarContinuous-v0", far, **options).collect()
+    clipped = WorldCollector(
+        "torch/MountainCarContinuous-v0", far, clip_actions=True, **options
+    ).collect()
+    assert (clipped["action"] == 5.0).all()
+    torch.testing.assert_close(plain["next", "reward"], torch.full((2, 2, 1), -2.5))
+    torch.testing.assert_close(clipped["next", "reward"], torch.full((2, 2, 1), -0.1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"env": CARTPOLE}, "num_envs is missing"),
+        ({"env": CARTPOLE, "num_envs": 3, "frames_per_batch": 10}, "not a multiple of num_envs=3"),
+        ({"env": CARTPOLE, "num_envs": 2, "frame_skip": 4}, "counts 1 frames a step"),
+        ({"env": "CartPole-v1", "num_envs": 2}, "CartPole-v1 is no tensor world"),
+        ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"gravity": 1}}, "cannot be made with"),
+        ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"device": "cpu"}}, "cannot be given"),
+        ({"env": lambda num_envs: object(), "num_envs": 2}, "is no tensor world: it lacks name"),
+        ({"env": lambda num_envs: Ladder(3), "num_envs": 2}, "a world of 3 environments where 2"),
+        ({"env": Ladder(3), "num_envs": 2}, "built already, with 3 environments"),
+    ],
+)
+def test_what_cannot_work_is_refused(arguments, message):
+    with pytest.raises(ConfigError, match=message):
+        WorldCollector(**{"frames_per_batch": 40, **arguments})
+
+
+def test_a_built_world_is_taken_as_it_is_and_not_shared():
+    world = Ladder(3)
+    collector = WorldCollector(world, frames_per_batch=6)
+    assert collector.world is world
+    assert collector.num_envs == 3
+    with pytest.raises(ConfigError, match="built already: give the function that builds it"):
+        collector.shard(0, 3)
+
+
+def test_spaces_of_actions_without_a_tensor_form_are_refused():
+    class Pairs(Ladder):
+        action_space = spaces.Dict({"a": spaces.Discrete(2)})
+
+    with pytest.raises(ConfigError, match="has no tensor form"):
+        WorldCollector(Pairs, num_envs=2, frames_per_batch=2)
