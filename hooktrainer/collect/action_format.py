@@ -78,7 +78,8 @@ class ActionFormat:
             raise ConfigError(_wrong_shape(actions, self.space, num_envs, expected) + hint)
         if self._is_discrete and not self._is_one_hot and not _is_integer(actions):
             raise ConfigError(
-                f"The policy's action is {actions.dtype}; {self.space} needs indices (int64)."
+                f"The policy's action is {str(actions.dtype).removeprefix('torch.')}; "
+                f"{self.space} needs indices (int64)."
             )
 
     def to_env(self, actions: Array) -> Any:
