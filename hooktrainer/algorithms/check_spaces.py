@@ -128,6 +128,26 @@ def check_distribution(
     check_bounds(algorithm, env_name, space)
 
 
+def check_state_dependent(
+    algorithm: str, env_name: str, space: spaces.Space[Any], distribution: str
+) -> None:
+    """Refuse noise that follows the state where it cannot be.
+
+    Raises:
+        ConfigError: If actions are not one Box, or of a distribution without such a form.
+    """
+    if not isinstance(space, spaces.Box):
+        raise ConfigError(
+            f"{algorithm}: sde=True is for actions that are one Box, but those of {env_name} are "
+            f"{_said(space)}: leave it out."
+        )
+    if distribution == "beta":
+        raise ConfigError(
+            f"{algorithm}: sde=True with action_distribution='beta': noise that follows the state "
+            "is normal: take 'gaussian' or 'squashed', or leave sde out."
+        )
+
+
 def check_bounds(algorithm: str, env_name: str, space: spaces.Space[Any]) -> None:
     """Refuse continuous actions, or parts of an action, that are not bounded.
 

@@ -12,18 +12,28 @@ from torch import nn
 
 from ..errors import ConfigError
 from ..hooks import MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
-from ..networks import MemoryTrunk, Policy, ValueNetwork, distribution_for, orthogonal_init
+from ..networks import (
+    ActionDistribution,
+    MemoryTrunk,
+    Policy,
+    SquashedStateDependentGaussian,
+    StateDependentGaussian,
+    ValueNetwork,
+    distribution_for,
+    orthogonal_init,
+)
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.fields import Count, Fraction, Rate
 from ..trainer import Trainer
-from .check_spaces import Actions, check_distribution
+from .check_spaces import Actions, check_distribution, check_state_dependent
 from .task import Task
 from .with_memory import WithMemory
+from .with_sde import WithStateDependentExploration
 
 
 @dataclass(frozen=True, kw_only=True)
-class OnPolicy(WithMemory):
+class OnPolicy(WithMemory, WithStateDependentExploration):
     """Fields of the algorithms that learn from what the present policy collects."""
 
     num_envs: Count = 16
@@ -40,7 +50,7 @@ class OnPolicy(WithMemory):
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
     """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
     log_std: float = 0.0
-    """initial log standard deviation of gaussian actions"""
+    """initial log standard deviation of gaussian actions; with sde, of noise weights"""
     clip_actions: bool = True
     """whether the environment clips gaussian actions to their bounds"""
     scale_rewards: bool | None = None
@@ -64,7 +74,6 @@ class OnPolicy(WithMemory):
     def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
         """The policy and the critic."""
         check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
-        distribution = distribution_for(task.action_space, self.action_distribution, self.log_std)
         networks, shares = task.networks, self.share_network
         if self.memory is not None and shares is False:
             raise ConfigError(
@@ -74,20 +83,40 @@ class OnPolicy(WithMemory):
         trunk: nn.Module | None = self._memory_trunk(task)
         in_keys = task.in_keys
         head: Callable[[int], nn.Module] = networks.network
+        body: Callable[[], tuple[nn.Module, int]] = networks.trunk
         if isinstance(trunk, MemoryTrunk):
             orthogonal_init(trunk.encoder, output_gain=math.sqrt(2.0))
             in_keys, head = trunk.in_keys, partial(networks.head, trunk.out_features)
+            body = partial(networks.hidden, trunk.out_features)
         elif networks.has_images if shares is None else shares:
             trunk, features = networks.trunk()
             orthogonal_init(trunk, output_gain=math.sqrt(2.0))
-            head = partial(nn.Linear, features)
-        parameters = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
+            head, body = partial(nn.Linear, features), partial(_nothing, features)
+        if self.sde:
+            network, distribution = self._following_the_state(task, *body())
+        else:
+            distribution = distribution_for(
+                task.action_space, self.action_distribution, self.log_std
+            )
+            network = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
         value = orthogonal_init(head(1))
-        actor = Policy(
-            parameters, distribution, in_keys, action_mask_key=task.mask_key, trunk=trunk
-        )
+        actor = Policy(network, distribution, in_keys, action_mask_key=task.mask_key, trunk=trunk)
         critic = ValueNetwork(value, in_keys, trunk=trunk)
         return actor.to(task.device), critic.to(task.device)
+
+    def _following_the_state(
+        self, task: Task, network: nn.Module, features: int
+    ) -> tuple[nn.Module, ActionDistribution]:
+        """The network of a policy whose noise follows its features, and the distribution."""
+        check_state_dependent(task.name, task.env_name, task.action_space, self.action_distribution)
+        shape, low, high = task.bounds()
+        distribution = (
+            StateDependentGaussian(features, shape, self.log_std)
+            if self.action_distribution == "gaussian"
+            else SquashedStateDependentGaussian(features, shape, low, high, self.log_std)
+        )
+        orthogonal_init(distribution.mean, output_gain=0.01)
+        return orthogonal_init(network, output_gain=math.sqrt(2.0)), distribution
 
     def _sequences(self, mini_batch_size: int, length: int) -> int:
         """How many sequences make up a mini-batch.
@@ -156,7 +185,7 @@ class OnPolicy(WithMemory):
         if self.anneal_lr:
             hooks.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
         trainer = task.trainer(
-            task.collector(actor, self.num_envs, self.steps_per_batch),
+            task.collector(self._explores(actor), self.num_envs, self.steps_per_batch),
             loss_module,
             optimizer,
             num_epochs=num_epochs,
@@ -166,3 +195,8 @@ class OnPolicy(WithMemory):
         for hook in hooks:
             hook.register(trainer)
         return task.finish(trainer, actor)
+
+
+def _nothing(features: int) -> tuple[nn.Module, int]:
+    """No hidden layers, behind which there are as many features as before."""
+    return nn.Identity(), features

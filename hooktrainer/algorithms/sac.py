@@ -6,19 +6,19 @@ from typing import ClassVar, Literal
 
 import torch
 
-from ..errors import ConfigError
-from ..networks import MemoryTrunk, Policy, StateDependentExploration, StateDependentGaussian
+from ..networks import MemoryTrunk, Policy, SquashedStateDependentGaussian
 from ..objectives import SACLoss
-from ..run.fields import Count, Rate
+from ..run.fields import Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy
 from .task import Task
+from .with_sde import WithStateDependentExploration
 
 
 @algorithm
-class SAC(ActorCriticOffPolicy):
+class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
     """Soft actor-critic with a learned temperature, for continuous actions.
 
     Haarnoja et al., 2018, arXiv:1812.05905. The defaults solve Pendulum; larger tasks need wider
@@ -36,12 +36,8 @@ class SAC(ActorCriticOffPolicy):
     target_entropy: float | Literal["auto"] = "auto"
     """entropy that the temperature is adapted to; auto for minus the number of action features"""
 
-    sde: bool = False
-    """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""
-    sde_interval: Count = 32
-    """steps for which it is held"""
     sde_log_std: float = -3.0
-    """initial log standard deviation of that noise"""
+    """with sde, initial log standard deviation of the weights that make noise"""
 
     tuned_for: ClassVar[Settings] = {
         "Pendulum-v1": {
@@ -97,21 +93,18 @@ class SAC(ActorCriticOffPolicy):
             target_entropy=self.target_entropy,
             burn_in=self._burnt,
         ).to(task.device)
-        explores = StateDependentExploration(actor, self.sde_interval) if self.sde else None
         optimizer = self._optimizer(loss_module)
+        explores = self._explores(actor)
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
     def _actor(self, task: Task, memory: MemoryTrunk | None) -> Policy:
         if not self.sde:
             return task.squashed_policy(memory)
-        if memory is not None:
-            raise ConfigError(
-                f"sac: memory={self.memory!r} with sde=True: noise that is held explores without a "
-                "memory only: leave one of the two out."
-            )
-        trunk, features = task.networks.trunk()
-        distribution = StateDependentGaussian(features, *task.bounds(), self.sde_log_std)
-        return Policy(trunk, distribution, task.in_keys, out_keys=["action"]).to(task.device)
+        network, features, keys = task.features(memory)
+        distribution = SquashedStateDependentGaussian(features, *task.bounds(), self.sde_log_std)
+        return Policy(network, distribution, keys, out_keys=["action"], trunk=memory).to(
+            task.device
+        )
 
     def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer | None:
         if self.actor_lr is None:

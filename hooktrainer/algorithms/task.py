@@ -104,6 +104,12 @@ class Task(RunTask):
             return self.networks.network(outputs), self.in_keys
         return self.networks.head(trunk.out_features, outputs), trunk.in_keys
 
+    def features(self, trunk: MemoryTrunk | None = None) -> tuple[nn.Module, int, list[NestedKey]]:
+        """Such a network without its output layer, how many features it gives, and what is read."""
+        if trunk is None:
+            return *self.networks.trunk(), self.in_keys
+        return *self.networks.hidden(trunk.out_features), trunk.in_keys
+
     def squashed_policy(self, trunk: MemoryTrunk | None = None) -> TanhGaussianPolicy:
         """A policy over continuous actions within their bounds, a normal distribution's by tanh."""
         shape, low, high = self.bounds()

@@ -19,6 +19,7 @@ from .distributions import (
     Joint,
     MultiCategorical,
     SquashedGaussian,
+    SquashedStateDependentGaussian,
     StateDependentGaussian,
     distribution_for,
 )
@@ -86,6 +87,7 @@ __all__ = [
     "QNetwork",
     "RunningNorm",
     "SquashedGaussian",
+    "SquashedStateDependentGaussian",
     "StateDependentExploration",
     "StateDependentGaussian",
     "SumMixer",

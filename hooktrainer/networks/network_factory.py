@@ -128,12 +128,22 @@ class NetworkFactory:
 
     def trunk(self) -> tuple[nn.Module, int]:
         """A network from an observation to features for several others, and how many these are."""
+        if self._given is None and self._is_vector and self._num_cells:
+            layers, last = self.hidden(self._features)
+            return self._normalized(layers), last
         encoder, features = self.encoder()
         if not self._num_cells:
             return encoder, features
-        *cells, last = self._num_cells
-        layers = nn.Sequential(*mlp(features, last, cells, self._activation), self._activation())
+        layers, last = self.hidden(features)
         return EncodedNetwork(encoder, layers), last
+
+    def hidden(self, features: int) -> tuple[nn.Sequential, int]:
+        """The hidden layers alone, from some features, and how many features they give."""
+        if not self._num_cells:
+            return nn.Sequential(), features
+        *cells, last = self._num_cells
+        layers = mlp(features, last, cells, self._activation)
+        return nn.Sequential(*layers, self._activation()), last
 
     def head(self, features: int, outputs: int) -> nn.Sequential:
         """Hidden layers and an output layer, from some features to ``[*batch, outputs]``."""

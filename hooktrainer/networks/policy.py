@@ -122,6 +122,18 @@ class Policy(TensorDictModuleBase):
         return self._sample(*inputs)[0]
 
     def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
+        parameters, states = self.infer(*inputs)
+        return self.distribution.sample(parameters, self._wanted, is_deterministic()), states
+
+    def infer(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
+        """The distribution's parameters and the next hidden states, without gradient.
+
+        The former are those of `evaluate`, as fast as possible; the latter are to be written, under
+        their keys.
+
+        Args:
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+        """
         states: States = {}
         if not self._is_checked:
             self._check_inputs(inputs)
@@ -134,7 +146,7 @@ class Policy(TensorDictModuleBase):
             self._is_checked = True
         if mask is not None:
             parameters = self.distribution.masked(parameters, mask)
-        return self.distribution.sample(parameters, self._wanted, is_deterministic()), states
+        return parameters, states
 
     def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """The other half, which can be done for all steps of a rollout at once.

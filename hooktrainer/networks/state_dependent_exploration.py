@@ -16,6 +16,7 @@ from .policy import Policy
 
 _MATRIX: Final = ("exploration", "matrix")
 _AGE: Final = ("exploration", "age")
+_NONE: Final = -1  # the age of the matrix before the first is drawn, as an episode begins
 
 
 class StateDependentExploration(TensorDictModuleBase):
@@ -26,21 +27,23 @@ class StateDependentExploration(TensorDictModuleBase):
     arXiv:2005.05719). Each environment has a matrix of its own, drawn anew where an episode begins
     and after ``interval`` steps.
 
-    It is a TensorDict module with a hidden state, the matrix and its age, which collectors carry
-    from step to step and checkpoints hold. Under TorchRL's ``set_exploration_type``, anything but
-    ``RANDOM`` switches the noise off.
+    It writes what the policy writes. It is a TensorDict module with a hidden state, the matrix and
+    its age, which collectors carry from step to step and checkpoints hold. Under TorchRL's
+    ``set_exploration_type``, anything but ``RANDOM`` switches the noise off.
 
     Args:
-        policy: The policy; it is what a loss trains.
-        interval: Steps for which a matrix is held.
+        policy: The policy; it is what a loss trains, and its memory, if it has one, is carried as
+            well.
+        interval: Steps for which a matrix is held; ``None`` for a whole episode.
 
     Raises:
         ConfigError: If the policy's distribution is another, or ``interval`` is not positive.
     """
 
-    def __init__(self, policy: Policy, interval: int = 32) -> None:
+    def __init__(self, policy: Policy, interval: int | None = 32) -> None:
         super().__init__()
-        check_count("interval", interval)
+        if interval is not None:
+            check_count("interval", interval)
         if not isinstance(policy.distribution, StateDependentGaussian):
             raise ConfigError(
                 f"StateDependentExploration: the policy's distribution is a "
@@ -48,31 +51,39 @@ class StateDependentExploration(TensorDictModuleBase):
             )
         self.policy = policy
         self.interval = interval
-        self.in_keys: list[NestedKey] = [*policy.in_keys, "is_init", _MATRIX, _AGE]
-        self.out_keys: list[NestedKey] = ["action", ("next", *_MATRIX), ("next", *_AGE)]
+        self.in_keys: list[NestedKey] = [*policy.in_keys, _MATRIX, _AGE]
+        self.out_keys: list[NestedKey] = [*policy.out_keys, ("next", *_MATRIX), ("next", *_AGE)]
 
     @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the action and the hidden state of the next step, and return ``tensordict``.
+        """Write what the policy writes and the hidden state of the next step.
 
         Args:
-            tensordict: ``[num_envs]``, with the policy's inputs, ``"is_init"`` ``[num_envs, 1]``
-                and the hidden state.
+            tensordict: ``[num_envs]``, with the policy's inputs and the hidden state.
+
+        Returns:
+            ``tensordict``.
         """
         inputs = self.policy.inputs(tensordict)
         matrix, age = tensordict.get(_MATRIX), tensordict.get(_AGE)
         if is_deterministic():
-            action = self.policy.act(*inputs)["action"]
+            out = self.policy.act(*inputs)
         else:
-            is_due = tensordict.get("is_init") | (age >= self.interval)
-            if is_due.any():
-                matrix = torch.where(is_due.unsqueeze(-1), torch.randn_like(matrix), matrix)
-                age = torch.where(is_due, 0, age)
+            is_due = age == _NONE
+            if self.interval is not None:
+                is_due = is_due | (age >= self.interval)
+            # Drawn whether one is due or not: how many numbers are drawn depends on nothing.
+            matrix = torch.where(is_due.unsqueeze(-1), torch.randn_like(matrix), matrix)
+            age = torch.where(is_due, 0, age)
+            parameters, states = self.policy.infer(*inputs)
             distribution: Any = self.policy.distribution
-            action = distribution.perturbed(self.policy.evaluate(*inputs), matrix)
-        tensordict.set("action", action)
+            drawn = distribution.perturbed(parameters, matrix, self.policy.out_keys)
+            out = {**self.policy.complete(drawn), **states}
+            age = age + 1
+        for key, value in out.items():
+            tensordict.set(key, value)
         tensordict.set(("next", *_MATRIX), matrix)
-        return tensordict.set(("next", *_AGE), age + 1)
+        return tensordict.set(("next", *_AGE), age)
 
     def make_tensordict_primer(self) -> Any:
         """What the hidden state is before the first step, as TorchRL asks for it."""
@@ -80,7 +91,7 @@ class StateDependentExploration(TensorDictModuleBase):
         from torchrl.envs import TensorDictPrimer
 
         shape = self.policy.distribution.log_std.shape
-        spec = Composite(
-            exploration=Composite(matrix=Unbounded(shape), age=Unbounded((1,), dtype=torch.int64))
-        )
-        return TensorDictPrimer(spec, default_value=0)
+        spec = Composite()
+        spec[_MATRIX] = Unbounded(shape)
+        spec[_AGE] = Unbounded((1,), dtype=torch.int64)
+        return TensorDictPrimer(spec, default_value={_MATRIX: 0.0, _AGE: _NONE})

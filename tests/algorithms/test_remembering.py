@@ -271,7 +271,6 @@ def test_random_actions_come_first():
         ("dqn", {"batch_size": 20}, "batch_size=20 is no multiple of sequence_length=8"),
         ("sac", {"burn_in": 8}, "burn_in=8 leaves nothing to learn from of sequence_length=8"),
         ("td3", {"buffer_size": 7}, "buffer_size=7 has no room for one sequence of 8 steps"),
-        ("sac", {"sde": True}, "memory='gru' with sde=True"),
     ],
 )
 def test_what_cannot_work_off_policy_is_refused_in_one_line(name, options, said):

@@ -14,11 +14,14 @@ from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
 
-from hooktrainer import VectorCollector, algorithms
+from hooktrainer import VectorCollector
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
     DiagonalGaussianPolicy,
+    GRUMemory,
+    MemoryTrunk,
     Policy,
+    SquashedStateDependentGaussian,
     StateDependentExploration,
     StateDependentGaussian,
     mlp,
@@ -27,17 +30,27 @@ from hooktrainer.networks import (
 BOX = spaces.Box(-2.0, 2.0, (2,))
 
 
-def make(interval=3, log_std=0.0):
+KINDS = {
+    "unbounded": lambda log_std=0.0: StateDependentGaussian(5, (2,), log_std),
+    "squashed": lambda log_std=0.0: SquashedStateDependentGaussian(5, (2,), -2.0, 2.0, log_std),
+}
+EACH = pytest.mark.parametrize("kind", KINDS)
+
+
+def make(interval=3, log_std=0.0, kind="squashed"):
     torch.manual_seed(0)
-    distribution = StateDependentGaussian(5, (2,), -2.0, 2.0, log_std)
-    policy = Policy(nn.Sequential(nn.Linear(3, 5), nn.Tanh()), distribution, out_keys=["action"])
+    policy = Policy(nn.Sequential(nn.Linear(3, 5), nn.Tanh()), KINDS[kind](log_std))
     return policy, StateDependentExploration(policy, interval)
 
 
-def step(explores, observation, is_init, matrix, age):
+def fresh(number):
+    """The hidden state at the beginning of episodes: no matrix was drawn."""
+    return torch.zeros(number, 5, 2), torch.full((number, 1), -1)
+
+
+def step(explores, observation, matrix, age):
     data = TensorDict(
         observation=observation,
-        is_init=is_init,
         exploration={"matrix": matrix, "age": age},
         batch_size=[len(observation)],
     )
@@ -48,13 +61,13 @@ def step(explores, observation, is_init, matrix, age):
 def test_the_noise_is_held_and_drawn_anew_after_the_interval_and_at_an_episodes_start():
     _, explores = make(interval=3)
     observation = torch.randn(2, 3)
-    matrix, age = torch.zeros(2, 5, 2), torch.zeros(2, 1, dtype=torch.int64)
-    is_init = torch.tensor([[True], [True]])
+    matrix, age = fresh(2)
     actions = []
     for t in range(6):
-        action, matrix, age = step(explores, observation, is_init, matrix, age)
+        action, matrix, age = step(explores, observation, matrix, age)
         actions.append(action)
-        is_init = torch.tensor([[False], [t == 0]])  # the second episode ended after one step
+        if t == 0:  # the second episode ended after one step
+            matrix[1], age[1] = (state[0] for state in fresh(1))
     first, second = torch.stack(actions).unbind(1)
     same = [torch.equal(a, b) for a, b in pairwise(first)]
     assert same == [True, True, False, True, True]
@@ -62,29 +75,74 @@ def test_the_noise_is_held_and_drawn_anew_after_the_interval_and_at_an_episodes_
     assert same == [False, True, True, False, True]
 
 
-def test_its_variance_is_that_of_the_distribution():
-    policy, explores = make(interval=1, log_std=-1.0)
+def test_without_an_interval_the_noise_is_held_for_the_episode():
+    _, explores = make(interval=None)
+    matrix = torch.randn(2, 5, 2)
+    _, after, _ = step(explores, torch.randn(2, 3), matrix, torch.tensor([[10_000], [-1]]))
+    assert torch.equal(after[0], matrix[0])
+    assert not torch.isclose(after[1], matrix[1]).any()
+
+
+@EACH
+def test_its_variance_is_that_of_the_distribution(kind):
+    policy, explores = make(1, -1.0, kind)
     observation = torch.randn(1, 3).expand(20_000, 3)
-    action, *_ = step(
-        explores,
-        observation,
-        torch.ones(20_000, 1, dtype=torch.bool),
-        torch.zeros(20_000, 5, 2),
-        torch.zeros(20_000, 1, dtype=torch.int64),
-    )
+    action, *_ = step(explores, observation, *fresh(20_000))
     distribution = policy.distribution
-    unbounded = distribution.box.invert(action)
+    unbounded = action if kind == "unbounded" else distribution.box.invert(action)
     loc, log_std = distribution.loc_and_log_std(policy.evaluate(observation[:1]))
     torch.testing.assert_close(unbounded.mean(0), loc[0], atol=0.02, rtol=0)
     torch.testing.assert_close(unbounded.std(0), log_std[0].exp(), atol=0.02, rtol=0)
+
+
+@EACH
+def test_held_noise_has_the_log_probability_that_a_loss_gives_the_action(kind):
+    policy, explores = make(3, -0.5, kind)
+    data = TensorDict(
+        observation=torch.randn(50, 3),
+        exploration={"matrix": torch.randn(50, 5, 2), "age": torch.zeros(50, 1).long()},
+        batch_size=[50],
+    )
+    explores(data)
+    inputs = policy.inputs(data)
+    log_prob, _ = policy.log_prob_and_entropy(inputs, data["action"])
+    torch.testing.assert_close(data["action_log_prob"], log_prob, atol=1e-4, rtol=1e-4)
+    assert not data["action_log_prob"].requires_grad
+    theirs = policy.get_dist(data).log_prob(data["action"])
+    torch.testing.assert_close(log_prob, theirs, atol=2e-3, rtol=1e-3)
+
+
+def test_log_probability_and_entropy_are_those_of_a_normal_distribution():
+    distribution = KINDS["unbounded"](-1.0)
+    z, action = torch.tensor([[1.0, 2.0, 0.0, 0.0, 0.0]]), torch.tensor([[0.5, -1.0]])
+    nn.init.zeros_(distribution.mean.weight)
+    nn.init.zeros_(distribution.mean.bias)
+    normal = torch.distributions.Normal(0.0, 5**0.5 * torch.tensor(-1.0).exp())  # 1² + 2²
+    log_prob, entropy = distribution.log_prob_and_entropy(z, action)
+    torch.testing.assert_close(log_prob, normal.log_prob(action).sum(-1))
+    torch.testing.assert_close(entropy, 2 * normal.entropy()[None])
+    assert not distribution.estimates_entropy
+    assert KINDS["squashed"]().estimates_entropy
+
+
+def test_a_memory_is_carried_as_well():
+    torch.manual_seed(0)
+    trunk = MemoryTrunk(nn.Identity(), GRUMemory(3, 5))
+    policy = Policy(nn.Sequential(), KINDS["squashed"](), trunk.in_keys, trunk=trunk)
+    explores = StateDependentExploration(policy, 4)
+    env = partial(AnyEnv, spaces.Box(-1, 1, (3,)), BOX)
+    batch = VectorCollector(env, explores, num_envs=2, frames_per_batch=40).collect()
+    assert batch["is_init"][:, 1:].any()
+    assert batch["memory", "h"][:, 1].abs().sum() > 0
+    log_prob, _ = policy.log_prob_and_entropy(policy.inputs(batch), batch["action"])
+    torch.testing.assert_close(log_prob, batch["action_log_prob"], atol=1e-4, rtol=1e-4)
 
 
 def test_the_best_action_has_no_noise():
     policy, explores = make()
     observation = torch.randn(4, 3)
     with set_interaction_type(InteractionType.DETERMINISTIC):
-        data = (torch.ones(4, 1, dtype=torch.bool), torch.randn(4, 5, 2), torch.zeros(4, 1).long())
-        action, *_ = step(explores, observation, *data)
+        action, *_ = step(explores, observation, torch.randn(4, 5, 2), torch.zeros(4, 1).long())
         torch.testing.assert_close(action, policy.act(observation)["action"])
 
 
@@ -114,16 +172,6 @@ def test_a_collector_goes_on_with_the_noise_it_held():
     assert torch.equal(resumed.collect()["action"], second["action"])
     matrices = second["exploration", "matrix"]
     assert torch.equal(matrices[:, 1], matrices[:, 2])
-
-
-@pytest.mark.parametrize("name", ["sac"])
-def test_an_algorithm_explores_by_it(name):
-    env = partial(AnyEnv, spaces.Box(-1, 1, (3,)), BOX)
-    options = {"num_cells": (8,), "batch_size": 8, "init_random_frames": 16, "eval_episodes": 2}
-    kind = algorithms.get(name)
-    run = kind(env=env, total_frames=64, sde=True, sde_interval=4, progress_bar=False, **options)
-    trainer = run.train()
-    assert isinstance(trainer.loss_module.actor_network.distribution, StateDependentGaussian)
 
 
 def test_another_distribution_is_refused():

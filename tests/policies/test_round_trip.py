@@ -34,6 +34,8 @@ from hooktrainer.networks import (
     Policy,
     QNetwork,
     RunningNorm,
+    StateDependentExploration,
+    StateDependentGaussian,
     TanhGaussianPolicy,
     distribution_for,
     mlp,
@@ -52,6 +54,11 @@ def normalized(out: int) -> nn.Module:
     norm = RunningNorm(4)
     norm.update(3.0 + 2.0 * torch.randn(100, 4))
     return nn.Sequential(norm, *mlp(4, out, (8,)))
+
+
+def state_dependent() -> Policy:
+    network = nn.Sequential(*normalized(6), nn.Tanh())
+    return Policy(network, StateDependentGaussian(6, (2,), -1.0))
 
 
 def torchrl_actor() -> nn.Module:
@@ -75,6 +82,7 @@ KINDS = {
     "with noise": (lambda: AdditiveGaussian(DeterministicPolicy(mlp(4, 2, (8,)), 2)), box_env),
     "q network": (lambda: QNetwork(mlp(4, 3, (8,))), Toy),
     "epsilon greedy": (lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,)))), Toy),
+    "noise of the state": (lambda: state_dependent(), box_env),
     "torchrl": (torchrl_actor, box_env),
     "plain module": (lambda: nn.Sequential(nn.Linear(4, 2), nn.Tanh()), box_env),
 }
@@ -333,6 +341,7 @@ DRAWING |= {
         lambda: EpsilonGreedy(QNetwork(mlp(4, 3, (8,))), eps_init=0.5),
         Toy,
     ),
+    "noise of the state": KINDS["noise of the state"],
     "torchrl": KINDS["torchrl"],
 }
 
@@ -382,6 +391,25 @@ def test_a_hidden_state_and_a_draw_go_together(reload):
     loaded.seed(0)
     assert np.array_equal(loaded(np.ones(4, "float32")), first)
     assert not np.array_equal(first, second)
+
+
+def test_noise_that_is_held_is_held_by_the_saved_policy(reload):
+    explores = StateDependentExploration(state_dependent(), 2)
+    loaded = reload(explores, box_env, deterministic=False, seed=0)
+    observation = np.ones(4, "float32")
+    first, second, third = (loaded(observation) for _ in range(3))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(second, third)
+    loaded.reset()
+    assert not np.array_equal(loaded(observation), third)
+    best = reload(explores, box_env)(observation)
+    np.testing.assert_allclose(
+        best,
+        explores.policy.distribution.sample(
+            explores.policy.evaluate(torch.ones(1, 4)), ["action"], deterministic=True
+        )["action"][0],
+        rtol=1e-5,
+    )
 
 
 def test_what_cannot_be_drawn_from_a_saved_policy_is_said(reload):

@@ -5,7 +5,7 @@ from .continuous import Beta, DiagonalGaussian, SquashedGaussian
 from .discrete import Bernoulli, Categorical, MultiCategorical
 from .joint import Joint
 from .of_space import distribution_for
-from .state_dependent import StateDependentGaussian
+from .state_dependent import SquashedStateDependentGaussian, StateDependentGaussian
 
 __all__ = [
     "ActionDistribution",
@@ -16,6 +16,7 @@ __all__ = [
     "Joint",
     "MultiCategorical",
     "SquashedGaussian",
+    "SquashedStateDependentGaussian",
     "StateDependentGaussian",
     "distribution_for",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
@@ -18,7 +19,65 @@ Bound: TypeAlias = torch.Tensor | Sequence[float] | float
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
-class DiagonalGaussian(ActionDistribution):
+class Gaussian(ActionDistribution):
+    """Normal, independent in every feature; not bounded. `loc_and_log_std` says where and how wide.
+
+    Derive from it, and say that.
+    """
+
+    entries: tuple[str, ...] = ("loc", "scale")
+
+    @abstractmethod
+    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean ``[*batch, features]`` and log-deviation, which broadcasts to it, with gradient."""
+
+    def sample(
+        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, torch.Tensor]:
+        """See `ActionDistribution.sample`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        noise = torch.zeros_like(loc) if deterministic else torch.randn_like(loc)
+        return self._at(loc.detach(), log_std.detach(), noise, keys)
+
+    def log_prob_and_entropy(
+        self, parameters: torch.Tensor, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """See `ActionDistribution.log_prob_and_entropy`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        noise = (action.reshape(loc.shape) - loc) * torch.exp(-log_std)
+        entropy = (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
+        return _normal_log_prob(noise, log_std), entropy.expand(loc.shape[:-1])
+
+    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+        """See `ActionDistribution.as_torch`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        scale = self._shaped(log_std.exp().expand_as(loc))
+        normal = torch.distributions.Normal(self._shaped(loc), scale, validate_args=False)
+        return torch.distributions.Independent(normal, len(self.shape), validate_args=False)
+
+    def _at(
+        self,
+        loc: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        keys: Collection[str],
+    ) -> dict[str, torch.Tensor]:
+        """What `sample` returns where the standard normal noise is this, without gradient."""
+        scale = log_std.exp()
+        out = {"action": self._shaped(torch.addcmul(loc, scale, noise))}
+        if "action_log_prob" in keys:
+            out["action_log_prob"] = _normal_log_prob(noise, log_std)
+        if "loc" in keys:
+            out["loc"] = self._shaped(loc)
+        if "scale" in keys:
+            out["scale"] = self._shaped(scale.expand_as(loc))
+        return out
+
+    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
+        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
+
+
+class DiagonalGaussian(Gaussian):
     """Normal, with a mean of the network's and a deviation of its own; not bounded.
 
     Args:
@@ -26,49 +85,17 @@ class DiagonalGaussian(ActionDistribution):
         log_std: Logarithm of the initial standard deviation.
     """
 
-    entries = ("loc", "scale")
-
     def __init__(self, shape: tuple[int, ...], log_std: float = 0.0) -> None:
         features = math.prod(shape)
         super().__init__(shape, features)
-        self.log_std = nn.Parameter(torch.full((features,), log_std))
+        self.log_std = nn.Parameter(torch.full((features,), float(log_std)))
 
-    def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
-        """See `ActionDistribution.sample`."""
-        noise = torch.zeros_like(parameters) if deterministic else torch.randn_like(parameters)
-        log_std = self.log_std.detach()
-        scale = log_std.exp()
-        out = {"action": self._shaped(torch.addcmul(parameters, scale, noise))}
-        if "action_log_prob" in keys:
-            out["action_log_prob"] = _normal_log_prob(noise, log_std)
-        if "loc" in keys:
-            out["loc"] = self._shaped(parameters)
-        if "scale" in keys:
-            out["scale"] = self._shaped(scale.expand_as(parameters))
-        return out
-
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """See `ActionDistribution.log_prob_and_entropy`."""
-        noise = (action.reshape(parameters.shape) - parameters) * torch.exp(-self.log_std)
-        entropy = (self.log_std + (0.5 + _HALF_LOG_2PI)).sum()
-        return _normal_log_prob(noise, self.log_std), entropy.expand(parameters.shape[:-1])
-
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`."""
-        loc = self._shaped(parameters)
-        scale = self.log_std.exp().reshape(self.shape)
-        normal = torch.distributions.Normal(loc, scale, validate_args=False)
-        return torch.distributions.Independent(normal, len(self.shape), validate_args=False)
-
-    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
-        return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
+    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean ``[*batch, features]`` and log-deviation ``[features]``."""
+        return parameters, self.log_std
 
 
-class SquashedGaussian(ActionDistribution):
+class SquashedGaussian(Gaussian):
     """A normal distribution squashed into a box by tanh.
 
     Mean and log-deviation both come from the network; the latter is clipped to ``[-20, 2]`` as in
@@ -86,6 +113,7 @@ class SquashedGaussian(ActionDistribution):
         ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
     """
 
+    entries = ()
     estimates_entropy = True
 
     def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
@@ -93,18 +121,6 @@ class SquashedGaussian(ActionDistribution):
         super().__init__(shape, 2 * features)
         self.box = Box(shape, low, high)
         self._log_volume = float(self.box.half_width.log().sum())
-
-    def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
-        """See `ActionDistribution.sample`."""
-        loc, log_std = self.loc_and_log_std(parameters)
-        noise = torch.zeros_like(loc) if deterministic else torch.randn_like(loc)
-        action = self.box(torch.addcmul(loc, log_std.exp(), noise))
-        if "action_log_prob" not in keys:
-            return {"action": action}
-        # Of the action, as a loss will see it, which where tanh saturates is not that of the noise.
-        return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
 
     def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `ActionDistribution.rsample`."""
@@ -130,6 +146,19 @@ class SquashedGaussian(ActionDistribution):
         """Mean and log-deviation before squashing, ``[*batch, features]`` each."""
         loc, log_std = parameters.chunk(2, -1)
         return loc, log_std.clamp(-20.0, 2.0)
+
+    def _at(
+        self,
+        loc: torch.Tensor,
+        log_std: torch.Tensor,
+        noise: torch.Tensor,
+        keys: Collection[str],
+    ) -> dict[str, torch.Tensor]:
+        action = self.box(torch.addcmul(loc, log_std.exp(), noise))
+        if "action_log_prob" not in keys:
+            return {"action": action}
+        # Of the action, as a loss will see it, which where tanh saturates is not that of the noise.
+        return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
 
     def _squash(
         self, loc: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
