@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Literal
 
 from torch import nn
 
+from ..base.space_parts import CRITIC
 from ..errors import ConfigError
 from ..hooks import MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
 from ..networks import (
@@ -46,7 +47,8 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     """whether the learning rate falls linearly to zero at total_frames"""
     activation: Literal["tanh", "relu", "elu", "gelu", "silu", "leaky_relu"] = "tanh"
     share_network: bool | None = None
-    """whether policy and value share all but their last layers; None: if there are images"""
+    """whether policy and value share all but their last layers; None: if there are images. Where
+    there is an observation "critic", only the value sees it, and nothing is shared"""
     action_distribution: Literal["gaussian", "squashed", "beta"] = "gaussian"
     """of continuous actions: a normal one, one squashed into the bounds by tanh, or Beta"""
     log_std: float = 0.0
@@ -75,7 +77,14 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         """The policy and the critic."""
         check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
         networks, shares = task.networks, self.share_network
-        if self.memory is not None and shares is False:
+        if task.is_asymmetric:
+            if shares:
+                raise ConfigError(
+                    f"{self.name()}: share_network=True, but the observations of {task.env_name} "
+                    f"have {CRITIC!r}, which the value alone sees: leave one of the two out."
+                )
+            shares = False
+        elif self.memory is not None and shares is False:
             raise ConfigError(
                 f"{self.name()}: share_network=False, but policy and value have one memory: leave "
                 "one of the two out."
@@ -99,9 +108,12 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
                 task.action_space, self.action_distribution, self.log_std
             )
             network = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
-        value = orthogonal_init(head(1))
         actor = Policy(network, distribution, in_keys, action_mask_key=task.mask_key, trunk=trunk)
-        critic = ValueNetwork(value, in_keys, trunk=trunk)
+        if task.is_asymmetric:
+            critic = task.value()
+            orthogonal_init(critic.network)
+        else:
+            critic = ValueNetwork(orthogonal_init(head(1)), in_keys, trunk=trunk)
         return actor.to(task.device), critic.to(task.device)
 
     def _following_the_state(

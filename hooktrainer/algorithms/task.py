@@ -14,7 +14,7 @@ from gymnasium.envs.registration import EnvSpec
 from tensordict import NestedKey
 from torch import nn
 
-from ..base.space_parts import MASK, parts_of
+from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect.action_format import action_format_of
 from ..collect.agents import is_several
 from ..collect.clip_actions import clipped
@@ -49,6 +49,8 @@ class Task(RunTask):
         action_space: The environment's.
         mask_key: Where the environment's action mask is; ``None`` if it gives none.
         networks: Makes networks of the observation, as the fields want them.
+        value_networks: The same for values, which may have an observation of their own; see
+            `hooktrainer.base.space_parts.groups_of`.
         device: Where the learner computes.
 
     Raises:
@@ -71,13 +73,10 @@ class Task(RunTask):
         choices = action_format_of(self.action_space).mask_size
         check_mask(self.name, self.env_name, self.action_space, mask_size, choices)
         self.mask_key: str | None = MASK if mask_size else None
-        self.networks = NetworkFactory(
-            self.observation_space,
-            algorithm.num_cells,
-            algorithm.activation,
-            encoder=algorithm.network,
-            normalize=algorithm.normalize_observations,
-        )
+        groups = groups_of(self.observation_space)
+        self.networks = self.value_networks = self._factory(groups.policy)
+        if groups.value is not groups.policy:
+            self.value_networks = self._factory(groups.value, of_value=True)
         self._made = {"env": train, "env_kwargs": env_kwargs}
         self._played = {"env": play, "env_kwargs": env_kwargs}
         clips = algorithm.clips() and _has_box(self.action_space)
@@ -91,9 +90,29 @@ class Task(RunTask):
             self._played = {"env": _clipped(play, env_kwargs)}
         self._begin(keep)
 
+    def _factory(self, space: spaces.Space[Any], of_value: bool = False) -> NetworkFactory:
+        fields = self._fields
+        encoder = fields.network
+        if of_value and isinstance(encoder, nn.Module):
+            encoder = None  # it is for what the policy sees
+        elif isinstance(encoder, Mapping) and isinstance(space, spaces.Dict):
+            encoder = {key: one for key, one in encoder.items() if key in space.spaces} or None
+        return NetworkFactory(
+            space,
+            fields.num_cells,
+            fields.activation,
+            encoder=encoder,
+            normalize=fields.normalize_observations,
+        )
+
+    @property
+    def is_asymmetric(self) -> bool:
+        """Whether values see something else than policies do."""
+        return self.value_networks is not self.networks
+
     @property
     def in_keys(self) -> list[NestedKey]:
-        """The entries that the networks read."""
+        """The entries that policies read."""
         return self.networks.in_keys
 
     def network(
@@ -130,19 +149,29 @@ class Task(RunTask):
 
     def value(self) -> ValueNetwork:
         """The value of an observation."""
-        return ValueNetwork(self.networks.network(1), self.in_keys)
+        return ValueNetwork(self.value_networks.network(1), self.value_networks.in_keys)
 
     def qvalue(self, trunk: MemoryTrunk | None = None) -> ValueNetwork:
-        """A Q-function of an observation, or behind a memory, and a continuous action."""
+        """A Q-function of an observation, or behind a memory, and a continuous action.
+
+        Raises:
+            ConfigError: If it is to share a memory, and sees something else than the policy does.
+        """
+        if trunk is not None and self.is_asymmetric:
+            raise ConfigError(
+                f"{self.name}: the observations of {self.env_name} have {CRITIC!r}, which values "
+                "alone read, but with a memory they share the policy's: leave memory out, or "
+                f"{CRITIC!r}."
+            )
         if trunk is None:
-            network = self.networks.q_network(self.action_space)
-            return ValueNetwork(network, [*self.in_keys, "action"])
+            network = self.value_networks.q_network(self.action_space)
+            return ValueNetwork(network, [*self.value_networks.in_keys, "action"])
         network = self.networks.q_head(trunk.out_features, self.action_space)
         return ValueNetwork(network, [*trunk.in_keys, "action"], trunk=trunk)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """What normalizes observations, by the key of what it normalizes."""
-        return self.networks.norms
+        return {**self.networks.norms, **self.value_networks.norms}
 
 
 def _clipped(env: Any, env_kwargs: Mapping[str, Any] | None) -> Any:

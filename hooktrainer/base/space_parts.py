@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,8 @@ from gymnasium import spaces
 from ..errors import ConfigError
 
 MASK = "action_mask"
+CRITIC = "critic"  # what values see, where that is not what the policy sees
+POLICY = "policy"
 
 Path = tuple[str | int, ...]
 
@@ -44,6 +46,40 @@ class Leaf:
     dtype: np.dtype[Any]
     start: Any = None
     space: spaces.Space[Any] | None = None
+
+
+class ObservationGroups(NamedTuple):
+    """Who reads what of an observation.
+
+    Attributes:
+        policy: The part that policies read.
+        value: The part that values read; the same object if there is no other.
+    """
+
+    policy: spaces.Space[Any]
+    value: spaces.Space[Any]
+
+
+def groups_of(space: spaces.Space[Any]) -> ObservationGroups:
+    """Who reads what of an observation: all of it, unless it is a Dict with the key ``"critic"``.
+
+    Then values read that alone, and policies the rest; of a rest with the key ``"policy"`` that
+    alone.
+
+    Raises:
+        ConfigError: If nothing is left for the policy.
+    """
+    if not isinstance(space, spaces.Dict) or CRITIC not in space.spaces:
+        return ObservationGroups(space, space)
+    rest = {key: part for key, part in space.spaces.items() if key != CRITIC}
+    if POLICY in rest:
+        rest = {POLICY: rest[POLICY]}
+    if not rest.keys() - {MASK}:
+        raise ConfigError(
+            f"The observations have {CRITIC!r}, which values alone read, and nothing for the "
+            f"policy: add an entry for it, such as {POLICY!r}."
+        )
+    return ObservationGroups(spaces.Dict(rest), spaces.Dict({CRITIC: space.spaces[CRITIC]}))
 
 
 def leaves_of(space: spaces.Space[Any]) -> tuple[Leaf, ...]:

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 import pytest
 import torch
+from no_waiting import NoWaiting
 from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, Die, differing
 
 from hooktrainer import Trainer, VectorCollector, algorithms
@@ -113,3 +114,26 @@ def test_snapshots_are_saved_of_a_policy_trained_on_a_world(tmp_path):
     trainer.train()
     policy = load_policy(tmp_path / "run")
     assert policy(torch.zeros(3).numpy()).shape == (1,)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        *((name, {}) for name in COLLECTING),
+        ("ppo", {"memory": "gru", "mini_batch_size": 20}),
+        ("dqn", {"memory": "lstm"}),
+        ("sac", {"sde": True}),
+        ("ppo", {"env": "torch/Pendulum-v1", "normalize_observations": True}),
+    ],
+)
+def test_no_policy_waits_for_the_device(name, options, device):
+    """On ``meta`` there is nothing to read."""
+    trainer = make(name, **options)
+    policy = trainer.source.policy.to(device)
+    env = trainer.source.world.name
+    collector = WorldCollector(env, policy, num_envs=4, frames_per_batch=40, device=device)
+    collector.collect()  # checks and lays out
+    with NoWaiting():
+        batch = collector.collect()
+    assert batch.device == torch.device(device)

@@ -1,0 +1,139 @@
+"""Values may see more than policies do: asymmetric actor-critic."""
+
+from __future__ import annotations
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from toy_worlds import Secret
+
+from hooktrainer import algorithms
+from hooktrainer.base.space_parts import groups_of
+from hooktrainer.errors import ConfigError
+from hooktrainer.log import read_csv
+
+BOX = spaces.Box(-1.0, 1.0, (2,))
+SMALL = {"total_frames": 128, "progress_bar": False, "eval_episodes": 1, "num_envs": 4}
+
+
+class Guess(gym.Env):
+    """An environment of Gymnasium with an observation for values."""
+
+    action_space = spaces.Box(-1.0, 1.0, (1,))
+    observation_space = spaces.Dict({"policy": BOX, "critic": spaces.Box(-1.0, 1.0, (3,))})
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.steps = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        self.steps += 1
+        return self._observe(), 1.0, self.steps > 5, False, {}
+
+    def _observe(self):
+        return {"policy": np.zeros(2, np.float32), "critic": np.ones(3, np.float32)}
+
+
+@pytest.mark.parametrize(
+    ("held", "policy", "value"),
+    [
+        (["observation", "critic"], ["observation"], ["critic"]),
+        (["policy", "critic"], ["policy"], ["critic"]),
+        (["policy", "teacher", "critic"], ["policy"], ["critic"]),
+        (["image", "speed", "critic"], ["image", "speed"], ["critic"]),
+        (["policy", "teacher"], ["policy", "teacher"], ["policy", "teacher"]),
+    ],
+)
+def test_who_reads_what(held, policy, value):
+    found = groups_of(spaces.Dict(dict.fromkeys(held, BOX)))
+    assert sorted(found.policy.spaces) == sorted(policy)
+    assert sorted(found.value.spaces) == sorted(value)
+
+
+def test_a_plain_space_is_for_both():
+    found = groups_of(BOX)
+    assert found.policy is found.value is BOX
+
+
+def test_nothing_for_the_policy_is_refused():
+    with pytest.raises(ConfigError, match="nothing for the policy"):
+        groups_of(spaces.Dict({"critic": BOX, "action_mask": spaces.MultiBinary(2)}))
+
+
+@pytest.mark.parametrize("memory", [None, "gru"])
+@pytest.mark.parametrize("name", ["ppo", "a2c"])
+def test_the_value_reads_the_critics_part_alone(name, memory):
+    trainer = algorithms.get(name)(env=Guess, memory=memory, steps_per_batch=8, **SMALL).trainer()
+    loss = trainer.loss_module
+    assert loss.actor_network.in_keys[0] == "policy"
+    assert "critic" not in loss.actor_network.in_keys
+    assert loss.critic_network.in_keys == ["critic"]
+    trainer.train()
+    assert trainer.collected_frames == 128
+
+
+@pytest.mark.parametrize("name", ["sac", "td3", "ddpg"])
+def test_q_functions_read_the_critics_part_alone(name):
+    options = {**SMALL, "init_random_frames": 16, "batch_size": 16}
+    trainer = algorithms.get(name)(env=Guess, **options).trainer()
+    loss = trainer.loss_module
+    assert loss.actor_network.in_keys == ["policy"]
+    trainer.train()
+    assert {"policy", "critic", ("next", "critic")} <= set(loss.in_keys)
+    with pytest.raises(ConfigError, match="share the policy's: leave memory out, or 'critic'"):
+        algorithms.get(name)(env=Guess, memory="gru", **options).trainer()
+
+
+def test_normalization_has_statistics_of_both():
+    options = {**SMALL, "normalize_observations": True, "mini_batch_size": 16}
+    trainer = algorithms.get("ppo")(env=Guess, steps_per_batch=8, **options).trainer()
+    trainer.train()
+    names = [name for name in trainer.registry.modules if "normalizer" in name]
+    assert sorted(names) == ["observation_normalizer_critic", "observation_normalizer_policy"]
+
+
+def test_networks_of_ones_own_go_to_who_sees_their_part():
+    made = []
+
+    def encoder(space: spaces.Space) -> torch.nn.Module:
+        made.append(sorted(space.spaces))
+        return torch.nn.LazyLinear(4)
+
+    algorithms.get("ppo")(env=Guess, network=encoder, steps_per_batch=8, **SMALL).trainer()
+    assert made == [["policy"], ["critic"]]
+    by_key = {"critic": torch.nn.Linear(3, 7), "policy": torch.nn.Linear(2, 5)}
+    trainer = algorithms.get("ppo")(env=Guess, network=by_key, steps_per_batch=8, **SMALL).trainer()
+    shapes = [tuple(p.shape) for p in trainer.loss_module.critic_network.parameters()]
+    assert (7, 3) in shapes
+    assert (5, 2) not in shapes
+
+
+def test_sharing_a_network_is_refused():
+    with pytest.raises(ConfigError, match="have 'critic', which the value alone sees"):
+        algorithms.get("ppo")(env=Guess, share_network=True, **SMALL).trainer()
+
+
+@pytest.mark.parametrize(("tells", "explained"), [(True, True), (False, False)])
+def test_a_value_that_sees_the_secret_predicts_what_the_policy_cannot(tells, explained, tmp_path):
+    """The reward is a coin that is shown to the value alone; see `Secret`."""
+    algorithms.get("ppo")(
+        env=Secret,
+        env_kwargs={"tells": tells},
+        num_envs=64,
+        steps_per_batch=8,
+        total_frames=64 * 8 * 15,
+        lr=1e-2,
+        anneal_lr=False,
+        mini_batch_size=128,
+        eval_episodes=0,
+        progress_bar=False,
+        run_dir=tmp_path / "run",
+        logger="csv",
+        log_interval=1,
+    ).train()
+    last = read_csv(tmp_path / "run")["train/explained_variance"][-1][1]
+    assert (last > 0.8) is explained
+    assert explained or last < 0.3

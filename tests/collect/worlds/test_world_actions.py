@@ -1,0 +1,142 @@
+"""How actions get to a tensor world, at random too, and what it says beside observations."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict.nn import TensorDictModule
+from toy_worlds import Ladder, Talker
+
+from hooktrainer import algorithms
+from hooktrainer.collect.worlds import WorldCollector
+from hooktrainer.collect.worlds.counter_random import stream_keys, uniforms
+from hooktrainer.collect.worlds.world_actions import WorldActions
+from hooktrainer.errors import ConfigError
+from hooktrainer.log import read_csv
+
+CPU = torch.device("cpu")
+
+
+def drawn(space: spaces.Space, number: int = 4000, mask=None, categorical: bool = True):
+    actions = WorldActions(space, categorical, False, CPU)
+    keys = stream_keys(0, 1, 0, number, actions.numbers, CPU)
+    return actions, actions.draw(uniforms(keys, 0), mask)
+
+
+@pytest.mark.parametrize(
+    "space",
+    [
+        spaces.Discrete(3),
+        spaces.Discrete(3, start=-1),
+        spaces.MultiDiscrete([2, 4]),
+        spaces.MultiDiscrete([2, 4], start=[3, 1]),
+        spaces.MultiBinary(3),
+        spaces.Box(-1.0, 3.0, (2, 2)),
+        spaces.Box(0.0, np.inf, (2,)),
+        spaces.Box(-np.inf, 5.0, (2,)),
+        spaces.Box(-np.inf, np.inf, (2,)),
+    ],
+)
+@pytest.mark.parametrize("categorical", [True, False])
+def test_random_actions_are_in_the_space_and_fill_it(space, categorical):
+    actions, found = drawn(space, categorical=categorical)
+    assert found.shape == (4000, *actions.format.shape)
+    taken = actions.to_world(found).numpy()
+    assert all(space.contains(each.astype(space.dtype)) for each in taken)
+    space.seed(0)
+    theirs = np.stack([space.sample() for _ in range(4000)])
+    assert np.abs(taken.mean(0) - theirs.mean(0)).max() < 0.1
+    assert np.abs(taken.std(0) - theirs.std(0)).max() < 0.1
+
+
+def test_one_hot_vectors_and_masks():
+    mask = torch.tensor([[True, False, True]]).expand(4000, 3)
+    actions, found = drawn(spaces.Discrete(3, start=5), mask=mask, categorical=False)
+    assert (found.sum(-1) == 1).all()
+    assert sorted(actions.to_world(found).unique().tolist()) == [5, 7]
+
+
+def test_random_actions_obey_the_masks_and_count_from_the_spaces_start():
+    batch = WorldCollector(Talker, num_envs=8, frames_per_batch=160).collect()
+    assert sorted(batch["action"].unique().tolist()) == [0, 2]
+    assert sorted(batch["next", "last"].unique().tolist()) == [1, 3]
+    assert batch["action_mask"].dtype is torch.bool
+
+
+def test_numbers_for_each_environment_are_in_the_batch():
+    collector = WorldCollector(Talker, num_envs=3, frames_per_batch=6, info_keys=("height", "rank"))
+    following = collector.collect()["next"]
+    assert torch.equal(following["height"], following["reward"] + 0.5)
+    assert following["rank"][:, 0, 0].tolist() == [0, 1, 2]
+    assert following["rank"].dtype is torch.float32
+    said = collector.log_of_world()
+    assert float(said["world/rank"]) == 1.0
+    assert float(said["Episode/slips"]) == pytest.approx(float(following["reward"].mean()))
+
+
+def test_what_is_never_said_is_nan_and_what_is_of_another_shape_refused():
+    options = {"num_envs": 3, "frames_per_batch": 6}
+    batch = WorldCollector(Talker, info_keys=("nothing",), **options).collect()
+    assert batch["next", "nothing"].isnan().all()
+    with pytest.raises(ConfigError, match=r"'Episode/slips' with the shape \[\], not one number"):
+        WorldCollector(Talker, info_keys=("Episode/slips",), **options).collect()
+
+
+def test_a_trainer_logs_what_the_world_says(tmp_path):
+    algorithms.get("ppo")(
+        env=Talker,
+        info_keys=("height",),
+        num_envs=4,
+        steps_per_batch=8,
+        total_frames=64,
+        progress_bar=False,
+        run_dir=tmp_path / "run",
+        logger="csv",
+        eval_episodes=2,
+    ).train()
+    found = read_csv(tmp_path / "run")
+    assert {"world/height", "world/rank", "Episode/slips"} <= found.keys()
+    assert {"train/height", "eval/height"} <= found.keys()
+    assert found["train/height"][-1][1] in (1.5, 3.5) or 1.5 < found["train/height"][-1][1] < 3.5
+
+
+def test_policies_of_every_kind():
+    torch.manual_seed(0)
+    layer = torch.nn.Linear(1, 2)
+
+    def function(observation):
+        return layer(observation).argmax(-1)
+
+    class Acts:
+        in_keys = ("observation",)
+
+        def act(self, observation):
+            return {"action": function(observation), "value": observation.squeeze(-1)}
+
+    module = TensorDictModule(function, ["observation"], ["action"])
+    options = {"num_envs": 2, "frames_per_batch": 16}
+    batches = [
+        WorldCollector(Ladder, policy, **options).collect() for policy in (function, Acts(), module)
+    ]
+    for batch in batches:
+        assert torch.equal(batch["action"], function(batch["observation"]))
+    assert torch.equal(batches[1]["value"], batches[1]["observation"].squeeze(-1))
+    with pytest.raises(ConfigError, match=r"shape \[2, 1\]; Discrete\(2\) with 2 environments"):
+        WorldCollector(Ladder, lambda x: x.long(), **options).collect()
+
+
+def test_random_actions_before_the_policys_leave_room_for_what_it_writes():
+    class Acts:
+        def act(self, observation):
+            return {"action": torch.ones(2, dtype=torch.int64), "value": torch.ones(2)}
+
+    collector = WorldCollector(
+        Ladder, Acts(), num_envs=2, frames_per_batch=40, init_random_frames=40
+    )
+    first, second = collector.collect(), collector.collect()
+    assert (first["value"] == 0).all()
+    assert 0 < first["action"].float().mean() < 1
+    assert (second["value"] == 1).all()
+    assert (second["action"] == 1).all()
