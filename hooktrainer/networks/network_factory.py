@@ -102,9 +102,8 @@ class NetworkFactory:
 
     @property
     def has_images(self) -> bool:
-        """Whether a part of the observation goes through convolutions."""
-        images = (leaf.space is not None and layout_of(leaf.space) for leaf in self._leaves)
-        return self._given is None and any(images)
+        """Whether a part of the observation is an image, whatever encodes it."""
+        return any(leaf.space is not None and layout_of(leaf.space) for leaf in self._leaves)
 
     def network(self, outputs: int) -> nn.Module:
         """A network from an observation to ``[*batch, outputs]``."""

@@ -210,15 +210,39 @@ def _ordered(body, space):
     return Ordered()
 
 
+class _Pixels(nn.Module):
+    """Features of an image of 9 x 9 pixels."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(9 * 9 * 3, 4)
+
+    def forward(self, image):
+        return self.linear(image.flatten(1) / 255)
+
+
 def test_policy_and_value_share_a_trunk_where_there_are_images_or_where_asked():
     def networks(observation, **kwargs):
         made = run("ppo", partial(AnyEnv, OBSERVATIONS[observation], BOX), **kwargs).trainer()
         return made.loss_module.actor_network, made.loss_module.critic_network
 
-    for observation, kwargs in (("image", {}), ("vector", {"share_network": True})):
+    for observation, kwargs in (
+        ("image", {}),
+        ("image", {"network": "impala"}),
+        ("image", {"network": lambda space: _Pixels()}),
+        ("nested", {"network": {"image": "small"}}),
+        ("nested", {"network": {"image": _Pixels()}}),
+        ("vector", {"share_network": True}),
+    ):
         actor, critic = networks(observation, **kwargs)
         assert actor.trunk is critic.trunk is not None
-    for observation, kwargs in (("image", {"share_network": False}), ("vector", {})):
+    for observation, kwargs in (
+        ("image", {"share_network": False}),
+        ("image", {"share_network": False, "network": "impala"}),
+        ("vector", {}),
+        ("vector", {"network": "impala"}),
+        ("vector", {"network": nn.Linear(3, 4)}),
+    ):
         actor, critic = networks(observation, **kwargs)
         assert actor.trunk is critic.trunk is None
 
