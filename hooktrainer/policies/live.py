@@ -154,28 +154,60 @@ def parts(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-class _Never(torch.Tensor):
-    """False everywhere, and known to be: what tells a policy that an episode begins.
+class _Known(torch.Tensor):
+    """The same everywhere, and known to be: what tells a policy that no episode begins.
 
     A module may branch on whether any of it is true, and choose by it between two values. Whoever
-    plays a saved policy sets the hidden states back instead.
+    plays a saved policy sets the hidden states back instead. What is made of it is known where that
+    follows; else it is what it is, for this batch alone, which recording refuses.
     """
+
+    value: bool
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.any, torch.any):
-            return False
-        if func in (torch.where, torch.Tensor.where) and isinstance(args[0], cls):
-            return args[2]
+        name = func.__name__.strip("_")
+        first: Any = args[0] if args else None
+        others = args[1:]
+        if name in ("any", "all") and isinstance(first, cls):
+            return first.value
+        if name == "where" and isinstance(first, cls):
+            return others[0] if first.value else others[1]
         with torch._C.DisableTorchFunctionSubclass():
             plain = [a.as_subclass(torch.Tensor) if isinstance(a, cls) else a for a in args]
             out = func(*plain, **(kwargs or {}))
-            same = isinstance(out, torch.Tensor) and out.dtype is torch.bool
-            return out.as_subclass(cls) if same else out
+        if not isinstance(out, torch.Tensor) or out.dtype is not torch.bool:
+            return out
+        if name in _VIEWS and isinstance(first, cls):
+            return _known(out, first.value)
+        if name in _NOT and isinstance(first, cls):
+            return _known(out, not first.value)
+        if name in (*_OR, *_AND) and len(args) == 2:
+            known, other = args if isinstance(first, cls) else reversed(args)
+            if known.value == (name in _OR):
+                return _known(out, known.value)
+            return other.expand(out.shape)
+        return out
+
+
+_VIEWS = {
+    *("getitem", "view", "view_as", "reshape", "expand", "expand_as", "broadcast_to", "unsqueeze"),
+    *("squeeze", "flatten", "unflatten", "transpose", "permute", "movedim", "repeat"),
+    *("clone", "contiguous", "detach", "to", "bool"),
+}
+_NOT = ("invert", "logical_not", "bitwise_not")
+_OR = ("or", "ror", "logical_or", "bitwise_or")
+_AND = ("and", "rand", "logical_and", "bitwise_and")
+
+
+def _known(tensor: torch.Tensor, value: bool) -> torch.Tensor:
+    known = tensor.as_subclass(_Known)
+    known.value = value
+    return known
 
 
 def _never(batch: int) -> torch.Tensor:
-    return torch.zeros(batch, 1, dtype=torch.bool).as_subclass(_Never)
+    return _known(torch.zeros(batch, 1, dtype=torch.bool), False)
 
 
 def _parameters(function: Any) -> Any:

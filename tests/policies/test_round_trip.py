@@ -12,9 +12,16 @@ import torch
 from gymnasium import spaces
 from policy_envs import Toy
 from tensordict import TensorDict
-from tensordict.nn import InteractionType, TensorDictModule, TensorDictSequential
+from tensordict.nn import (
+    InteractionType,
+    TensorDictModule,
+    TensorDictModuleBase,
+    TensorDictSequential,
+)
 from tensordict.nn.probabilistic import set_interaction_type
 from torch import nn
+from torchrl.data import Unbounded
+from torchrl.envs import TensorDictPrimer
 from torchrl.modules import (
     GRUModule,
     LSTMModule,
@@ -391,6 +398,32 @@ def test_a_hidden_state_and_a_draw_go_together(reload):
     loaded.seed(0)
     assert np.array_equal(loaded(np.ones(4, "float32")), first)
     assert not np.array_equal(first, second)
+
+
+class Since(TensorDictModuleBase):
+    """Counts the steps since an episode began, by what is made of ``"is_init"``."""
+
+    def __init__(self):
+        super().__init__()
+        self.in_keys = ["observation", "is_init", "steps"]
+        self.out_keys = ["action", ("next", "steps")]
+
+    def forward(self, data):
+        begins = data["is_init"]
+        goes_on = (~begins | begins) & ~(begins & ~begins) & (data["steps"] > -1)
+        assert (~begins).all()
+        steps = torch.where(goes_on, data["steps"] + 1, torch.ones_like(data["steps"]))
+        data["action"] = steps.expand(-1, 2) / 10 + 0 * data["observation"][..., :2]
+        return data.set(("next", "steps"), steps)
+
+    def make_tensordict_primer(self):
+        return TensorDictPrimer(steps=Unbounded((1,)), default_value=0)
+
+
+def test_what_goes_on_is_not_taken_for_what_begins(reload):
+    loaded = reload(Since(), box_env)
+    first, second = (loaded(np.ones(4, "float32")) for _ in range(2))
+    np.testing.assert_allclose([first[0], second[0]], [0.1, 0.2], rtol=1e-6)
 
 
 def test_noise_that_is_held_is_held_by_the_saved_policy(reload):
