@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
 from gymnasium import spaces
@@ -79,7 +78,9 @@ class AgentsTask(RunTask):
                     "with --env-kwargs '{\"continuous_actions\": false}'."
                 )
             check_actions(name, where, group.action_space, algorithm.actions)
-        self._collects = self._plays = partial(AgentsCollector, groups=groups)
+        self._collects = self._plays = AgentsCollector
+        if groups is not None:
+            self._made["groups"] = self._played["groups"] = groups
         self._agents = {group.name: group.agents for group in self.groups}
         self._begin(keep)
         self._activation = ACTIVATIONS[algorithm.activation]

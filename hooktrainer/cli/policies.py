@@ -13,7 +13,7 @@ from .priority import step_aside
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
-    from ..policies.interface import Interface
+    from ..policies.agents_interface import AnyInterface
 
 
 def list_(run: RunPath, /, *, json: Flag = False) -> int:
@@ -79,8 +79,6 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
         output.print_json({"path": saved.path, **facts})
         return 0
     interface = _interface(saved.path, facts)
-    action = interface.action
-    reads = [f"{part.key}: {part.dtype}{list(part.shape)}" for part in interface.observations]
     kwargs = ", ".join(f"{name}={value!r}" for name, value in saved.env_kwargs.items())
     rows = {
         "path": saved.path,
@@ -90,8 +88,8 @@ def show(policy: PolicySpec, /, *, json: Flag = False) -> int:
         "trained": output.duration(saved.seconds),
         "environment": f"{saved.environment.name}({kwargs})" if kwargs else saved.environment.name,
         "code it needs": saved.environment.code or "none that is not installed",
-        "reads": ", ".join(reads),
-        "action": str(action),
+        "reads": interface.reads,
+        "action": interface.acts,
         "memory": "recurrent" if saved.recurrent else "none",
         "size": output.size(saved.nbytes),
         "versions": ", ".join(f"{name} {v}" for name, v in saved.versions.items() if v),
@@ -238,12 +236,12 @@ def prune(
     return 1 if left else 0
 
 
-def _interface(path: Path, facts: dict[str, Any]) -> Interface:
+def _interface(path: Path, facts: dict[str, Any]) -> AnyInterface:
     from ..errors import DamagedCheckpointError
-    from ..policies.interface import Interface
+    from ..policies.agents_interface import decode_interface
 
     try:
-        return Interface.decode(facts.get("interface", {}))
+        return decode_interface(facts.get("interface", {}))
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(f"{path} is damaged: {error}") from None
 

@@ -49,6 +49,7 @@ class Evaluate(TrainerHookBase):
             ``<group>/episodes``. Several hooks of one trainer need several groups.
         collector: What makes the collector that plays, called with the arguments of
             `VectorCollector`, its default; `AgentsCollector` for several agents.
+        groups: Of several agents, the groups; as for `AgentsCollector`.
     """
 
     rank_zero_only = True
@@ -69,6 +70,7 @@ class Evaluate(TrainerHookBase):
         log_pbar: bool = True,
         group: str = "eval",
         collector: Callable[..., Collector] | None = None,
+        groups: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         check_count("episodes", episodes)
         self.env = env
@@ -83,6 +85,7 @@ class Evaluate(TrainerHookBase):
         self.log_pbar = log_pbar
         self.group = group
         self.collector = collector
+        self.groups = groups
         self._collector: Collector | None = None
         self._evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
@@ -148,7 +151,7 @@ class Evaluate(TrainerHookBase):
 
             from ..collect import VectorCollector
 
-            make = self.collector or VectorCollector
+            make: Callable[..., Collector] = self.collector or VectorCollector
             self._collector = make(
                 self.env,
                 self.policy,
@@ -158,6 +161,7 @@ class Evaluate(TrainerHookBase):
                 frame_skip=self.frame_skip or 1,
                 info_keys=self.info_keys,
                 exploration_type=InteractionType.DETERMINISTIC,
+                **({} if self.groups is None else {"groups": self.groups}),
             )
         return self._collector
 

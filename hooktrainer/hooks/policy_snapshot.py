@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from ..base.checks import check_count
 from ..base.words import printable
+from ..collect import AgentsCollector
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -36,7 +37,8 @@ class PolicySnapshot(TrainerHookBase):
     is the same with and without snapshots, bit for bit.
 
     Args:
-        policy: The policy, as for `VectorCollector`; a `torch.nn.Module`.
+        policy: The policy, as for `VectorCollector`, or as for `AgentsCollector`; a
+            `torch.nn.Module`.
         env: Its environment, likewise; ``None`` to save nothing and only call ``policy_fn``.
         run_dir: The run's directory; ``None`` to save nothing.
         every: When to take a snapshot.
@@ -51,6 +53,7 @@ class PolicySnapshot(TrainerHookBase):
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often the collector repeats each action.
         categorical_actions: Whether the policy's discrete actions are indices.
+        groups: Of several agents, the groups; as for `AgentsCollector`.
         report: Whether to print, at the end, what became of the snapshots.
 
     Raises:
@@ -76,6 +79,7 @@ class PolicySnapshot(TrainerHookBase):
         env_kwargs: Mapping[str, Any] | None = None,
         frame_skip: int = 1,
         categorical_actions: bool = True,
+        groups: Mapping[str, Sequence[str]] | None = None,
         report: bool = True,
     ) -> None:
         if (every is None) == (snapshots is None):
@@ -103,6 +107,7 @@ class PolicySnapshot(TrainerHookBase):
         self.env_kwargs = env_kwargs
         self.frame_skip = frame_skip
         self.categorical_actions = categorical_actions
+        self.groups = groups
         self.report = report
         self._recorder: PolicyRecorder | None = None
         self._evaluator: Evaluator | None = None
@@ -131,10 +136,11 @@ class PolicySnapshot(TrainerHookBase):
                 "are, and this run has none: evaluate (algorithms do with eval_episodes above 0), "
                 "or register a PolicySnapshot of your own."
             )
-        if run_dir is not None and evaluate.collector is not None:
+        if run_dir is not None and evaluate.collector not in (None, AgentsCollector):
             raise ConfigError(
                 "snapshots of this policy cannot be saved: it is evaluated by a collector of its "
-                "own, such as those of several agents. Leave snapshots out; checkpoints hold it."
+                "own, which does not say how others can play it. Leave snapshots out; checkpoints "
+                "hold it."
             )
         return cls(
             evaluate.policy,
@@ -142,6 +148,7 @@ class PolicySnapshot(TrainerHookBase):
             run_dir,
             env_kwargs=evaluate.env_kwargs,
             frame_skip=evaluate.frame_skip or 1,
+            groups=evaluate.groups,
             **options,
         )
 
@@ -194,6 +201,7 @@ class PolicySnapshot(TrainerHookBase):
             self.env_kwargs,
             frame_skip=self.frame_skip,
             categorical_actions=self.categorical_actions,
+            groups=self.groups,
             run_id=self.run_dir.run_id,
         )
         self._newest = self._recorder.take_up(trainer.collected_frames)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import inspect
 import json
@@ -12,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
 
-from ..base.space_parts import MASK, Leaf, parts_of
+from ..base.space_parts import MASK, Leaf
 from ..collect.action_format import AnyActionFormat, action_format_of
 from ..collect.clip_actions import clips
 from ..collect.env_errors import explain_env_errors
@@ -25,8 +23,9 @@ from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from .actions import Action, JointAction
+from .describe_spaces import action_of, draw_examples, observation_of
 from .environment import Environment
-from .interface import Interface, Observation
+from .interface import Interface
 
 EXAMPLES = 12
 _NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
@@ -55,7 +54,21 @@ class Described:
     def interface(self, reads: Sequence[NestedKey]) -> Interface:
         """Return what a policy that reads these keys takes and gives."""
         by_key = {unravel_key(leaf.key): leaf for leaf in self.leaves}
-        return Interface(tuple(_observation(by_key[key]) for key in reads), self.action)
+        return Interface(tuple(observation_of(by_key[key]) for key in reads), self.action)
+
+    @property
+    def actions(self) -> list[NestedKey]:
+        """What a policy writes its action to."""
+        return ["action"]
+
+    def check(self, actions: Sequence[torch.Tensor]) -> None:
+        """Refuse a policy's actions for the examples that the environment does not take.
+
+        Raises:
+            ConfigError: If they have another shape or type.
+        """
+        (action,) = actions
+        self.action_format.check(action.numpy(), len(action))
 
 
 def describe_environment(
@@ -90,7 +103,7 @@ def describe_environment(
         bounded = next((layer.env.action_space for layer in _layers(made) if clips(layer)), None)
     layout = ObservationLayout(space, mask)
     action_format = action_format_of(action_space, categorical_actions)
-    action = _action(action_space, categorical_actions, bounded)
+    action = action_of(action_space, categorical_actions, bounded)
     examples = _examples(space, layout, mask)
     keys = [unravel_key(leaf.key) for leaf in layout.leaves]
     return Described(environment, keys, layout.leaves, action, action_format, examples)
@@ -156,7 +169,7 @@ def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
     if environment.id is None or entry is None or own or spec.additional_wrappers:
         return environment
     try:
-        place = _place(load_env_creator(entry) if isinstance(entry, str) else entry)
+        place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
         kwargs = json.loads(json.dumps(spec.kwargs, allow_nan=False))
     except (ImportError, AttributeError, TypeError, ValueError):
         return environment  # it can be made by who imports what registers it
@@ -170,12 +183,16 @@ def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
 
 def _by_name(factory: Any) -> Environment | None:
     """A function or class without arguments that other processes can import."""
-    place = _place(factory)
+    place = place_of(factory)
     return None if place is None or _needs_arguments(factory) else Environment(**place)
 
 
-def _place(factory: Any) -> dict[str, Any] | None:
-    """Where other processes find a function or class; ``None`` if nowhere."""
+def place_of(factory: Any) -> dict[str, Any] | None:
+    """Where other processes find a function or class, as fields of an `Environment`.
+
+    Returns:
+        ``None`` if they cannot find it.
+    """
     name, module = getattr(factory, "__name__", None), getattr(factory, "__module__", None)
     if not isinstance(name, str) or module not in sys.modules:
         return None
@@ -240,44 +257,6 @@ def _kinds(env: gym.Env[Any, Any]) -> list[type]:
     return [kind for kind in kinds if kind not in checks]
 
 
-def _observation(leaf: Leaf) -> Observation:
-    start = leaf.start.tolist() if hasattr(leaf.start, "tolist") else leaf.start
-    return Observation(".".join(leaf.key), leaf.path, leaf.shape, leaf.dtype.name, start)
-
-
-def _action(
-    space: gym.Space[Any], categorical: bool, bounded: gym.Space[Any] | None
-) -> Action | JointAction:
-    """The action, clipped to the space ``bounded`` where the environment does so."""
-    limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
-    if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
-        parts = parts_of(space)
-        within = [None] * len(parts) if limits is None else limits
-        return JointAction(
-            tuple(
-                (path, _single(part, True, limit))
-                for (path, part), limit in zip(parts, within, strict=True)
-            )
-        )
-    return _single(space, categorical, limits[0] if limits else None)
-
-
-def _single(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None) -> Action:
-    start = getattr(space, "start", None)  # of discrete spaces
-    start = np.asarray(start).tolist() if start is not None and np.any(start) else None
-    sizes: list[int] = []
-    if not categorical:
-        sizes = np.ravel(getattr(space, "n", getattr(space, "nvec", []))).tolist()
-    low = high = None
-    if isinstance(limit, gym.spaces.Box) and limit.is_bounded():
-        low, high = limit.low.tolist(), limit.high.tolist()
-    return Action(tuple(space.shape or ()), str(space.dtype), start, tuple(sizes), low, high)
-
-
 def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[torch.Tensor]:
-    """Observations drawn from a copy of the space, so that nobody's random numbers are used."""
-    drawing = copy.deepcopy(space)
-    drawing.seed(0)
     info = {} if mask is None else {MASK: mask}
-    rows = [layout.copies(drawing.sample(), info) for _ in range(EXAMPLES)]
-    return [torch.from_numpy(np.stack(values)) for values in zip(*rows, strict=True)]
+    return [torch.from_numpy(array) for array in draw_examples(space, layout, info, EXAMPLES)]

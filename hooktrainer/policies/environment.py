@@ -84,12 +84,8 @@ class Environment:
 
         The rule is in `trust`. Nothing is imported to find out but Gymnasium.
         """
-        import gymnasium as gym
-
-        if self.id is not None:
-            _register(self.id)
-        if self.id is not None and (":" in self.id or self.id in gym.registry):
-            return code_of(self.id, self.kwargs, self.wrappers)
+        if self.id is not None and self._is_known():
+            return self._code_of_id()
         if self.factory is None:  # so nothing can be made of it in any case
             return None
         if self.module == "__main__":
@@ -99,7 +95,17 @@ class Environment:
             place += f" in {self.file}" if self.file else ""
         return printable(f"{self.factory} of {place}")
 
-    def make(self, *, trust: bool = False, **kwargs: Any) -> Env:
+    def _is_known(self) -> bool:
+        """Whether the id is one that is registered here, or that leads to a module."""
+        import gymnasium as gym
+
+        _register(str(self.id))
+        return ":" in str(self.id) or self.id in gym.registry
+
+    def _code_of_id(self) -> str | None:
+        return code_of(str(self.id), self.kwargs, self.wrappers)
+
+    def make(self, *, trust: bool = False, **kwargs: Any) -> Any:
         """Make the environment.
 
         Args:
@@ -173,14 +179,17 @@ class Environment:
         import gymnasium as gym
 
         assert self.factory is not None
-        if more := sorted(kwargs.keys() - {"render_mode"}):
-            raise ConfigError(f"{self.name} takes no arguments, so {', '.join(more)} cannot be.")
+        self._only_render_mode(kwargs)
         env = find_callable(self.factory, str(self.module), self.file)()
         if not isinstance(env, gym.Env):
             raise ConfigError(f"{self.name} made a {type(env).__name__}, not a gymnasium.Env.")
         if kwargs:  # drawn by the innermost environment, which only looks at this
             env.unwrapped.render_mode = kwargs["render_mode"]
         return env
+
+    def _only_render_mode(self, kwargs: Mapping[str, Any]) -> None:
+        if more := sorted(kwargs.keys() - {"render_mode"}):
+            raise ConfigError(f"{self.name} takes no arguments, so {', '.join(more)} cannot be.")
 
 
 def _register(env_id: str) -> None:

@@ -18,6 +18,7 @@ import torch
 
 from ..base.child_program import end_with_parent
 from ..base.untrusted import one_line
+from .agents_environment import decode_environment
 from .environment import Environment
 from .evaluation import EPISODES, SEED
 from .play import evaluate_policy
@@ -104,7 +105,7 @@ def main() -> int:
     code = 0
     with alone(args.run) as free:
         if free:
-            trust = False if own is None else Environment.decode(own)
+            trust = False if own is None else decode_environment(own)
             for saved, error in evaluate_run(args.run, **options, trust=trust):
                 if error is not None:
                     code = 1

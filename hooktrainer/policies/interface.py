@@ -8,19 +8,19 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..base.words import printable
-from ..errors import ConfigError, DamagedCheckpointError
+from ..errors import ConfigError
 from .actions import Action, JointAction, decode_action
 from .plain_parts import DTYPES, Path, check_start, decode
 
 Array = npt.NDArray[Any]
+Answer = Callable[[Sequence[torch.Tensor]], Any]
 MASK = "action_mask"
 
 MOST_NUMBERS = 1 << 30
@@ -50,44 +50,84 @@ class Observation:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
         check_start(self.start, self.shape)
 
-    def example(self) -> torch.Tensor:
-        """Return a tensor ``[1, *shape]`` without content, on the device ``meta``."""
-        if math.prod(self.shape) > MOST_NUMBERS:
-            raise ValueError(f"{self.key} has {math.prod(self.shape):,} numbers")
-        plain = np.empty(0, self.dtype)
-        dtype = torch.from_numpy(plain).dtype
-        return torch.empty((1, *self.shape), dtype=dtype, device="meta")
+    def example(self, *agents: int) -> torch.Tensor:
+        """Return a tensor ``[1, *agents, *shape]`` without content, on the device ``meta``."""
+        shape = (*agents, *self.shape)
+        if math.prod(shape) > MOST_NUMBERS:
+            raise ValueError(f"{self.key} has {math.prod(shape):,} numbers")
+        return torch.empty((1, *shape), dtype=self.torch_dtype, device="meta")
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The type it is converted to, as PyTorch calls it."""
+        return torch.from_numpy(np.empty(0, self.dtype)).dtype
 
     @property
     def is_mask(self) -> bool:
         """Whether it is the mask that an environment gives beside the observation."""
         return self.key == MASK and not self.path
 
-    def convert(self, value: Any) -> tuple[torch.Tensor, bool]:
+    def take(
+        self, observation: Any, action_mask: Any = None, whose: str = ""
+    ) -> tuple[torch.Tensor, bool]:
+        """Find it in an observation, or take the mask, and convert it.
+
+        Args:
+            observation: The whole observation of one environment or a batch.
+            action_mask: The mask that the environment gives beside it.
+            whose: Of which agent, for messages.
+
+        Returns:
+            The tensor ``[batch, *shape]``, and whether it was a batch.
+
+        Raises:
+            ConfigError: If it is missing, has another shape, or does not hold numbers.
+        """
+        if self.is_mask:
+            if action_mask is None:
+                raise ConfigError(f"this policy needs the keyword action_mask{whose}.")
+            return self.convert(action_mask, whose)
+        value = observation
+        for key in self.path:
+            try:
+                value = value[key]
+            except (KeyError, IndexError, TypeError):
+                what = "dict" if isinstance(key, str) else "tuple"
+                raise ConfigError(
+                    f"the observation{whose} lacks {'.'.join(map(str, self.path))!r}; the policy "
+                    f"reads a {what} with it."
+                ) from None
+        return self.convert(value, whose)
+
+    def convert(self, value: Any, whose: str = "") -> tuple[torch.Tensor, bool]:
         """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
 
         Raises:
             ConfigError: If ``value`` has another shape, or does not hold numbers.
         """
+        name = self.key + whose
         try:
             array = np.asarray(value)
         except (ValueError, TypeError, RuntimeError) as error:  # uneven rows, a tensor elsewhere
-            raise ConfigError(f"{self.key} is not an array: {error}") from None
+            raise ConfigError(f"{name} is not an array: {error}") from None
         if array.dtype.kind not in "biuf":
             raise ConfigError(
-                f"{self.key} is a {type(value).__name__}; the policy needs an array of numbers."
+                f"{name} is a {type(value).__name__}; the policy needs an array of numbers."
             )
         batched = array.ndim == len(self.shape) + 1
         if array.shape[batched:] != self.shape or array.ndim > len(self.shape) + 1:
             expected = list(self.shape)
             raise ConfigError(
-                f"{self.key} has shape {list(array.shape)}; the policy needs {expected}, or "
+                f"{name} has shape {list(array.shape)}; the policy needs {expected}, or "
                 f"[batch{''.join(f', {size}' for size in expected)}]."
             )
         if self.start is not None:
             array = array - np.asarray(self.start)
         array = np.array(array if batched else array[None], dtype=self.dtype, order="C")
         return torch.from_numpy(array), batched
+
+    def __str__(self) -> str:
+        return f"{self.key}: {self.dtype}{list(self.shape)}"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,23 +142,32 @@ class Interface:
         return dataclasses.asdict(self)
 
     @classmethod
-    def decode(cls, data: Mapping[str, Any]) -> Interface:
-        """Return what `encode` wrote.
+    def of(cls, data: Mapping[str, Any]) -> Interface:
+        """Return what `encode` wrote; see `decode_interface`."""
+        return cls(
+            tuple(decode(Observation, part) for part in data["observations"]),
+            decode_action(data["action"]),
+        )
+
+    def examples(self) -> list[torch.Tensor]:
+        """What the policy reads, one of each, without content."""
+        return [part.example() for part in self.observations]
+
+    def check(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Look at the shapes of what a policy returns for one observation.
+
+        Returns:
+            What it returns behind the action.
 
         Raises:
-            DamagedCheckpointError: If it is something else; says what, without naming the file.
+            ValueError: If there is no action for each observation.
         """
-        try:
-            return cls(
-                tuple(decode(Observation, part) for part in data["observations"]),
-                decode_action(data["action"]),
-            )
-        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
-            reason = printable(f"{type(error).__name__}: {error}")[:200]
-            raise DamagedCheckpointError(f"its interface cannot be: {reason}") from None
+        if not outputs[0].dim() or len(outputs[0]) != 1:
+            raise ValueError("its program does not return an action for each observation")
+        return list(outputs[1:])
 
-    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], bool]:
-        """Return the policy's inputs, ``[batch, ...]`` each, and whether there was a batch.
+    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], Answer]:
+        """Return the policy's inputs, ``[batch, ...]`` each, and what makes actions of its outputs.
 
         Args:
             observation: An array, or a dict of them, of one environment or a batch.
@@ -128,34 +177,38 @@ class Interface:
         Raises:
             ConfigError: If something that the policy reads is missing, or has another shape.
         """
-        tensors, sizes = [], dict[str, int | None]()
-        for part in self.observations:
-            tensor, is_batch = part.convert(_find(part, observation, action_mask))
-            tensors.append(tensor)
-            sizes[part.key] = len(tensor) if is_batch else None
-        if len(set(sizes.values())) > 1:
-            told = [f"{key} is {_many(size)}" for key, size in sizes.items()]
-            raise ConfigError(f"the parts of the observation differ: {', '.join(told)}.")
-        return tensors, None not in sizes.values()
+        taken = {part.key: part.take(observation, action_mask) for part in self.observations}
+        batched = one_size(taken)
+
+        def answer(outputs: Sequence[torch.Tensor]) -> Any:
+            actions = self.action.convert(outputs[0])
+            return actions if batched else self.action.single(actions)
+
+        return [tensor for tensor, _ in taken.values()], answer
+
+    @property
+    def reads(self) -> str:
+        """What it reads, for people."""
+        return ", ".join(map(str, self.observations))
+
+    @property
+    def acts(self) -> str:
+        """What it gives, for people."""
+        return str(self.action)
+
+
+def one_size(taken: Mapping[str, tuple[torch.Tensor, bool]]) -> bool:
+    """Whether all parts are batches, which have to be of one size; else each is a single one.
+
+    Raises:
+        ConfigError: If they differ.
+    """
+    sizes = {name: len(tensor) if batched else None for name, (tensor, batched) in taken.items()}
+    if len(set(sizes.values())) > 1:
+        told = [f"{name} is {_many(size)}" for name, size in sizes.items()]
+        raise ConfigError(f"the parts of the observation differ: {', '.join(told)}.")
+    return None not in sizes.values()
 
 
 def _many(size: int | None) -> str:
     return "a single one" if size is None else f"a batch of {size}"
-
-
-def _find(part: Observation, observation: Any, action_mask: Any) -> Any:
-    if part.is_mask:
-        if action_mask is None:
-            raise ConfigError("this policy needs the keyword action_mask.")
-        return action_mask
-    value = observation
-    for key in part.path:
-        try:
-            value = value[key]
-        except (KeyError, IndexError, TypeError):
-            what = "dict" if isinstance(key, str) else "tuple"
-            raise ConfigError(
-                f"the observation lacks {'.'.join(map(str, part.path))!r}; the policy reads a "
-                f"{what} with it."
-            ) from None
-    return value

@@ -20,7 +20,7 @@ IS_INIT = "is_init"
 
 
 class LivePolicy(nn.Module):
-    """A policy as a function of tensors: what it reads in, an action out.
+    """A policy as a function of tensors: what it reads in, an action out, or those of all groups.
 
     Args:
         policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
@@ -28,6 +28,7 @@ class LivePolicy(nn.Module):
         keys: What it is passed, in this order.
         hidden: The hidden states, behind that.
         random: Whether actions are drawn; else they are the best.
+        actions: What it writes them to.
     """
 
     def __init__(
@@ -37,9 +38,11 @@ class LivePolicy(nn.Module):
         hidden: Sequence[NestedKey] = (),
         *,
         random: bool = False,
+        actions: Sequence[NestedKey] = ("action",),
     ) -> None:
         super().__init__()
         self.policy = policy
+        self.actions = list(actions)
         self.keys = list(keys)
         self.hidden = list(hidden)
         self.random = random
@@ -57,7 +60,7 @@ class LivePolicy(nn.Module):
 
     @torch.no_grad()
     def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """Return the action ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
+        """Return the actions ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
         with set_interaction_type(self._mode):
             if getattr(self.policy, "in_keys", None) is None:
                 out = self._call_on_observations(*inputs)
@@ -65,7 +68,7 @@ class LivePolicy(nn.Module):
                 out = act(*inputs)
             else:
                 return self._call_on_tensordict(*inputs)
-        return (out["action"] if isinstance(out, Mapping) else out,)
+        return tuple(out[key] for key in self.actions) if isinstance(out, Mapping) else (out,)
 
     def _call_on_observations(self, *inputs: torch.Tensor) -> Any:
         """As `VectorCollector` calls a function: with a tensor or a dict of them, and the mask."""
@@ -94,7 +97,7 @@ class LivePolicy(nn.Module):
             data.set(IS_INIT, self._never[batch])
         data = self.policy(data)
         following = [("next", *parts(key)) for key in self.hidden]
-        return tuple(data.get(key) for key in ["action", *following])
+        return tuple(data.get(key) for key in [*self.actions, *following])
 
 
 def read_keys(

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
+from .agents_interface import AnyInterface, decode_interface
 from .draws import Draw, decode_draws
 from .evaluation import Evaluation
-from .interface import Array, Interface
+from .interface import Array
 from .policy_files import PolicyContent, read_content, read_facts
 from .program import Program
 from .saved import SavedPolicy, find_policy
-
-if TYPE_CHECKING:
-    import gymnasium as gym
 
 
 def load_policy(
@@ -92,7 +90,7 @@ class LoadedPolicy:
         facts = read_facts(saved.path)
         content = read_content(saved.path, facts)
         try:
-            self.interface = Interface.decode(facts.get("interface", {}))
+            self.interface: AnyInterface = decode_interface(facts.get("interface", {}))
             self._draws: list[Draw] = []
             description = content.program if deterministic else self._sampling_of(content)
             self._program = Program(description, content.weights)
@@ -118,19 +116,18 @@ class LoadedPolicy:
     def _states_of(self, content: PolicyContent) -> dict[str, torch.Tensor]:
         """The first hidden states, after looking at what the program would take and return."""
         inputs = (content.program if self.deterministic else content.program["sampling"])["inputs"]
-        names = inputs[len(self.interface.observations) : len(inputs) - len(self._draws)]
+        given = self.interface.examples()
+        names = inputs[len(given) : len(inputs) - len(self._draws)]
         states = {name: content.state[name] for name in names}
-        given = [part.example() for part in self.interface.observations]
-        action, *following = self._program.check(
+        outputs = self._program.check(
             *given,
             *(state.to("meta")[None] for state in states.values()),
             *(draw.example() for draw in self._draws),
         )
+        following = self.interface.check(outputs)
         before = [((1, *state.shape), state.dtype) for state in states.values()]
         if [(tuple(state.shape), state.dtype) for state in following] != before:
             raise ValueError("its program returns other hidden states than it takes")
-        if not action.dim() or len(action) != 1:
-            raise ValueError("its program does not return an action for each observation")
         return states
 
     @property
@@ -148,29 +145,35 @@ class LoadedPolicy:
         """Whether it remembers what it saw since `reset`."""
         return bool(self._first)
 
-    def __call__(self, observation: Any, action_mask: Any = None) -> Array:
-        """Return an action.
+    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
+        """Return an action, or, for several agents, their actions.
 
         Args:
             observation: An array as the environment gives it, ``[*shape]``, or a batch of them,
-                ``[batch, *shape]``; for a dict observation, a dict of such arrays.
+                ``[batch, *shape]``; for a dict observation, a dict of such arrays. For several
+                agents a dict of these by the name of the agent, as PettingZoo has it, without those
+                that do not act; or a TensorDict ``[*batch]`` in TorchRL's layout, with one of its
+                own for each group, ``[*batch, agents, ...]``.
             action_mask: Boolean, ``[actions]`` or ``[batch, actions]``: which actions are allowed,
-                for an environment that gives it beside its observation.
+                for an environment that gives it beside its observation; for several agents a dict
+                of these. A TensorDict holds them itself.
 
         Returns:
             The action as the environment takes it, or ``[batch, ...]`` for a batch. A single
-            discrete action is a NumPy integer.
+            discrete action is a NumPy integer. For several agents a dict of the actions of those
+            that were given; or the TensorDict, in which ``(group, "action")`` was written, discrete
+            ones counting from 0.
 
         Raises:
             ConfigError: If the observation is not what the policy reads.
         """
-        inputs, batched = self.interface.read(observation, action_mask)
+        inputs, answer = self.interface.read(observation, action_mask)
         if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
             self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
         drawn = [draw.make(len(inputs[0]), self._generator) for draw in self._draws]
-        action, *self._states = self._program(*inputs, *self._states, *drawn)
-        actions = self.interface.action.convert(action)
-        return actions if batched else self.interface.action.single(actions)
+        outputs = self._program(*inputs, *self._states, *drawn)
+        self._states = outputs[len(outputs) - len(self._first) :]
+        return answer(outputs)
 
     def seed(self, seed: int | None) -> None:
         """Seed what it draws; ``None`` for another seed each time."""
@@ -193,8 +196,10 @@ class LoadedPolicy:
         for state, first in zip(self._states, self._first.values(), strict=True):
             state[index] = first
 
-    def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
-        """Make the environment that it was trained in.
+    def make_env(self, **kwargs: Any) -> Any:
+        """Make the environment that it was trained in; of several agents, a parallel one.
+
+        A scenario of VMAS is made as one environment in the manner of PettingZoo's.
 
         Args:
             **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import reprlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
-from ..errors import CheckpointError, ConfigError
+from ..errors import CheckpointError
 from .evaluation import EPISODES, SEED, Evaluation, check_not_negative
-from .interface import MASK
 from .loaded import LoadedPolicy
 from .saved import SavedPolicy, find_policy
-
-if TYPE_CHECKING:
-    import gymnasium as gym
+from .steppers import stepper_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +22,7 @@ class Episode:
     """One episode that was played.
 
     Attributes:
-        return_: Sum of its rewards.
+        return_: Sum of its rewards; of several agents the mean over all of them.
         length: Number of its actions.
     """
 
@@ -49,7 +45,7 @@ class Step:
         return_: Sum of the rewards so far.
     """
 
-    env: gym.Env[Any, Any]
+    env: Any
     episode: int
     index: int
     observation: Any
@@ -71,7 +67,7 @@ class Plays(Protocol):
     def seed(self, seed: int | None) -> None:
         """Seed what it draws; asked for only if it says that it is not ``deterministic``."""
 
-    def make_env(self, **kwargs: Any) -> gym.Env[Any, Any]:
+    def make_env(self, **kwargs: Any) -> Any:
         """Make an environment."""
 
 
@@ -96,7 +92,7 @@ def play_episodes(
     episodes: int = EPISODES,
     on_step: Callable[[Step], None] | None = None,
     *,
-    env: gym.Env[Any, Any] | None = None,
+    env: Any = None,
     **env_kwargs: Any,
 ) -> list[Episode]:
     """Play whole episodes, one after the other, in one environment.
@@ -108,7 +104,8 @@ def play_episodes(
         seed: The episodes are seeded from it; see `episode_seed`.
         episodes: How many.
         on_step: Is shown every moment; see `Step`.
-        env: The environment to play in, which stays open; by default one is made.
+        env: The environment to play in, which stays open; by default one is made. For several
+            agents a parallel environment of PettingZoo.
         **env_kwargs: Keyword arguments for the environment that is made, such as
             ``render_mode="rgb_array"``.
 
@@ -127,7 +124,7 @@ def play_episodes(
 
 def _play(
     policy: Plays,
-    env: gym.Env[Any, Any],
+    env: Any,
     seed: int,
     episode: int,
     on_step: Callable[[Step], None] | None,
@@ -135,67 +132,20 @@ def _play(
     policy.reset()
     if not getattr(policy, "deterministic", True):
         policy.seed(episode_seed(seed, episode))
-    observation, info = env.reset(seed=episode_seed(seed, episode))
+    stepper = stepper_of(env, policy.saved.frame_skip, policy.saved.environment.name)
+    stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
-        action = policy(observation, info.get(MASK))
-        _check_action(action, env.action_space)
+        action = policy(stepper.observation, stepper.mask)
+        stepper.check(action)
         if on_step is not None:
-            on_step(Step(env, episode, length, observation, action, total))
-        for _ in range(policy.saved.frame_skip):
-            observation, reward, terminated, truncated, info = env.step(_own(action))
-            total += float(reward)
-            ended = bool(terminated or truncated)
-            if ended:
-                break
+            on_step(Step(env, episode, length, stepper.observation, action, total))
+        reward, ended = stepper.step(action)
+        total += reward
         length += 1
     if on_step is not None:
-        on_step(Step(env, episode, length, observation, None, total))
+        on_step(Step(env, episode, length, stepper.observation, None, total))
     return Episode(total, length)
-
-
-def _check_action(action: Any, space: gym.Space[Any]) -> None:
-    """Refuse what no environment with these actions takes; bounds of numbers are its own affair.
-
-    Raises:
-        ConfigError: If it is so.
-    """
-    if not _fits(action, space):
-        shown = action.tolist() if hasattr(action, "tolist") else action
-        raise ConfigError(
-            f"the policy's action {reprlib.repr(shown)} is none of the environment's "
-            f"({space}): it is not the one that the policy was trained in."
-        )
-
-
-def _fits(action: Any, space: gym.Space[Any]) -> bool:
-    from gymnasium.spaces import Box, Dict, Tuple
-
-    if isinstance(space, Box):
-        return getattr(action, "shape", None) == space.shape
-    if isinstance(space, Dict):
-        keys = space.spaces.keys()
-        return (
-            isinstance(action, dict)
-            and action.keys() == keys
-            and all(_fits(action[key], space[key]) for key in keys)
-        )
-    if isinstance(space, Tuple):
-        return (
-            isinstance(action, tuple)
-            and len(action) == len(space)
-            and all(map(_fits, action, space.spaces))
-        )
-    return bool(space.contains(action))
-
-
-def _own(action: Any) -> Any:
-    """An action that the environment may keep: Python integers, and arrays of its own."""
-    if isinstance(action, dict):
-        return {key: _own(part) for key, part in action.items()}
-    if isinstance(action, tuple):
-        return tuple(_own(part) for part in action)
-    return action.item() if action.ndim == 0 else action.copy()
 
 
 def evaluate_policy(
@@ -203,7 +153,7 @@ def evaluate_policy(
     *,
     seed: int = SEED,
     episodes: int = EPISODES,
-    env: gym.Env[Any, Any] | None = None,
+    env: Any = None,
     trust: bool = False,
 ) -> SavedPolicy:
     """Play a saved policy, and record the result in its ``policy.json``.

@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..collect.make_group import Envs
+from ..collect.agents.groups import Grouping
 from ..loop.progress import Progress
 from ..store import Retention, fs
 from ..store.background_job import BackgroundJob
 from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
 from ..store.provenance import origin
 from ..store.retention import best_of
-from .describe_environment import Described, describe_environment
+from .describe_agents import describe
 from .environment import Environment
 from .policy_files import PolicyContent
 from .saved import SavedPolicy, scan_policies
@@ -33,10 +33,11 @@ class PolicyRecorder:
     Args:
         directory: Where to save.
         policy: The policy.
-        env: Its environment, as for `VectorCollector`.
+        env: Its environment, as for `VectorCollector`, or as for `AgentsCollector`.
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often each action is repeated.
         categorical_actions: Whether the policy's discrete actions are indices.
+        groups: Of several agents, the groups; as for `AgentsCollector`.
         run_id: The run whose policy it is; policies of other runs in the directory are left alone.
 
     Raises:
@@ -47,18 +48,19 @@ class PolicyRecorder:
         self,
         directory: Path,
         policy: Any,
-        env: Envs,
+        env: Any,
         env_kwargs: Mapping[str, Any] | None = None,
         *,
         frame_skip: int = 1,
         categorical_actions: bool = True,
+        groups: Grouping | None = None,
         run_id: str | None = None,
     ) -> None:
         self.directory = directory
         self.run_id = run_id
         self._policy = getattr(policy, "_orig_mod", policy)  # as it was before torch.compile
-        self._described: Described = describe_environment(
-            env, env_kwargs, categorical_actions=categorical_actions
+        self._described = describe(
+            env, env_kwargs, categorical_actions=categorical_actions, groups=groups
         )
         self._frame_skip = frame_skip
         self._provenance = origin()
@@ -144,9 +146,9 @@ class PolicyRecorder:
         return [p for p in scan_policies(self.directory)[0] if p.run_id == self.run_id]
 
     def _trace(self) -> Traced:
-        examples = (self._policy, self._described.keys, self._described.examples)
+        seen = self._described
+        examples = (self._policy, seen.keys, seen.examples, seen.actions)
         if self._traced is None or not still_holds(self._traced, *examples):
             self._traced = trace(*examples)
-            action = self._traced.example
-            self._described.action_format.check(action.numpy(), len(action))
+            seen.check(self._traced.example)
         return self._traced

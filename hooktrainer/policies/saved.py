@@ -12,6 +12,7 @@ from typing import Any
 
 from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, DamagedCheckpointError
+from .agents_environment import decode_environment
 from .environment import Environment
 from .evaluation import Evaluation
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
@@ -99,7 +100,7 @@ class SavedPolicy:
                 optim_steps=_count(facts["optim_steps"]),
                 seconds=_number(facts["seconds"]),
                 time=_number(facts["time"]),
-                environment=Environment.decode(facts["env"]),
+                environment=decode_environment(facts["env"]),
                 frame_skip=max(_count(facts["frame_skip"]), 1),
                 recurrent=bool(facts["recurrent"]),
                 evaluation=None if evaluation is None else Evaluation.decode(evaluation),

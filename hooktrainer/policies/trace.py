@@ -32,7 +32,7 @@ class Traced:
         weights: Names of the policy's parameters and buffers that it uses.
         constants: Other tensors that it uses.
         state: The first hidden states of an episode by name, without a batch dimension.
-        example: The actions for the examples, ``[examples, ...]``.
+        example: The actions for the examples, ``[examples, ...]``, of each group of agents.
     """
 
     reads: tuple[NestedKey, ...]
@@ -41,10 +41,15 @@ class Traced:
     weights: tuple[str, ...]
     constants: Mapping[str, torch.Tensor]
     state: Mapping[str, torch.Tensor]
-    example: torch.Tensor
+    example: tuple[torch.Tensor, ...]
 
 
-def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tensor]) -> Traced:
+def trace(
+    policy: Any,
+    keys: Sequence[NestedKey],
+    examples: Sequence[torch.Tensor],
+    actions: Sequence[NestedKey] = ("action",),
+) -> Traced:
     """Write down how a policy comes to its deterministic action.
 
     A copy of it is run, on the CPU; the policy itself and the random generators stay as they are.
@@ -54,6 +59,7 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
             observations to actions.
         keys: The observations there are.
         examples: One tensor ``[at least 12, ...]`` for each.
+        actions: What the policy writes its actions to, one key for each group of agents.
 
     Raises:
         ConfigError: If the policy cannot be written down; says why.
@@ -65,12 +71,12 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
         plain = copy.deepcopy(policy).cpu().eval()
         without_numpy(plain)
         state = first_states(plain, hidden)
-        module = LivePolicy(plain, reads, hidden)
+        module = LivePolicy(plain, reads, hidden, actions=actions)
         given = [by_key[key] for key in reads]
         given += [value.expand(len(given[0]), *value.shape) for value in state.values()]
         names = [_name(key) for key in (*reads, *hidden)]
         program, recorded = _record(module, given, names)
-        drawing = LivePolicy(plain, reads, hidden, random=True)
+        drawing = LivePolicy(plain, reads, hidden, random=True, actions=actions)
         sampling, drawn = _sampling(drawing, given, names)
         constants = dict(recorded.constants)
         used = _used(program)
@@ -84,7 +90,7 @@ def trace(policy: Any, keys: Sequence[NestedKey], examples: Sequence[torch.Tenso
             tuple(name for name in recorded.weights if name in used),
             {name: t for name, t in constants.items() if name in used},
             {_name(key): value for key, value in state.items()},
-            module.on(given)[0],
+            module.on(given)[: len(actions)],
         )
         if (differing := _difference(traced, module, given)) is not None:
             raise ConfigError(
@@ -156,7 +162,11 @@ def current_weights(policy: nn.Module, traced: Traced) -> dict[str, torch.Tensor
 
 
 def still_holds(
-    traced: Traced, policy: nn.Module, keys: Sequence[NestedKey], examples: Sequence[torch.Tensor]
+    traced: Traced,
+    policy: nn.Module,
+    keys: Sequence[NestedKey],
+    examples: Sequence[torch.Tensor],
+    actions: Sequence[NestedKey] = ("action",),
 ) -> bool:
     """Whether a traced policy, with its weights of now, does what the policy does.
 
@@ -167,6 +177,7 @@ def still_holds(
         policy: The policy; a copy of it is run.
         keys: As for `trace`.
         examples: As for `trace`.
+        actions: As for `trace`.
     """
     by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
     _, hidden = read_keys(policy, list(by_key))
@@ -174,13 +185,13 @@ def still_holds(
     given += [value.expand(len(given[0]), *value.shape) for value in traced.state.values()]
     with torch.random.fork_rng(devices=[]):
         plain = copy.deepcopy(policy).cpu().eval()
-        module = LivePolicy(plain, traced.reads, hidden)
+        module = LivePolicy(plain, traced.reads, hidden, actions=actions)
         if _difference(traced, module, given) is not None:
             return False
         if isinstance(traced.sampling, str):
             return True
         without_numpy(plain)
-        drawing = LivePolicy(plain, traced.reads, hidden, random=True)
+        drawing = LivePolicy(plain, traced.reads, hidden, random=True, actions=actions)
         own = named_tensors(drawing)
         weights = {name: own[name].detach() for name in traced.weights} | dict(traced.constants)
         return _sampling_difference(traced.sampling, weights, drawing, given) is None

@@ -5,7 +5,7 @@ Nothing that a file names is imported, run or read. So an environment is made un
 - its id is one that is registered here, by Gymnasium, by a package that is installed as a plug-in
   of Gymnasium or that hooktrainer knows for such ids, or by what this process imported anyway;
   nothing is imported because the file names it, neither the module of an id such as ``module:Id``
-  nor the one that has a factory;
+  nor the one that has a factory. Of several agents, the ids are those of VMAS and PettingZoo;
 - the wrappers around it are Gymnasium's own, or hooktrainer's,
   and only calculate (`WRAPPERS`, `OTHERS`);
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
@@ -48,6 +48,10 @@ OTHERS: Final = frozenset(
 )
 """The wrappers of others that `hooktrainer.collect.families` puts around environments."""
 
+FAMILIES: Final = frozenset({"atari", "butterfly", "classic", "mpe", "sisl"})
+"""PettingZoo's families of environments."""
+
+_VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
 _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
 _MOST_DEPTH = 8
@@ -78,7 +82,32 @@ def code_of(
             continue
         if wrapper not in WRAPPERS or getattr(gym.wrappers, wrapper).__module__ != place:
             return f"the wrapper {printable(name)}"
-    for owner, arguments in (("", kwargs), *wrappers):
+    return _code_of_arguments((("", kwargs), *wrappers))
+
+
+def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
+    """The same of an environment of several agents.
+
+    Scenarios of VMAS are in a list that it has; what a family of PettingZoo is called is known, and
+    what is in it is a module of its own.
+
+    Args:
+        id: Such as ``"vmas/balance"`` or ``"pettingzoo/mpe/simple_spread_v3"``.
+        kwargs: The environment's keyword arguments.
+
+    Returns:
+        That, in words; ``None`` if it is nothing.
+    """
+    origin, _, name = id.partition("/")
+    family, _, own = name.partition("/")
+    if origin != "vmas" and (family not in FAMILIES or _VERSIONED.fullmatch(own) is None):
+        return f"the module of {printable(id)}, which its id has imported"
+    return _code_of_arguments([("", kwargs)])
+
+
+def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
+    """The first argument that is not plain, in words."""
+    for owner, arguments in owned:
         for argument, value in _doubtful(arguments):
             told = f"of {printable(owner)} " if owner else ""
             return f"the argument {told}{printable(argument)}={printable(reprlib.repr(value))}"

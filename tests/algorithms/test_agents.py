@@ -5,9 +5,13 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
+import torch
 from any_agents import Match
+from tensordict import TensorDict
+from tensordict.nn import InteractionType
+from tensordict.nn.probabilistic import set_interaction_type
 
-from hooktrainer import ConfigError, algorithms
+from hooktrainer import ConfigError, algorithms, list_policies, load_policy, play_episodes
 from hooktrainer.algorithms import IPPO, MAPPO, PPO, QMIX, VDN
 from hooktrainer.networks import AgentMLP, CentralNetwork
 
@@ -138,10 +142,34 @@ def test_what_cannot_work_is_named(make, problem):
         make().trainer()
 
 
-def test_policies_of_several_agents_are_in_checkpoints_only(tmp_path):
-    run = MAPPO(env=Match, total_frames=320, snapshots=2, run_dir=tmp_path, **SMALL | ON_POLICY)
-    with pytest.raises(ConfigError, match="Leave snapshots out; checkpoints hold it"):
-        run.trainer()
+@pytest.mark.parametrize(
+    ("kind", "env", "options"),
+    [
+        (MAPPO, partial(Match, roles=True), ON_POLICY | {"normalize_observations": True}),
+        (IPPO, Match, ON_POLICY | {"share_parameters": False, "groups": {"b": ["right", "left"]}}),
+        (VDN, Match, MIXING),
+        (QMIX, partial(Match, roles=True), MIXING),
+    ],
+)
+def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path):
+    options = SMALL | options | {"run_dir": tmp_path, "snapshots": 2, "eval_episodes": 2}
+    trainer = kind(env=env, total_frames=640, **options).train()
+    assert [saved.frames for saved in list_policies(tmp_path)] == [0, 640]
+    loaded = load_policy(tmp_path, trust=True)
+    policy = trainer.registry.modules["evaluate"].policy
+    size = len(next(iter(loaded.interface.groups)).agents)
+    seen = {
+        group.name: {"observation": torch.rand(4, size, 3)} for group in loaded.interface.groups
+    }
+    with set_interaction_type(InteractionType.DETERMINISTIC):
+        expected = policy(TensorDict(seen, [4]))
+    given = loaded(TensorDict(seen, [4]))
+    for group in loaded.interface.groups:
+        assert given[group.name, "action"].equal(expected[group.name, "action"])
+    assert loaded.evaluation.episodes == 10  # played by a process of its own
+    assert loaded.evaluation.lengths == (5,) * 10
+    played = play_episodes(loaded, loaded.evaluation.seed, 3)
+    assert tuple(one.return_ for one in played) == loaded.evaluation.returns[:3]
 
 
 def test_they_are_found_by_their_names():

@@ -21,7 +21,7 @@ from target import Files, Target, read, spoil_place
 
 from hooktrainer.errors import CheckpointError, ConfigError
 from hooktrainer.loop.progress import Progress
-from hooktrainer.networks import CategoricalPolicy, mlp
+from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
 from hooktrainer.policies.calls import DTYPES
 from hooktrainer.policies.operators import ALLOWED, operator_named
@@ -35,8 +35,21 @@ Tree = dict[str, Any]
 
 def _policy() -> Files:
     torch.manual_seed(0)
+    return _saved(CategoricalPolicy(mlp(4, 2, (8,))), "CartPole-v1")
+
+
+def _policy_of_agents() -> Files:
+    torch.manual_seed(0)
+    tag = {
+        name: CategoricalPolicy(mlp(width, 5, (8,)), in_keys=[(name, "observation")])
+        for name, width in (("adversary", 16), ("agent", 14))
+    }
+    return _saved(AgentsPolicy(tag), "pettingzoo/mpe/simple_tag_v3")
+
+
+def _saved(policy: Any, env: str) -> Files:
     with tempfile.TemporaryDirectory() as place:
-        recorder = PolicyRecorder(Path(place), CategoricalPolicy(mlp(4, 2, (8,))), "CartPole-v1")
+        recorder = PolicyRecorder(Path(place), policy, env)
         recorder.save(Progress(frames=10, optim_steps=1, seconds=1.5))
         recorder._job.wait()
         files = read(Path(place) / "step_000000000010")
@@ -243,31 +256,60 @@ def _whole(rng: random.Random) -> Any:
     return rng.choice([number for number in NUMBERS if isinstance(number, int)])
 
 
+def _whole_observation(interface: Any) -> Any:
+    """An observation of a single environment, by agent where there are several; or ``None``."""
+    groups = getattr(interface, "groups", None)
+    if groups is None:
+        return _observation(interface.observations)
+    seen: Tree = {}
+    for group in groups:
+        own = _observation([e.part for e in interface.entries if e.group == group.name])
+        if own is None or len(group.agents) > 99:
+            return None
+        seen |= dict.fromkeys(group.agents, own)
+    return seen
+
+
+def _observation(parts: Any) -> Any:
+    if sum(math.prod(part.shape) for part in parts) >= 1 << 16:
+        return None
+    whole: Any = {}
+    for part in parts:
+        inner = whole
+        for key in part.path[:-1]:
+            inner = inner.setdefault(key, {})
+        array = np.linspace(-1, 1, math.prod(part.shape)).reshape(part.shape)
+        if part.path:
+            inner[part.path[-1]] = array
+        else:
+            whole = array
+    return whole
+
+
+def _plain(actions: Any) -> Any:
+    if isinstance(actions, dict):
+        return {name: np.asarray(action) for name, action in actions.items()}
+    return np.asarray(actions)
+
+
 def _open(place: Path) -> Any:
     """Load it and let it act; its environment is made without trust."""
     policy = load_policy(place)
     found: list[Any] = [policy.frames, policy.saved.environment.name]
-    read = policy.interface.observations
-    if sum(math.prod(part.shape) for part in read) < 1 << 16:
-        whole: Any = {}
-        for part in read:
-            inner = whole
-            for key in part.path[:-1]:
-                inner = inner.setdefault(key, {})
-            array = np.linspace(-1, 1, math.prod(part.shape)).reshape(part.shape)
-            if part.path:
-                inner[part.path[-1]] = array
-            else:
-                whole = array
-        found.append(np.asarray(policy(whole)))
+    whole = _whole_observation(policy.interface)
+    if whole is not None:
+        found.append(_plain(policy(whole)))
         with suppress(ConfigError):  # it may say that it cannot
             drawing = load_policy(place, deterministic=False, seed=0)
-            found.append(np.asarray(drawing(whole)))
+            found.append(_plain(drawing(whole)))
     policy.make_env().close()
     return found
 
 
 def targets() -> list[Target]:
-    """The target here."""
+    """The targets here."""
     errors = (ConfigError, CheckpointError)
-    return [Target("policy", _policy, _spoil, _open, errors, memory=5 << 28)]
+    return [
+        Target("policy", _policy, _spoil, _open, errors, memory=5 << 28),
+        Target("policies of agents", _policy_of_agents, _spoil, _open, errors, memory=5 << 28),
+    ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -11,7 +11,7 @@ from typing import Any
 from gymnasium import spaces
 from tensordict import NestedKey
 
-from ...base.space_parts import MASK, Leaf
+from ...base.space_parts import MASK, Leaf, Path
 from ...errors import ConfigError
 from ..action_format import ActionFormat
 from ..spaces import ObservationLayout
@@ -36,14 +36,23 @@ class AgentGroup:
         agents: The names of its agents, in their order along the dimension of agents.
         observation_space: The observations of one agent, without an action mask.
         action_space: The actions of one agent.
-        has_mask: Whether the environment says at each step which discrete actions are allowed.
+        mask_path: Where the environment says at each step which discrete actions are allowed: the
+            keys that lead there in an agent's observation, none in its ``info``; ``None`` if
+            nowhere.
+        path: The keys that lead in it to what ``observation_space`` is of.
     """
 
     name: str
     agents: tuple[str, ...]
     observation_space: Space
     action_space: Space
-    has_mask: bool = False
+    mask_path: Path | None = None
+    path: Path = ()
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether there are action masks."""
+        return self.mask_path is not None
 
     @cached_property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -62,7 +71,7 @@ class AgentGroup:
 
 
 def group_agents(
-    agents: Spaces, given: Grouping | None = None, has_mask: bool = False
+    agents: Spaces, given: Grouping | None = None, masked: Collection[str] = ()
 ) -> tuple[AgentGroup, ...]:
     """Put agents into groups.
 
@@ -70,7 +79,8 @@ def group_agents(
         agents: Every agent's spaces. A dict observation with the entry ``"action_mask"`` has one.
         given: The groups; by default agents with equal spaces are one. A single group is called
             ``"agents"``, several are called after what the names of their agents begin with.
-        has_mask: Whether the environment gives action masks beside the observations.
+        masked: Agents whose ``info`` holds an action mask. Where there is nothing to choose from,
+            it is left alone.
 
     Raises:
         ConfigError: If a group holds agents with different spaces, an agent is in no group or in
@@ -81,13 +91,16 @@ def group_agents(
     made = []
     for name, members in groups.items():
         observation, action = agents[members[0]]
-        masked = has_mask
+        chooses = ActionFormat(action).mask_size > 0
+        mask_path: Path | None = () if chooses and set(members).intersection(masked) else None
+        path: Path = ()
         if isinstance(observation, spaces.Dict) and MASK in observation.spaces:
-            masked = True
+            mask_path = (MASK,)
             rest = {key: one for key, one in observation.spaces.items() if key != MASK}
-            # PettingZoo's own layout: the observation proper is one entry beside the mask.
-            observation = rest["observation"] if set(rest) == {"observation"} else spaces.Dict(rest)
-        made.append(AgentGroup(name, tuple(members), observation, action, masked))
+            observation = spaces.Dict(rest)
+            if set(rest) == {"observation"}:  # PettingZoo's own layout
+                observation, path = rest["observation"], ("observation",)
+        made.append(AgentGroup(name, tuple(members), observation, action, mask_path, path))
     for group in made:  # refused here if they have no tensor form
         group.leaves, group.action_format  # noqa: B018
     return tuple(made)

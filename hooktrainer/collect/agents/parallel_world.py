@@ -11,12 +11,12 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey
 
-from ...base.space_parts import MASK
+from ...base.space_parts import MASK, Path
 from ...errors import ConfigError, StateMismatchError
 from ..seeding import EpisodeSeeds
 from ..spaces import ObservationLayout
 from .groups import AgentGroup, Grouping, Spaces, group_agents
-from .pettingzoo_env import checked_env, state_space_of
+from .pettingzoo_env import checked_env, reward_of, state_space_of
 from .world import Entries, WorldStep
 
 Array = npt.NDArray[Any]
@@ -69,14 +69,10 @@ class ParallelWorld:
             for agent in env.possible_agents
         }
         _, infos = env.reset(seed=0)
-        self._mask_in_info = any(MASK in info for info in infos.values())
-        self.groups = group_agents(agents, groups, has_mask=self._mask_in_info)
+        masked = [agent for agent, info in infos.items() if MASK in info]
+        self.groups = group_agents(agents, groups, masked)
         self.state_space: spaces.Space[Any] | None = state_space_of(env)
         self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
-        # For each group: where its masks are within a dict observation, and the rest of it.
-        self._nested = {
-            group.name: group.has_mask and not self._mask_in_info for group in self.groups
-        }
         self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen: Arrays = {}
         self.seed(0)
@@ -110,11 +106,12 @@ class ParallelWorld:
             self._actions[env].append(own)
             acted, outcome = self._step(env, own)
             _, given, ended_of, cut_of, _ = outcome
+            where = f"{self.name} (environment {env})"
             for group in self.groups:
                 for place, agent in enumerate(group.agents):
                     if agent not in acted:
                         continue
-                    rewards[group.name][env, place] = self._reward(given, agent, env)
+                    rewards[group.name][env, place] = reward_of(given, agent, where)
                     terminated[group.name][env, place] = bool(ended_of.get(agent, False))
                     truncated[group.name][env, place] = bool(cut_of.get(agent, False))
             if not self._envs[env].agents:
@@ -198,15 +195,6 @@ class ParallelWorld:
         self._write(env, outcome[0], outcome[4])
         return acted, outcome
 
-    def _reward(self, rewards: Mapping[str, Any], agent: str, env: int) -> float:
-        reward = rewards.get(agent)
-        if reward is None or (np.ndim(reward) and np.size(reward) != 1):
-            raise ConfigError(
-                f"{self.name}: step() gave {agent} the reward {reward!r:.80} in environment {env}: "
-                "every agent that acts gets a number, 0.0 if it earns nothing."
-            )
-        return float(np.asarray(reward).item())
-
     def _to_env(self, group: AgentGroup, actions: torch.Tensor) -> Array:
         """The actions of a group, ``[num_envs, agents, ...]``, as the environments take them."""
         array = actions.detach().cpu().numpy()
@@ -244,13 +232,11 @@ class ParallelWorld:
                 if agent not in seen:
                     continue
                 observation = seen[agent]
-                if self._nested[group.name]:
-                    mask = observation[MASK]
-                    rest = {key: value for key, value in observation.items() if key != MASK}
-                    observation = rest["observation"] if set(rest) == {"observation"} else rest
+                if group.mask_path:
+                    mask = _at(group.mask_path, observation)
                 else:
                     mask = infos.get(agent, {}).get(MASK)
-                values = layout.observation_values(observation)
+                values = layout.observation_values(_at(group.path, observation))
                 for key, value in zip(group.keys, values, strict=True):
                     self._seen[key][env, place] = value
                 self._seen[group.name, "mask"][env, place] = agent in there
@@ -273,3 +259,9 @@ class ParallelWorld:
 
     def _tensors(self, arrays: Arrays) -> Entries:
         return {key: torch.from_numpy(array).to(self.device) for key, array in arrays.items()}
+
+
+def _at(path: Path, value: Any) -> Any:
+    for key in path:
+        value = value[key]
+    return value

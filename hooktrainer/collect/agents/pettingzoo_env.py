@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -33,13 +34,14 @@ def pettingzoo_factory(name: str, kwargs: Mapping[str, Any]) -> Callable[[], Any
         with warnings.catch_warnings():  # of another way to find environments
             warnings.simplefilter("ignore")
             importlib.import_module(home)
+            # Nothing is looked for by importing it: the name may come from somebody's file.
+            if "." in own or importlib.util.find_spec(f"{home}.{own}") is None:
+                raise ConfigError(
+                    f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}."
+                )
             module = importlib.import_module(f"{home}.{own}")
     except ModuleNotFoundError as error:
         missing = str(error.name)
-        if missing == f"{home}.{own}":
-            raise ConfigError(
-                f"there is no environment 'pettingzoo/{name}': {home} has no {own!r}."
-            ) from error
         extra = "hooktrainer[pettingzoo]" if missing.split(".")[0] in ("pettingzoo", "mpe2") else ""
         raise MissingPackageError(
             f"pettingzoo/{name} needs {missing}, which is not installed: pip install "
@@ -69,6 +71,26 @@ def checked_env(env: Any, name: str) -> Any:
     if not env.possible_agents:
         raise ConfigError(f"env={name}: possible_agents is empty; name every agent there may be.")
     return env
+
+
+def reward_of(rewards: Mapping[str, Any], agent: str, where: str) -> float:
+    """The reward of an agent that acted.
+
+    Args:
+        rewards: What ``step`` returned.
+        agent: The agent.
+        where: What the environment is called.
+
+    Raises:
+        ConfigError: If it got none, or one that is no single number.
+    """
+    reward = rewards.get(agent)
+    if reward is None or (np.ndim(reward) and np.size(reward) != 1):
+        raise ConfigError(
+            f"step() of {where} gave {agent} the reward {reward!r:.80}: every agent that acts gets "
+            "a number, 0.0 if it earns nothing."
+        )
+    return float(np.asarray(reward).item())
 
 
 def state_space_of(env: Any) -> spaces.Space[Any] | None:

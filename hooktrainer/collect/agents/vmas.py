@@ -141,8 +141,26 @@ class VmasWorld:
         self._state.write(copied(state["objects"], lambda x: x.to(self.device, copy=True)))
         return True
 
+    @property
+    def fps(self) -> float:
+        """Steps a second, by the scenario's own clock."""
+        return 1.0 / float(self._env.world.dt)
+
+    def render(self, mode: str) -> Any:
+        """Draw the first environment.
+
+        Args:
+            mode: ``"rgb_array"`` for a picture, uint8 ``[height, width, 3]``; or ``"human"``, for a
+                window.
+        """
+        with self._random_numbers():
+            return self._env.render(mode=mode)
+
     def close(self) -> None:
-        """There is nothing to close."""
+        """Close the window, if anything was drawn."""
+        if getattr(self._env, "viewer", None) is not None:
+            self._env.viewer.close()
+            self._env.viewer = None
 
     def _reset_all(self) -> None:
         self._env.scenario.env_reset_world_at(None)

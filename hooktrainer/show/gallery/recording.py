@@ -135,7 +135,7 @@ def _open(policy: Plays) -> tuple[Any, str | None]:
     """Make an environment that draws, or one that does not and the reason why not."""
     draw_off_screen()
     plain = policy.make_env()
-    modes = list(plain.metadata.get("render_modes") or ())
+    modes = list(_metadata(plain).get("render_modes") or ())
     if "rgb_array" not in modes:
         name = policy.saved.environment.name
         return plain, f"{name} does not draw: of its render modes {modes} none is rgb_array"
@@ -147,13 +147,19 @@ def _open(policy: Plays) -> tuple[Any, str | None]:
     return drawing, None
 
 
+def _metadata(env: Any) -> Mapping[str, Any]:
+    """What an environment says of itself; a parallel one of somebody's own may say nothing."""
+    found: Mapping[str, Any] = getattr(env, "metadata", None) or {}
+    return found
+
+
 class _Camera:
     """Takes every so-manieth picture, scaled, until the film is long enough or drawing fails."""
 
     def __init__(self, env: Any, frame_skip: int, view: View, reason: str | None) -> None:
         self._env = env
         self._size = view.size
-        self._step_fps = float(env.metadata.get("render_fps") or DEFAULT_FPS) / frame_skip
+        self._step_fps = float(_metadata(env).get("render_fps") or DEFAULT_FPS) / frame_skip
         self._stride = max(1, round(self._step_fps / view.fps))
         self._fps = self._step_fps / self._stride
         self._most = max(1, round(view.seconds * self._fps))
@@ -162,10 +168,14 @@ class _Camera:
         self._observations: list[NDArray[np.float64]] = []
         self._actions: list[NDArray[np.float64]] = []
         self._left_out = (0, 0)
+        self._first: tuple[Any, Any] = (None, None)  # what was seen and done first
 
     def look(self, step: Step) -> None:
         if step.action is not None:
-            observation, action = _numbers(step.observation), _numbers(step.action)
+            if not self._observations:
+                self._first = (step.observation, step.action)
+            observation = _numbers(step.observation, self._first[0])
+            action = _numbers(step.action, self._first[1])
             self._observations.append(observation[:MOST_LINES].copy())
             self._actions.append(action[:MOST_LINES].copy())
             self._left_out = (
@@ -228,12 +238,19 @@ def _even(length: float) -> int:
     return max(2, round(length / 2) * 2)
 
 
-def _numbers(value: Any) -> NDArray[np.float64]:
-    """All numbers of an observation or action, one after another."""
-    if isinstance(value, Mapping):
-        value = tuple(value.values())
-    if isinstance(value, tuple):
-        return np.concatenate([_numbers(part) for part in value])
+def _numbers(value: Any, first: Any) -> NDArray[np.float64]:
+    """All numbers of an observation or action, one after another, as many as at first.
+
+    Of an agent that has left, they are NaN.
+    """
+    if isinstance(first, Mapping):
+        there = value if isinstance(value, Mapping) else {}
+        return np.concatenate([_numbers(there.get(key), part) for key, part in first.items()])
+    if isinstance(first, tuple):
+        parts = value if isinstance(value, tuple) else (None,) * len(first)
+        return np.concatenate([_numbers(*pair) for pair in zip(parts, first, strict=True)])
+    if value is None:
+        return np.full(np.size(first), np.nan)
     return np.asarray(value, np.float64).ravel()
 
 

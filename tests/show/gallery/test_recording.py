@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import math
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from saved_runs import Drawing, Failing, Silent, Still
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.loop.progress import Progress
+from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
+from hooktrainer.policies.describe_agents import describe
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record_episodes
 from hooktrainer.show.gallery.recording import scaled
+
+sys.path.append(str(Path(__file__).parents[2] / "collect" / "agents"))
+
+from toy_parallel import Leaving
 
 
 def policy_of(run):
@@ -77,6 +88,72 @@ def test_what_is_no_picture_is_refused():
 def test_a_view_that_shows_nothing_is_refused(wrong):
     with pytest.raises(ConfigError, match=next(iter(wrong))):
         View(**wrong)
+
+
+def still_agents(env: str) -> AgentsPolicy:
+    groups = describe(env).groups
+    return AgentsPolicy(
+        {
+            group.name: Policy(
+                mlp(math.prod(group.observation_space.shape), width),
+                distribution_for(group.action_space),
+                [(group.name, "observation")],
+            )
+            for group in groups
+            for width in [distribution_for(group.action_space).parameter_features]
+        }
+    )
+
+
+@pytest.mark.parametrize("env", ["pettingzoo/mpe/simple_spread_v3", "vmas/balance"])
+def test_environments_of_several_agents_are_drawn(env, tmp_path):
+    torch.manual_seed(0)
+    recorder = PolicyRecorder(tmp_path / "policies", still_agents(env), env)
+    recorder.save(Progress())
+    recorder.wait()
+    policy = load_policy(tmp_path)
+    (recorded,) = record_episodes(policy, view=View(size=60, fps=10, seconds=1))
+    if "vmas" in env and recorded.reason is not None:  # it needs OpenGL
+        assert "drawing failed" in recorded.reason
+        pytest.skip(recorded.reason)
+    assert recorded.reason is None
+    assert recorded.fps == pytest.approx(10)
+    assert recorded.frames[0].std() > 0
+    assert (recorded.frames[0] != recorded.frames[-1]).any()
+    (played,) = play_episodes(policy, episodes=1)
+    assert (recorded.total, recorded.length) == (played.return_, played.length)
+
+
+def test_the_numbers_of_agents_that_leave_keep_their_places(tmp_path):
+    recorder = PolicyRecorder(tmp_path / "policies", Herd(), Leaving)
+    recorder.save(Progress())
+    recorder.wait()
+    (recorded,) = record_episodes(load_policy(tmp_path, trust=True))
+    assert recorded.reason == "Leaving does not draw: of its render modes [] none is rgb_array"
+    start, nan = recorded.observations[0, 0], np.nan
+    np.testing.assert_array_equal(
+        recorded.observations,  # two numbers of each of three, who leave after 2, 3 and 4 steps
+        [
+            [start, 0, start, 0, start, 0],
+            [start, 1, start, 1, start, 1],
+            [nan, nan, start, 2, start, 2],
+            [nan, nan, nan, nan, start, 3],
+        ],
+    )
+    np.testing.assert_array_equal(recorded.actions[:, 1], [1, 1, 1, nan])
+
+
+class Herd(torch.nn.Module):
+    """All take the first action."""
+
+    in_keys = (("cat", "observation"), ("dog", "observation"))
+    out_keys = (("cat", "action"), ("dog", "action"))
+
+    def act(self, cats, dogs):
+        return {
+            ("cat", "action"): torch.zeros(cats.shape[:2], dtype=torch.int64),
+            ("dog", "action"): torch.zeros_like(dogs[..., :1]),
+        }
 
 
 @pytest.mark.parametrize(

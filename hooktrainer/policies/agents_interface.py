@@ -1,0 +1,262 @@
+"""What goes into the policies of several agents and what comes out, as plain data."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..base.words import listed, printable
+from ..errors import ConfigError, DamagedCheckpointError
+from .actions import Action, JointAction, decode_action
+from .interface import MASK, Answer, Array, Interface, Observation, one_size
+from .plain_parts import decode
+
+PRESENCE = "mask"
+
+_MOST_AGENTS = 1 << 12
+
+
+@dataclasses.dataclass(frozen=True)
+class SavedGroup:
+    """Agents that have the same observations and actions.
+
+    Attributes:
+        name: Its name, the key of its entries in a TensorDict.
+        agents: The names of its agents, in their order along the dimension of agents.
+        action: The action of one agent.
+    """
+
+    name: str
+    agents: tuple[str, ...]
+    action: Action | JointAction
+
+
+@dataclasses.dataclass(frozen=True)
+class GroupInput:
+    """One tensor ``[batch, agents, *shape]`` that the policies read.
+
+    Attributes:
+        group: The group whose agents see it.
+        keys: The keys that lead to it in the group's TensorDict.
+        part: What it is of one agent, and where in its observation. What is called ``"mask"`` and
+            is nowhere in it says which agents act.
+    """
+
+    group: str
+    keys: tuple[str, ...]
+    part: Observation
+
+    @property
+    def is_presence(self) -> bool:
+        """Whether it says which agents act."""
+        return self.part.key == PRESENCE and not self.part.path
+
+    def blank(self, batch: int) -> Array:
+        """What stands in the place of an agent that is not there, ``[batch, *shape]``."""
+        allows_all = self.part.key == MASK
+        return np.full((batch, *self.part.shape), allows_all, self.part.dtype)
+
+
+@dataclasses.dataclass(frozen=True)
+class AgentsInterface:
+    """All that the policies of several agents read, in the order of the inputs, and their actions.
+
+    An action of each group comes out, ``[batch, agents, ...]``.
+    """
+
+    groups: tuple[SavedGroup, ...]
+    entries: tuple[GroupInput, ...]
+
+    def __post_init__(self) -> None:
+        agents = list(self.agents)
+        names = [group.name for group in self.groups]
+        if not agents or len(agents) > _MOST_AGENTS or not all(g.agents for g in self.groups):
+            raise ValueError(f"there are {len(agents)} agents in {len(names)} groups")
+        if len(set(agents)) < len(agents) or len(set(names)) < len(names):
+            raise ValueError("two agents, or two groups, have one name")
+        if unknown := {entry.group for entry in self.entries}.difference(names):
+            raise ValueError(f"{min(unknown)!r:.80} is no group")
+        if not self.entries:
+            raise ValueError("nothing is read")
+
+    @property
+    def agents(self) -> Iterator[str]:
+        """The names of all agents."""
+        return (agent for group in self.groups for agent in group.agents)
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain data."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def of(cls, data: Mapping[str, Any]) -> AgentsInterface:
+        """Return what `encode` wrote; see `decode_interface`."""
+        groups = tuple(
+            SavedGroup(_name(g["name"]), _names(g["agents"]), decode_action(g["action"]))
+            for g in data["groups"]
+        )
+        entries = tuple(
+            GroupInput(_name(e["group"]), _names(e["keys"]), decode(Observation, e["part"]))
+            for e in data["entries"]
+        )
+        return cls(groups, entries)
+
+    def examples(self) -> list[torch.Tensor]:
+        """What the policies read, one of each, without content."""
+        return [entry.part.example(len(self._members(entry))) for entry in self.entries]
+
+    def check(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Look at the shapes of what the policies return for one observation.
+
+        Returns:
+            What they return behind the actions.
+
+        Raises:
+            ValueError: If there is no action for each agent.
+        """
+        for group, action in zip(self.groups, outputs, strict=False):
+            if tuple(action.shape[:2]) != (1, len(group.agents)):
+                raise ValueError(f"its program does not return an action for each {group.name!r}")
+        if len(outputs) < len(self.groups):
+            raise ValueError("its program does not return actions for all groups")
+        return list(outputs[len(self.groups) :])
+
+    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], Answer]:
+        """Return the policies' inputs, and what makes actions of their outputs.
+
+        Args:
+            observation: By the name of an agent, what it observes, each as `Interface.read` takes
+                it; who is left out does not act. Or a TensorDict ``[*batch]`` with one of its own
+                for each group, whose entries are ``[*batch, agents, ...]``.
+            action_mask: By the name of an agent, its mask; a TensorDict holds them itself.
+
+        Returns:
+            The inputs, and a function whose result is a dict with the action of each agent that
+            was given, as the environment takes it; or the TensorDict, in which ``(group,
+            "action")`` was written, discrete ones counting from 0.
+
+        Raises:
+            ConfigError: If something that the policies read is missing, or has another shape.
+        """
+        if hasattr(observation, "batch_size"):
+            return self._read_groups(observation)
+        self._check_names(observation)
+        masks = action_mask or {}
+        taken = {
+            (number, agent): entry.part.take(seen, masks.get(agent), f" of {agent}")
+            for number, entry in enumerate(self.entries)
+            if not entry.is_presence
+            for agent, seen in observation.items()
+            if agent in self._members(entry)
+        }
+        told = {
+            f"{self.entries[number].part.key} of {agent}": one
+            for (number, agent), one in taken.items()
+        }
+        batched = bool(told) and one_size(told)
+        size = len(next(iter(taken.values()))[0]) if taken else 1
+        inputs = []
+        for number, entry in enumerate(self.entries):
+            rows = []
+            for agent in self._members(entry):
+                if entry.is_presence:
+                    rows.append(np.full(size, agent in observation))
+                elif agent in observation:
+                    rows.append(taken[number, agent][0].numpy())
+                else:
+                    rows.append(entry.blank(size))
+            inputs.append(torch.from_numpy(np.stack(rows, 1)))
+
+        def answer(outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+            actions = {}
+            for group, output in zip(self.groups, outputs, strict=False):
+                for place, agent in enumerate(group.agents):
+                    if agent in observation:
+                        own = group.action.convert(output[:, place])
+                        actions[agent] = own if batched else group.action.single(own)
+            return actions
+
+        return inputs, answer
+
+    def _read_groups(self, data: Any) -> tuple[list[torch.Tensor], Answer]:
+        batch = tuple(data.batch_size)
+        size = math.prod(batch)
+        inputs = []
+        for entry in self.entries:
+            key = (entry.group, *entry.keys)
+            wanted = (*batch, len(self._members(entry)), *entry.part.shape)
+            value = data.get(key, None)
+            if value is None:
+                raise ConfigError(f"the TensorDict lacks {key}, which the policies read.")
+            if tuple(value.shape) != wanted:
+                raise ConfigError(
+                    f"{key} has shape {list(value.shape)}; the policies need {list(wanted)}."
+                )
+            value = value.detach().to("cpu", entry.part.torch_dtype)
+            inputs.append(value.reshape(size, *wanted[len(batch) :]))
+
+        def answer(outputs: Sequence[torch.Tensor]) -> Any:
+            for group, action in zip(self.groups, outputs, strict=False):
+                data.set((group.name, "action"), action.reshape(*batch, *action.shape[1:]))
+            return data
+
+        return inputs, answer
+
+    def _check_names(self, observation: Any) -> None:
+        known = list(self.agents)
+        told = printable(listed(known))
+        if not isinstance(observation, Mapping) or not observation:
+            raise ConfigError(
+                f"the observation is {observation!r:.80}; these policies act for several agents: "
+                f"pass a dict of what each of {told} observes, or a TensorDict by group."
+            )
+        if unknown := [agent for agent in observation if agent not in known]:
+            raise ConfigError(f"the policies know no agent {unknown[0]!r:.80}; theirs are {told}.")
+
+    def _members(self, entry: GroupInput) -> tuple[str, ...]:
+        return next(group.agents for group in self.groups if group.name == entry.group)
+
+    @property
+    def reads(self) -> str:
+        """What they read, for people."""
+        return ", ".join(f"{entry.group}.{entry.part}" for entry in self.entries)
+
+    @property
+    def acts(self) -> str:
+        """What they give, for people."""
+        return ", ".join(
+            f"{group.name} ({len(group.agents)}): {group.action}" for group in self.groups
+        )
+
+
+AnyInterface = Interface | AgentsInterface
+
+
+def decode_interface(data: Mapping[str, Any]) -> AnyInterface:
+    """Return what the ``encode`` of an interface wrote.
+
+    Raises:
+        DamagedCheckpointError: If it is something else; says what, without naming the file.
+    """
+    try:
+        return AgentsInterface.of(data) if "groups" in data else Interface.of(data)
+    except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:
+        reason = printable(f"{type(error).__name__}: {error}")[:200]
+        raise DamagedCheckpointError(f"its interface cannot be: {reason}") from None
+
+
+def _name(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > 200:
+        raise ValueError(f"{value!r:.80} is no name")
+    return value
+
+
+def _names(values: Any) -> tuple[str, ...]:
+    if not isinstance(values, (list, tuple)) or len(values) > _MOST_AGENTS:
+        raise ValueError(f"{values!r:.80} is no list of names")
+    return tuple(map(_name, values))

@@ -1,0 +1,458 @@
+"""Saved policies of several agents: they do what those in training do, whoever is there."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, TensorDictModule
+from tensordict.nn.probabilistic import set_interaction_type
+
+from hooktrainer import AgentsCollector, ConfigError, find_policy, load_policy, play_episodes
+from hooktrainer.collect.agents import make_world
+from hooktrainer.networks import (
+    AgentMLP,
+    AgentsPolicy,
+    CategoricalPolicy,
+    DiagonalGaussianPolicy,
+    Policy,
+    distribution_for,
+    mlp,
+)
+from hooktrainer.policies.agents_environment import AgentsEnvironment, decode_environment
+from hooktrainer.policies.evaluate_run import evaluate_run
+from hooktrainer.policies.play import episode_seed, evaluate_policy
+from hooktrainer.policies.policy_files import read_facts
+from hooktrainer.policies.recorder import PolicyRecorder
+from hooktrainer.policies.writing import change_facts
+
+sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
+
+from toy_parallel import Leaving
+
+SPREAD, TAG = "pettingzoo/mpe/simple_spread_v3", "pettingzoo/mpe/simple_tag_v3"
+
+
+def pets(masked: bool = False, own: bool = False) -> AgentsPolicy:
+    """Policies of `Leaving`: cats choose one of four, the dog gives a number."""
+    torch.manual_seed(1)
+    network = AgentMLP(2, 2, 4, (8,)) if own else mlp(2, 4, (8,))
+    mask = ("cat", "action_mask") if masked else None
+    space = Leaving().action_space("dog_0")
+    return AgentsPolicy(
+        {
+            "cat": CategoricalPolicy(network, [("cat", "observation")], action_mask_key=mask),
+            "dog": Policy(mlp(2, 1, (8,)), distribution_for(space), [("dog", "observation")]),
+        }
+    )
+
+
+def collected(env, policy, **options) -> TensorDict:
+    collector = AgentsCollector(
+        env,
+        policy,
+        num_envs=3,
+        frames_per_batch=30,
+        exploration_type=InteractionType.DETERMINISTIC,
+        **options,
+    )
+    batch = collector.collect()
+    collector.shutdown()
+    return batch
+
+
+def of_agent(batch: TensorDict, groups: dict[str, list[str]], key: str, row: int, time: int):
+    """By the name of an agent that is there, its part of an entry."""
+    return {
+        agent: batch[group, key][row, time, place].numpy()
+        for group, agents in groups.items()
+        for place, agent in enumerate(agents)
+        if bool(batch[group, "mask"][row, time, place])
+    }
+
+
+PETS = {"cat": ["cat_0", "cat_1"], "dog": ["dog_0"]}
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["shared", "own"])
+@pytest.mark.parametrize("masks", ["", "info", "observation"])
+def test_they_act_as_in_the_collector(masks, own, save):
+    policy = pets(bool(masks), own)
+    loaded = load_policy(save(policy, partial(Leaving, masks=masks)), trust=True)
+    batch = collected(partial(Leaving, masks=masks), policy)
+    again = loaded(batch.select(*policy.in_keys))
+    for group in PETS:
+        theirs = batch[group, "action"]
+        torch.testing.assert_close(again[group, "action"], theirs)
+    for row, time in ((0, 0), (1, 2), (2, 3)):  # all are there, one has left, two have
+        seen = of_agent(batch, PETS, "observation", row, time)
+        allowed = of_agent(batch, {"cat": PETS["cat"]}, "action_mask", row, time) if masks else {}
+        if masks == "observation":
+            for agent, mask in allowed.items():
+                seen[agent] = {"observation": seen[agent], "action_mask": mask}
+        actions = loaded(seen, allowed if masks == "info" else None)
+        expected = of_agent(batch, PETS, "action", row, time)
+        assert actions.keys() == seen.keys()
+        for agent, action in actions.items():
+            shifted = 1 if agent != "dog_0" else 0  # Discrete(4, start=1)
+            limit = np.clip(expected[agent], -1, 1) if not shifted else expected[agent] + 1
+            np.testing.assert_allclose(action, limit, rtol=1e-5)
+            assert Leaving().action_space(agent).contains(action)
+
+
+def test_a_batch_of_environments_is_a_batch_of_each_agent(save):
+    loaded = load_policy(save(pets(), Leaving), trust=True)
+    seen = {
+        agent: np.random.default_rng(0).normal(size=(5, 2)) for agent in Leaving.possible_agents
+    }
+    actions = loaded(seen)
+    assert {agent: action.shape for agent, action in actions.items()} == {
+        "cat_0": (5,),
+        "cat_1": (5,),
+        "dog_0": (5, 1),
+    }
+    for row in range(5):
+        one = loaded({agent: values[row] for agent, values in seen.items()})
+        for agent, action in one.items():
+            np.testing.assert_allclose(action, actions[agent][row], rtol=1e-5)
+
+
+def test_a_tensordict_may_have_any_batch_and_keeps_its_other_entries(save):
+    policy = pets()
+    loaded = load_policy(save(policy, Leaving), trust=True)
+    for batch in ([], [4], [2, 3]):
+        data = TensorDict(
+            cat=TensorDict(observation=torch.randn(*batch, 2, 2), batch_size=[*batch, 2]),
+            dog=TensorDict(observation=torch.randn(*batch, 1, 2), batch_size=[*batch, 1]),
+            other=torch.zeros(*batch, 3),
+            batch_size=batch,
+        )
+        with set_interaction_type(InteractionType.DETERMINISTIC):
+            expected = policy(data.clone())
+        out = loaded(data)
+        assert out is data
+        assert out["other"].shape == (*batch, 3)
+        for group in PETS:
+            torch.testing.assert_close(out[group, "action"], expected[group, "action"])
+
+
+def test_what_is_drawn_follows_from_the_seed_and_obeys_masks(save):
+    path = save(pets(masked=True), partial(Leaving, masks="info"))
+    seen = {agent: np.zeros((200, 2)) for agent in Leaving.possible_agents}
+    allowed = np.zeros((200, 4), bool)
+    allowed[:, 1:3] = True
+    masks = {"cat_0": allowed, "cat_1": allowed}
+    first = load_policy(path, deterministic=False, seed=7, trust=True)(seen, masks)
+    second = load_policy(path, deterministic=False, seed=7, trust=True)(seen, masks)
+    other = load_policy(path, deterministic=False, seed=8, trust=True)(seen, masks)
+    for agent in seen:
+        np.testing.assert_array_equal(first[agent], second[agent])
+        assert (first[agent] != other[agent]).any()
+    assert set(first["cat_0"]) == {2, 3}  # which count from 1
+    assert (first["cat_0"] != first["cat_1"]).any()  # they draw for themselves
+
+
+def test_returns_are_the_mean_over_all_agents_by_hand(save):
+    class Second(torch.nn.Module):
+        in_keys = [("cat", "observation"), ("dog", "observation")]  # noqa: RUF012
+        out_keys = [("cat", "action"), ("dog", "action")]  # noqa: RUF012
+
+        def act(self, cats, dogs):
+            second = torch.ones(cats.shape[:2], dtype=torch.int64)
+            return {("cat", "action"): second, ("dog", "action"): dogs[..., :1] * 0 + 9}
+
+    loaded = load_policy(save(Second(), Leaving), trust=True)
+    (episode,) = play_episodes(loaded, episodes=1)
+    # Rewards 10 a + 2 of the cats, for 2 and 3 steps, and 30 of the dog, for 4.
+    assert episode.length == 4
+    assert episode.return_ == pytest.approx((2 * 12 + 3 * 22 + 4 * 30) / 3)
+
+
+def test_they_play_what_pettingzoo_plays(save):
+    from mpe2 import simple_tag_v3
+
+    torch.manual_seed(0)
+    policies = {
+        name: CategoricalPolicy(mlp(width, 5, (8,)), [(name, "observation")])
+        for name, width in (("adversary", 16), ("agent", 14))
+    }
+    path = save(AgentsPolicy(policies), TAG)
+    loaded = load_policy(path)
+    assert loaded.saved.env_id == TAG
+    env = simple_tag_v3.parallel_env()
+    seen, _ = env.reset(seed=episode_seed(3, 1))
+    total = 0.0
+    while env.agents:
+        seen, rewards, *_ = env.step(loaded(seen))
+        total += sum(rewards.values()) / 4
+    assert play_episodes(loaded, seed=3, episodes=2)[1].return_ == total
+    assert play_episodes(loaded, 3, 2) == play_episodes(loaded, 3, 3, env=env)[:2]
+
+
+@pytest.mark.parametrize("continuous", [True, False])
+def test_they_play_vmas_as_it_is_collected(continuous, save):
+    kwargs = {"continuous_actions": continuous, "max_steps": 7, "n_agents": 2}
+    torch.manual_seed(0)
+    keys = [("agents", "observation")]
+    policy = AgentsPolicy(
+        {
+            "agents": DiagonalGaussianPolicy(mlp(16, 2, (8,)), 2, in_keys=keys)
+            if continuous
+            else CategoricalPolicy(mlp(16, 9, (8,)), keys)
+        }
+    )
+    path = save(policy, "vmas/balance", env_kwargs=kwargs)
+    saved = evaluate_policy(path, seed=4, episodes=2)
+    assert saved.evaluation.lengths == (7, 7)
+    world = make_world("vmas/balance", 1, env_kwargs=kwargs)
+    for number, return_ in enumerate(saved.evaluation.returns):
+        world.seed(episode_seed(4, number))
+        entries, total, done = world.reset(), 0.0, False
+        while not done:
+            with set_interaction_type(InteractionType.DETERMINISTIC):
+                action = policy.act(entries[keys[0]])["agents", "action"]
+            step = world.step({"agents": action})
+            entries, done = step.entries, bool(step.terminated | step.truncated)
+            total += float(step.rewards["agents"].mean())
+        assert return_ == pytest.approx(total, rel=1e-4)
+    assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]
+
+
+def test_an_environment_of_vmas_is_a_parallel_one():
+    env = AgentsEnvironment(id="vmas/balance", kwargs={"n_agents": 2}).make()
+    first, _ = env.reset(seed=3)
+    assert env.agents == env.possible_agents == ["agent_0", "agent_1"]
+    assert env.observation_space("agent_0").contains(first["agent_0"])
+    actions = {agent: np.zeros(2, np.float32) for agent in env.agents}
+    seen, rewards, ends, cuts, infos = env.step(actions)
+    for given in (seen, rewards, ends, cuts, infos):
+        assert list(given) == env.possible_agents
+    again, _ = env.reset(seed=3)
+    np.testing.assert_array_equal(again["agent_1"], first["agent_1"])
+    assert env.metadata["render_fps"] == pytest.approx(10)
+    env.close()
+
+
+def test_weights_of_now_are_saved(tmp_path):
+    from hooktrainer.loop.progress import Progress
+
+    policy = pets()
+    recorder = PolicyRecorder(tmp_path / "policies", policy, Leaving)
+    recorder.save(Progress(frames=1))
+    last = policy.policies["cat"].network[-1]
+    with torch.no_grad():
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([0.0, 0, 0, 1]))
+    recorder.save(Progress(frames=2))
+    recorder.wait()
+    loaded = load_policy(tmp_path / "policies/latest")
+    assert loaded({"cat_1": np.ones(2)}) == {"cat_1": 4}
+
+
+def test_groups_of_the_callers_are_kept(save):
+    groups = {"one": ["cat_1"], "rest": ["cat_0"], "dog": ["dog_0"]}
+    policy = AgentsPolicy(
+        {name: CategoricalPolicy(mlp(2, 4), [(name, "observation")]) for name in ("one", "rest")}
+        | {"dog": DiagonalGaussianPolicy(mlp(2, 1), 1, in_keys=[("dog", "observation")])}
+    )
+    loaded = load_policy(save(policy, Leaving, groups=groups), trust=True)
+    assert [group.name for group in loaded.interface.groups] == ["one", "rest", "dog"]
+    assert len(play_episodes(loaded, episodes=2)) == 2
+
+
+def test_a_policy_may_read_who_is_there(save):
+    module = TensorDictModule(
+        lambda cats, there, dogs: (there.flip(-1).long(), dogs[..., :1].float()),
+        in_keys=[("cat", "observation"), ("cat", "mask"), ("dog", "observation")],
+        out_keys=[("cat", "action"), ("dog", "action")],
+    )
+    loaded = load_policy(save(module, Leaving), trust=True)
+    two = np.zeros(2)
+    assert loaded({"cat_1": two, "dog_0": two})["cat_1"] == 1  # the other cat has left
+    assert loaded({"cat_0": two, "cat_1": two})["cat_1"] == 2
+    assert len(play_episodes(loaded, episodes=1)) == 1
+
+
+# -- what is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("seen", "problem"),
+    [
+        (np.zeros(2), "act for several agents: pass a dict of what each of cat_0, cat_1, dog_0"),
+        ({}, "act for several agents"),
+        ({"fish_0": np.zeros(2)}, "know no agent 'fish_0'; theirs are cat_0, cat_1, dog_0"),
+        ({"cat_1": np.zeros(3)}, r"observation of cat_1 has shape \[3\]; the policy needs \[2\]"),
+        (
+            {"cat_0": np.zeros(2), "dog_0": np.zeros((4, 2))},
+            "observation of cat_0 is a single one, observation of dog_0 is a batch of 4",
+        ),
+        (TensorDict(batch_size=[3]), r"lacks \('cat', 'observation'\)"),
+        (
+            TensorDict(cat={"observation": torch.zeros(3, 1, 2)}, batch_size=[3]),
+            r"\('cat', 'observation'\) has shape \[3, 1, 2\]; the policies need \[3, 2, 2\]",
+        ),
+    ],
+)
+def test_what_does_not_fit_is_named(seen, problem, save):
+    loaded = load_policy(save(pets(), Leaving), trust=True)
+    with pytest.raises(ConfigError, match=problem):
+        loaded(seen)
+
+
+def test_a_missing_mask_names_the_agent(save):
+    loaded = load_policy(save(pets(masked=True), partial(Leaving, masks="info")), trust=True)
+    with pytest.raises(ConfigError, match="needs the keyword action_mask of cat_1"):
+        loaded({"cat_1": np.zeros(2)})
+    loaded = load_policy(
+        save(pets(masked=True), partial(Leaving, masks="observation"), 10), trust=True
+    )
+    with pytest.raises(ConfigError, match="observation of cat_1 lacks 'observation'"):
+        loaded({"cat_1": {"action_mask": np.ones(4)}})
+
+
+def test_policies_of_another_environment_are_refused(save):
+    class Fish(Leaving):
+        possible_agents = ("fish_0",)
+
+        def action_space(self, agent):
+            return Leaving().action_space("dog_0")
+
+    loaded = load_policy(save(pets(), Leaving), trust=True)
+    with pytest.raises(ConfigError, match="know no agent 'fish_0'"):
+        play_episodes(loaded, env=Fish())
+
+    class Numbers(Leaving):
+        def action_space(self, agent):
+            return Leaving().action_space("dog_0")
+
+    with pytest.raises(ConfigError, match="is none of the environment's"):
+        play_episodes(loaded, env=Numbers())
+
+
+def test_an_agent_without_a_reward_is_named(save):
+    loaded = load_policy(save(pets(), Leaving), trust=True)
+    with pytest.raises(ConfigError, match="gave cat_1 the reward None"):
+        play_episodes(loaded, env=Leaving(forgets=True))
+
+
+def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
+    class Few(torch.nn.Module):
+        in_keys = [("cat", "observation")]  # noqa: RUF012
+        out_keys = [("cat", "action"), ("dog", "action")]  # noqa: RUF012
+
+        def act(self, cats):
+            whole = torch.zeros(len(cats), dtype=torch.int64)
+            return {("cat", "action"): whole, ("dog", "action"): whole}
+
+    with pytest.raises(
+        ConfigError, match=r"actions of 'cat' have shape \[12\]; they have to begin"
+    ):
+        save(Few(), Leaving)
+
+
+def test_what_nobody_reads_cannot_be_read(save):
+    policy = AgentsPolicy({"agents": CategoricalPolicy(mlp(54, 5), ["state"])})
+    with pytest.raises(ConfigError, match=r"the policy reads \['state'\], and the environment"):
+        save(policy, SPREAD)
+
+
+def test_a_function_that_nobody_can_import_is_said(save):
+    class Mine(Leaving):
+        pass
+
+    loaded = load_policy(save(pets(), Mine))
+    with pytest.raises(ConfigError, match=r"other processes cannot import .* pass it as env="):
+        loaded.make_env()
+    assert len(play_episodes(loaded, episodes=1, env=Mine())) == 1
+
+
+# -- trust -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("environment", "needs"),
+    [
+        ({"id": "pettingzoo/utils/wrappers"}, "the module of pettingzoo/utils/wrappers"),
+        ({"id": "pettingzoo/mpe/os.path_v3"}, "the module of pettingzoo/mpe/os.path_v3"),
+        ({"id": "os/system/x_v3"}, "the module of os/system/x_v3"),
+        ({"id": SPREAD, "kwargs": {"name": "a/b"}}, "the argument name='a/b'"),
+        ({"id": "vmas/balance", "kwargs": {"path": "x"}}, "the argument path='x'"),
+        ({"factory": "Leaving", "module": "toy_parallel"}, "Leaving of the module toy_parallel"),
+    ],
+)
+def test_what_needs_code_needs_trust(environment, needs, save):
+    path = save(pets(), Leaving)
+    empty = AgentsEnvironment().encode()
+    change_facts(path, env={**empty, **environment})
+    with pytest.raises(ConfigError, match=f"needs {needs}.* which may do anything"):
+        load_policy(path).make_env()
+    ((_, error),) = evaluate_run(path.parents[1], episodes=1)
+    assert "which may do anything" in str(error)
+
+
+@pytest.mark.parametrize("name", ["pettingzoo/mpe/simple_sprad_v3", "vmas/balanse"])
+def test_one_that_there_is_not_is_one_line(name, save):
+    path = save(pets(), Leaving)
+    change_facts(path, env={**AgentsEnvironment().encode(), "id": name})
+    with pytest.raises(ConfigError, match=r"there is no (environment|scenario)"):
+        load_policy(path).make_env()
+
+
+def test_ids_of_installed_environments_need_no_trust():
+    for name in (SPREAD, "vmas/balance"):
+        assert AgentsEnvironment(id=name, kwargs={"max_steps": 3}).code is None
+    known = AgentsEnvironment(id=SPREAD)
+    assert decode_environment(known.encode()) == known
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda i: i["groups"].clear(), "0 agents"),
+        (lambda i: i["groups"][0]["agents"].append("dog_0"), "one name"),
+        (
+            lambda i: i["groups"][0]["agents"].append("cat_9"),
+            "does not fit|cannot be calculated|for each",
+        ),
+        (lambda i: i["entries"][0].update(group="fish"), "'fish' is no group"),
+        (lambda i: i["entries"].clear(), "nothing is read"),
+        (lambda i: i["entries"][0].update(keys="observation"), "no list of names"),
+        (lambda i: i["groups"][0].update(name=3), "is no name"),
+    ],
+)
+def test_an_interface_that_cannot_be_is_damage(change, problem, save):
+    from hooktrainer import CheckpointError
+
+    path = save(pets(), Leaving)
+    interface = read_facts(path)["interface"]
+    change(interface)
+    change_facts(path, interface=interface)
+    with pytest.raises(CheckpointError, match=problem):
+        load_policy(path)
+
+
+def test_actions_for_another_number_of_agents_are_damage(save):
+    interface = load_policy(save(pets(), Leaving)).interface
+    cats, dogs = torch.zeros(1, 2), torch.zeros(1, 1, 1)
+    assert interface.check([cats, dogs]) == []
+    with pytest.raises(ValueError, match="an action for each 'dog'"):
+        interface.check([cats, torch.zeros(1, 2, 1)])
+    with pytest.raises(ValueError, match="actions for all groups"):
+        interface.check([cats])
+
+
+def test_they_are_listed_and_shown(save, capsys):
+    from hooktrainer.cli import main
+
+    path = save(pets(), Leaving)
+    assert find_policy(path).environment.name == "Leaving"
+    assert main(["policies", "show", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "cat.observation: float32[2]" in shown
+    assert "cat (2): int64[]" in shown
