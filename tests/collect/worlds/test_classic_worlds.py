@@ -153,3 +153,47 @@ def test_episodes_begin_where_gymnasiums_do(env_id):
     np.testing.assert_allclose(own.min(0), theirs.min(0), atol=0.02 * width.max())
     np.testing.assert_allclose(own.max(0), theirs.max(0), atol=0.02 * width.max())
     np.testing.assert_allclose(own.mean(0), theirs.mean(0), atol=0.06 * width.max())
+
+
+def some_actions(world, seed: int) -> torch.Tensor:
+    return torch.as_tensor(random_actions(world.action_space, np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_a_step_is_a_pure_function(env_id):
+    """The same carry and actions give the same, and neither they nor the world change."""
+    world = make_tensor_world(env_id, NUM_ENVS, env_kwargs={"max_episode_steps": 3})
+    world.reset()
+    carry = world.carry
+    for step in range(7):
+        action, kept = some_actions(world, step), [x.clone() for x in carry]
+        own = {key: id(value) for key, value in vars(world).items()}
+        following, outcome = world.advance(carry, action)
+        again, other = world.advance(carry, action)
+        assert all(map(torch.equal, following, again))
+        assert torch.equal(outcome.final["observation"], other.final["observation"])
+        assert all(map(torch.equal, carry, kept))
+        assert torch.equal(action, some_actions(world, step))
+        assert own == {key: id(value) for key, value in vars(world).items()}
+        carry = following
+    assert carry.episode.tolist() == [2] * NUM_ENVS  # of 3 steps each
+    assert carry.length.tolist() == [1] * NUM_ENVS
+
+
+@pytest.mark.parametrize("env_id", IDS)
+def test_several_steps_are_one_graph(env_id):
+    world = make_tensor_world(env_id, NUM_ENVS, env_kwargs={"max_episode_steps": 2})
+    world.reset()
+
+    def several(carry, actions):
+        for action in actions:
+            carry, outcome = world.advance(carry, action)
+        return carry, outcome
+
+    torch._dynamo.reset()
+    actions = [some_actions(world, step) for step in range(2)]
+    compiled = torch.compile(several, backend="aot_eager", fullgraph=True)
+    for own, other in zip(
+        several(world.carry, actions)[0], compiled(world.carry, actions)[0], strict=True
+    ):
+        torch.testing.assert_close(own, other)
