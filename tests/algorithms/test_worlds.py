@@ -8,6 +8,7 @@ import pytest
 import torch
 from no_waiting import NoWaiting
 from test_algorithms import AGENTS, FIELDS, OFFLINE, SAVED, Die, differing
+from toy_worlds import Ladder
 
 from hooktrainer import Trainer, VectorCollector, algorithms
 from hooktrainer.collect.worlds import WorldCollector
@@ -62,6 +63,17 @@ def test_it_remembers(name, memory, tmp_path):
     resumed = make(name, 320, run_dir=tmp_path / "run", resume="latest", **options)
     resumed.train()
     assert differing(resumed, whole) == []
+
+
+def test_what_a_policy_remembers_is_forgotten_where_an_episode_begins():
+    trainer = make("ppo", env=Ladder, memory="gru", memory_size=8, mini_batch_size=20)
+    batch = torch.cat([trainer.source.collect() for _ in range(2)], 1)
+    begins = batch["next", "step_count"] == 1  # of 4 steps each
+    assert begins.sum(1).flatten().tolist() == [5] * 4
+    assert torch.equal(batch["is_init"], begins)
+    remembered, begins = batch["memory", "h"], begins.squeeze(-1)
+    assert not remembered[begins].any()
+    assert remembered[~begins].flatten(1).any(-1).all()
 
 
 def test_a_class_of_worlds_is_trained_and_evaluated_on():

@@ -57,6 +57,11 @@ class WorldBuffers:
             torch.zeros(shape, dtype=torch.bool, device=device) for _ in range(3)
         )
         self.info = {name: torch.zeros(shape, device=device) for name in infos}
+        self._starts = {
+            key: torch.as_tensor(leaf.start).to(device)
+            for key, leaf in zip(self.keys, leaves, strict=True)
+            if leaf.start is not None
+        }
         self.inputs = [observation.unbind(0) for observation in self._observation]
         self._afters = [after.unbind(0) for after in self._after]
         self._rows = [
@@ -65,8 +70,8 @@ class WorldBuffers:
 
     def put(self, observation: Observations, row: int = 0) -> None:
         """Write what is observed now, where the policy finds it in step ``row``."""
-        for key, rows in zip(self.keys, self.inputs, strict=True):
-            rows[row].copy_(observation[key])
+        for rows, value in zip(self.inputs, self._values(observation), strict=True):
+            rows[row].copy_(value)
 
     def write(self, t: int, outcome: Outcome) -> torch.Tensor:
         """Write what step ``t`` gave, and return who has ended, bool ``[num_envs]``."""
@@ -76,16 +81,25 @@ class WorldBuffers:
         truncated.copy_(outcome.truncated)
         torch.logical_or(terminated, truncated, out=done)
         self.put(outcome.observation, t + 1)
-        final = outcome.final
-        for key, rows, afters in zip(self.keys, self.inputs, self._afters, strict=True):
-            if final is not None:
-                afters[t].copy_(final[key])
-            else:  # the last that is known of an episode is what its last action was chosen by
+        if outcome.final is not None:
+            for afters, value in zip(self._afters, self._values(outcome.final), strict=True):
+                afters[t].copy_(value)
+        else:  # the last that is known of an episode is what its last action was chosen by
+            for afters, rows in zip(self._afters, self.inputs, strict=True):
                 ended = done.view(-1, *[1] * (afters[t].ndim - 1))
                 torch.where(ended, rows[t], rows[t + 1], out=afters[t])
         for name, values in self.info.items():
             _write_info(name, values[t], outcome.log)
         return done
+
+    def _values(self, observation: Observations) -> list[torch.Tensor]:
+        """The leaves of an observation, in order; discrete ones count from 0."""
+        if not self._starts:
+            return [observation[key] for key in self.keys]
+        return [
+            observation[key] - self._starts[key] if key in self._starts else observation[key]
+            for key in self.keys
+        ]
 
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""

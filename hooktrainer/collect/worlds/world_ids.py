@@ -16,13 +16,14 @@ from .tensor_world import TensorWorld
 PREFIX: Final = "torch/"
 """What the ids of worlds begin with; what follows is the id of Gymnasium's own environment."""
 
-_CLASSES: Final = {
+WORLDS: Final = {
     "torch/CartPole-v1": "cartpole:CartPoleWorld",
     "torch/Pendulum-v1": "pendulum:PendulumWorld",
     "torch/Acrobot-v1": "acrobot:AcrobotWorld",
     "torch/MountainCar-v0": "mountain_car:MountainCarWorld",
     "torch/MountainCarContinuous-v0": "mountain_car:MountainCarContinuousWorld",
 }
+"""By id, in which file of this package its class is."""
 
 
 def register() -> None:
@@ -31,7 +32,7 @@ def register() -> None:
     So spaces, videos and saved policies are what they are for these. Only what collects asks for
     the world behind an id.
     """
-    for world in _CLASSES:
+    for world in WORLDS:
         if world not in gym.registry:
             spec = gym.spec(world.removeprefix(PREFIX))
             gym.register(
@@ -50,7 +51,7 @@ def is_world(env: Any) -> bool:
     that has no default; or a `TensorWorld`.
     """
     if isinstance(env, str):
-        return env in _CLASSES
+        return env in WORLDS
     return _makes_worlds(env) or is_built(env)
 
 
@@ -119,9 +120,9 @@ def make_tensor_world(
 
 
 def _class_of(env_id: str) -> Callable[..., Any]:
-    if env_id not in _CLASSES:
-        raise ConfigError(f"{env_id} is no tensor world. There are {', '.join(_CLASSES)}.")
-    module, name = _CLASSES[env_id].split(":")
+    if env_id not in WORLDS:
+        raise ConfigError(f"{env_id} is no tensor world. There are {', '.join(WORLDS)}.")
+    module, name = WORLDS[env_id].split(":")
     made: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
     return made
 

@@ -10,7 +10,7 @@ from gymnasium import spaces
 
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.collect.worlds import is_world, make_tensor_world
-from hooktrainer.collect.worlds.world_ids import _CLASSES as IDS
+from hooktrainer.collect.worlds.world_ids import WORLDS as IDS
 
 NUM_ENVS = 8
 

@@ -65,6 +65,14 @@ def test_random_actions_obey_the_masks_and_count_from_the_spaces_start():
     assert batch["action_mask"].dtype is torch.bool
 
 
+def test_random_actions_go_on_from_batch_to_batch():
+    """And do so whatever the batches' lengths are."""
+    made = [WorldCollector(Ladder, num_envs=4, frames_per_batch=4 * time) for time in (20, 40)]
+    first, second, both = made[0].collect(), made[0].collect(), made[1].collect()
+    assert not torch.equal(first["action"], second["action"])
+    assert torch.equal(torch.cat([first, second], 1)["action"], both["action"])
+
+
 def test_numbers_for_each_environment_are_in_the_batch():
     collector = WorldCollector(Talker, num_envs=3, frames_per_batch=6, info_keys=("height", "rank"))
     following = collector.collect()["next"]
@@ -140,3 +148,23 @@ def test_random_actions_before_the_policys_leave_room_for_what_it_writes():
     assert 0 < first["action"].float().mean() < 1
     assert (second["value"] == 1).all()
     assert (second["action"] == 1).all()
+
+
+class Count(Ladder):
+    """Shows the rung as a discrete value, from 5 on, and pairs that count from 2 and 3."""
+
+    observation_space = spaces.Dict(
+        {"rung": spaces.Discrete(5, start=5), "pair": spaces.MultiDiscrete([5, 5], start=[2, 3])}
+    )
+
+    def observe(self, state):
+        rung = state.squeeze(-1).long()
+        return {"rung": rung + 5, "pair": torch.stack([rung + 2, rung + 3], -1)}
+
+
+def test_discrete_observations_count_from_zero():
+    batch = WorldCollector(Count, num_envs=1, frames_per_batch=6).collect()
+    assert batch["rung"].dtype is torch.int64
+    assert batch["rung"].flatten().tolist() == [0, 1, 2, 3, 0, 1]
+    assert batch["next", "rung"].flatten().tolist() == [1, 2, 3, 4, 1, 2]
+    assert torch.equal(batch["pair"], batch["rung"].unsqueeze(-1).expand(1, 6, 2))
