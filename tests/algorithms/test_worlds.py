@@ -136,6 +136,7 @@ def test_snapshots_are_saved_of_a_policy_trained_on_a_world(tmp_path):
         ("ppo", {"memory": "gru", "mini_batch_size": 20}),
         ("dqn", {"memory": "lstm"}),
         ("sac", {"sde": True}),
+        ("ppo", {"env": "torch/Pendulum-v1", "sde": True}),
         ("ppo", {"env": "torch/Pendulum-v1", "normalize_observations": True}),
     ],
 )
