@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 from toy_worlds import Secret
 
-from hooktrainer import algorithms
+from hooktrainer import algorithms, load_policy
 from hooktrainer.base.space_parts import groups_of
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
@@ -137,3 +137,14 @@ def test_a_value_that_sees_the_secret_predicts_what_the_policy_cannot(tells, exp
     last = read_csv(tmp_path / "run")["train/explained_variance"][-1][1]
     assert (last > 0.8) is explained
     assert explained or last < 0.3
+
+
+def test_a_saved_policy_acts_without_what_the_critic_sees(tmp_path):
+    run = algorithms.get("ppo")(
+        env=Guess, steps_per_batch=8, run_dir=tmp_path / "run", snapshots=2, **SMALL
+    )
+    run.train()
+    policy = load_policy(tmp_path / "run")
+    seen = Guess().reset()[0]
+    assert policy(seen).shape == (1,)
+    assert policy({"policy": seen["policy"]}).shape == (1,)
