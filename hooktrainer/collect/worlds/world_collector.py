@@ -20,7 +20,7 @@ from ..sharing import differing_envs, resharded, resized
 from ..vector_arguments import check_counts, check_policy, device_of, steps_per_batch
 from .tensor_world import TensorWorld
 from .world_actions import WorldActions
-from .world_ids import is_built, make_tensor_world
+from .world_ids import check_can_share, make_tensor_world
 from .world_rollout import WorldRollout
 
 
@@ -222,13 +222,11 @@ class WorldCollector(CollectorBase):
 
     def check_shares(self, number: int) -> None:
         """Refuse worlds whose environments depend on each other, or cannot be divided."""
-        why = "its environments depend on each other"
-        if is_built(self._env):
-            why = "it is built already: give the function that builds it"
-        if is_built(self._env) or not self.world.shares:
+        check_can_share(self._env)
+        if not self.world.shares:
             raise ConfigError(
-                f"{number} processes cannot share the environments of {self.world.name}: {why}. Or "
-                "train in one process, with more environments."
+                f"{number} processes cannot share the environments of {self.world.name}, which "
+                "depend on each other: train in one process, with more environments."
             )
         share_equally(self.num_envs, number, "num_envs")
 

@@ -60,6 +60,24 @@ def is_built(env: Any) -> bool:
     return not isinstance(env, (str, type)) and isinstance(env, TensorWorld)
 
 
+def check_can_share(env: Any) -> None:
+    """Refuse worlds of which shares cannot be made: whoever makes one has to be told which.
+
+    Raises:
+        ConfigError: If it is built already, or is made without ``first_env``.
+    """
+    if is_built(env):
+        raise ConfigError(
+            f"{env.name} is built already, and cannot be shared by several processes: give the "
+            "function that builds it."
+        )
+    if not isinstance(env, str) and not _takes(env, "first_env"):
+        raise ConfigError(
+            f"{_name_of(env)} has no parameter first_env, so that several processes would all play "
+            "the same episodes: give it one, and hand it on to the world."
+        )
+
+
 def make_tensor_world(
     env: Any,
     num_envs: int | None,
@@ -94,13 +112,11 @@ def make_tensor_world(
     if num_envs is None:
         raise ConfigError("num_envs is missing: say how many environments to step.")
     make: Callable[..., Any] = _class_of(env) if isinstance(env, str) else env
-    name = env if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__)
+    name = _name_of(env)
     if taken := sorted({"num_envs", "device", "first_env"} & kwargs.keys()):
         raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
-    own = {"num_envs": num_envs, "device": torch.device(device), "first_env": first_env}
-    known = inspect.signature(make).parameters
-    if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
-        own = {key: value for key, value in own.items() if key in known}
+    given = {"num_envs": num_envs, "device": torch.device(device), "first_env": first_env}
+    own = {key: value for key, value in given.items() if _takes(make, key)}
     try:
         made = make(**own, **kwargs)
     except TypeError as error:
@@ -125,6 +141,15 @@ def _class_of(env_id: str) -> Callable[..., Any]:
     module, name = WORLDS[env_id].split(":")
     made: Callable[..., Any] = getattr(import_module(f"{__package__}.{module}"), name)
     return made
+
+
+def _name_of(env: Any) -> str:
+    return env if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__)
+
+
+def _takes(make: Callable[..., Any], name: str) -> bool:
+    known = inspect.signature(make).parameters
+    return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
 
 
 def _makes_worlds(env: Any) -> bool:

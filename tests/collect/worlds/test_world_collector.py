@@ -165,8 +165,24 @@ def test_a_built_world_is_taken_as_it_is_and_not_shared():
     collector = WorldCollector(world, frames_per_batch=6)
     assert collector.world is world
     assert collector.num_envs == 3
-    with pytest.raises(ConfigError, match="built already: give the function that builds it"):
+    with pytest.raises(ConfigError, match="built already, and cannot be shared by several proc"):
         collector.shard(0, 3)
+
+
+def test_shares_that_would_all_play_the_same_are_refused():
+    def make(num_envs: int, device: torch.device) -> Ladder:
+        return Ladder(num_envs, device)
+
+    collector = WorldCollector(make, num_envs=4, frames_per_batch=8)
+    with pytest.raises(ConfigError, match="make has no parameter first_env, so that several"):
+        collector.shard(0, 2)
+
+    class Entangled(Ladder):
+        shares = False
+
+    collector = WorldCollector(Entangled, num_envs=4, frames_per_batch=8)
+    with pytest.raises(ConfigError, match=r"2 processes cannot share .* ladder, which depend on"):
+        collector.check_shares(2)
 
 
 def test_spaces_of_actions_without_a_tensor_form_are_refused():
