@@ -14,7 +14,8 @@ from tensordict import NestedKey
 from ...base.space_parts import MASK, Path
 from ...errors import ConfigError, StateMismatchError
 from ..seeding import EpisodeSeeds
-from ..spaces import ObservationLayout
+from ..spaces import ObservationLayout, plain_mask
+from .first_look import FirstLook
 from .groups import AgentGroup, Grouping, Spaces, group_agents
 from .pettingzoo_env import checked_env, reward_of, state_space_of
 from .world import Entries, WorldStep
@@ -73,6 +74,7 @@ class ParallelWorld:
         self.groups = group_agents(agents, groups, masked)
         self.state_space: spaces.Space[Any] | None = state_space_of(env)
         self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
+        self._first_look = FirstLook(name, self.groups, agents, infos)
         self._actions: list[list[dict[str, Array]]] = [[] for _ in range(num_envs)]
         self._seen: Arrays = {}
         self.seed(0)
@@ -179,6 +181,7 @@ class ParallelWorld:
         seen, infos = self._envs[env].reset(seed=self._seeds(env, self.episodes[env]))
         if not self._envs[env].agents:
             raise ConfigError(f"{self.name} has no agents after reset().")
+        self._first_look.check(self._envs[env].agents, seen, infos)
         self._write(env, seen, infos)
 
     def _step(self, env: int, actions: Mapping[str, Array]) -> tuple[list[str], Any]:
@@ -235,7 +238,7 @@ class ParallelWorld:
                 if group.mask_path:
                     mask = _at(group.mask_path, observation)
                 else:
-                    mask = infos.get(agent, {}).get(MASK)
+                    mask = (infos.get(agent) or {}).get(MASK)
                 values = layout.observation_values(_at(group.path, observation))
                 for key, value in zip(group.keys, values, strict=True):
                     self._seen[key][env, place] = value
@@ -246,13 +249,14 @@ class ParallelWorld:
             self._seen["state"][env] = self._envs[env].state()
 
     def _allow(self, group: AgentGroup, env: int, place: int, mask: Any) -> None:
-        if mask is None or not np.any(mask):
+        allowed = None if mask is None else plain_mask(mask).astype(bool)
+        if allowed is None or group.action_format.leaves_nothing(allowed):
             said = "no action_mask" if mask is None else "an action_mask that forbids every action"
             raise ConfigError(
                 f"{self.name}: {group.agents[place]} got {said} in environment {env}: every agent "
                 "that acts needs one that allows an action, at every step."
             )
-        self._seen[group.name, MASK][env, place] = np.asarray(mask, bool)
+        self._seen[group.name, MASK][env, place] = allowed
 
     def _by_group(self, arrays: Mapping[str, Array]) -> dict[str, torch.Tensor]:
         return {name: torch.from_numpy(array).to(self.device) for name, array in arrays.items()}

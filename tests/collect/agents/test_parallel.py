@@ -5,8 +5,10 @@ from __future__ import annotations
 import sys
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from toy_parallel import Drawn, Leaving, Nothing
 
 from hooktrainer import ConfigError
@@ -155,3 +157,107 @@ def test_a_missing_package_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mpe2", None)
     with pytest.raises(MissingPackageError, match=r"pip install 'hooktrainer\[pettingzoo\]'"):
         collector(SPREAD)
+
+
+class Says(Leaving):
+    """Returns what it is told to at the reset."""
+
+    def __init__(self, change, space=None, masks=""):
+        super().__init__(masks=masks)
+        self.change, self.space = change, space
+
+    def observation_space(self, agent):
+        return super().observation_space(agent) if self.space is None else self.space
+
+    def reset(self, seed=None, options=None):
+        seen, infos = super().reset(seed, options)
+        seen, infos = dict(seen), {agent: dict(info) for agent, info in infos.items()}
+        self.change(self, seen, infos)
+        return seen, infos
+
+
+def lacks(env, seen, infos):
+    del seen["cat_1"]
+
+
+def wider(env, seen, infos):
+    seen["cat_1"] = np.zeros(3)
+
+
+def of_one_number(env, seen, infos):
+    seen["cat_1"] = np.zeros(1)
+
+
+def nested(env, seen, infos):
+    part = {"near": np.zeros(2), "deep": {"far": np.zeros(2)}}
+    seen.update(cat_0=part, cat_1=part, dog_0={"near": np.zeros(2), "deep": {}})
+
+
+def beyond(env, seen, infos):
+    seen.update(dict.fromkeys(seen, 5))
+
+
+def joins(env, seen, infos):
+    env.agents.append("fish_0")
+
+
+def narrow_mask(env, seen, infos):
+    infos["cat_1"]["action_mask"] = np.ones(1)
+
+
+def narrow_mask_within(env, seen, infos):
+    seen["cat_1"] = seen["cat_1"] | {"action_mask": np.ones(1)}
+
+
+def no_mask(env, seen, infos):
+    del infos["cat_1"]["action_mask"]
+
+
+PAIR = spaces.Box(-1, 1, (2,))
+
+
+@pytest.mark.parametrize(
+    ("make", "problem"),
+    [
+        (partial(Says, lacks), r"no observation of cat_1, which acts: .* those of cat_0, dog_0"),
+        (partial(Says, wider), r"observation of Says \(cat_1\) has the shape \[3\], not \[2\]"),
+        (partial(Says, of_one_number), r"of Says \(cat_1\) has the shape \[1\], not \[2\]"),
+        (
+            partial(Says, nested, spaces.Dict(near=PAIR, deep=spaces.Dict(far=PAIR))),
+            r"the observation\['deep'\] of Says \(dog_0\) has no 'far'",
+        ),
+        (
+            partial(Says, beyond, spaces.Discrete(5)),
+            r"the observation of Says \(cat_0\) is 5, which is outside of it",
+        ),
+        (partial(Says, joins), "has the agent 'fish_0' after reset.., and possible_agents are cat"),
+        (
+            partial(Says, narrow_mask, masks="info"),
+            r"info\['action_mask'\] of Says \(cat_1\) has the shape \[1\], not \[4\]",
+        ),
+        (
+            partial(Says, no_mask, masks="info"),
+            r"info\['action_mask'\] of Says \(cat_1\) is missing, and others of 'cat' have one",
+        ),
+        (
+            partial(Says, narrow_mask_within, masks="observation"),
+            r"the observation\['action_mask'\] of Says \(cat_1\) has the shape \[1\], not \[4\]",
+        ),
+    ],
+)
+def test_what_agents_observe_is_held_against_their_spaces(make, problem):
+    with pytest.raises(ConfigError, match=problem) as caught:
+        collector(make).collect()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_mask_of_another_size_than_the_actions_is_refused():
+    class Narrow(Leaving):
+        def observation_space(self, agent):
+            seen = super().observation_space(agent)
+            if agent == "dog_0":
+                return seen
+            return spaces.Dict(observation=seen, action_mask=spaces.MultiBinary(3))
+
+    with pytest.raises(ConfigError, match=r"has the shape \[3\]; the actions need .* \[4\]"):
+        collector(Narrow)
