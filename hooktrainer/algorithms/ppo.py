@@ -79,6 +79,40 @@ class PPO(OnPolicy):
         # Those of Huang et al., 2022, The 37 implementation details of PPO.
         "ALE/*": _ATARI,
         "*NoFrameskip-v4": _ATARI,
+        # Those of rl-zoo, but for gamma, the learning rate, which falls here, and scaled rewards.
+        "Pendulum-v1": {
+            "total_frames": 100_000,
+            "num_envs": 4,
+            "steps_per_batch": 1024,
+            "mini_batch_size": 64,
+            "lr": 2e-3,
+            "gamma": 0.97,
+            "scale_rewards": True,
+            "sde": True,
+            "sde_interval": 4,
+            "eval_interval": 20_000,
+            "eval_episodes": 20,
+        },
+        # Held long and wide: at an initial log_std of -2 two of four seeds stayed in the valley.
+        "MountainCarContinuous-v0": {
+            "total_frames": 20_000,
+            "num_envs": 1,
+            "steps_per_batch": 256,
+            "mini_batch_size": 64,
+            "lr": 3e-4,
+            "anneal_lr": False,
+            "gamma": 0.9999,
+            "entropy_coeff": 0.00429,
+            "critic_coeff": 0.19,
+            "max_grad_norm": 5.0,
+            "normalize_observations": True,
+            "scale_rewards": True,
+            "sde": True,
+            "sde_interval": 64,
+            "log_std": -1.0,
+            "eval_interval": 5_000,
+            "eval_episodes": 20,
+        },
         # At an initial log_std of 0 many runs learn to slide on the back.
         "HalfCheetah-v5": {
             "total_frames": 1_000_000,
