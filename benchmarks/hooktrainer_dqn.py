@@ -12,6 +12,7 @@ from ours import LOG_INTERVAL, Tick, make_logger
 from torch import nn
 
 from hooktrainer import (
+    CompiledStep,
     LogEpisodes,
     OptimizerHook,
     ReplayBufferTrainer,
@@ -32,7 +33,7 @@ class Args(Run):
     frames_per_batch: int = 16
     """frames that are collected, and gradient steps that are made, per iteration"""
     compile: bool = False
-    """compile the loss"""
+    """compile the optimizer step"""
 
 
 def main(args: Args) -> None:
@@ -43,8 +44,6 @@ def main(args: Args) -> None:
         q_network, eps_init=1.0, eps_end=0.05, annealing_num_steps=args.frames // 2
     )
     loss_module = DQNLoss(q_network, gamma=0.99, loss_function="l2")
-    if args.compile:
-        loss_module.compile()
     trainer = Trainer(
         collector=VectorCollector(
             "CartPole-v1",
@@ -61,6 +60,8 @@ def main(args: Args) -> None:
         progress_bar=False,
         seed=args.seed,
     )
+    if args.compile:
+        CompiledStep().register(trainer)
     LogEpisodes().register(trainer)
     OptimizerHook(FlatAdam(loss_module.parameters(), lr=2.5e-4), grad_norm=False).register(trainer)
     ReplayBufferTrainer(ReplayBuffer(10_000, batch_size=128, keys=loss_module.in_keys)).register(

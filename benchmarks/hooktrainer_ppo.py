@@ -12,6 +12,7 @@ from measure import Meter, Run
 from ours import LOG_INTERVAL, Tick, make_logger, recipe
 
 from hooktrainer import (
+    CompiledStep,
     LogEpisodes,
     MiniBatches,
     Schedule,
@@ -35,7 +36,7 @@ class Args(Run):
     width: int = 64
     """units in each hidden layer of the actor and of the critic (matched settings)"""
     compile: bool = False
-    """compile the loss"""
+    """compile the optimizer step"""
 
 
 def settings(args: Args) -> dict[str, Any]:
@@ -76,8 +77,6 @@ def main(args: Args) -> None:
         normalize_advantage=True,
         diagnostics=4,
     )
-    if args.compile:
-        loss_module.compile()
     optimizer = FlatAdam(loss_module.parameters(), lr=use["lr"], eps=1e-5)
     trainer = Trainer(
         collector=VectorCollector(
@@ -98,6 +97,8 @@ def main(args: Args) -> None:
         progress_bar=False,
         seed=args.seed,
     )
+    if args.compile:
+        CompiledStep().register(trainer)
     LogEpisodes().register(trainer)
     gae = GAE(gamma=use["gamma"], lmbda=use["lmbda"], value_network=critic)
     ValueEstimatorHook(gae).register(trainer)

@@ -12,6 +12,7 @@ from ours import LOG_INTERVAL, Tick, make_logger
 from torch import nn
 
 from hooktrainer import (
+    CompiledStep,
     LogEpisodes,
     OptimizerHook,
     ReplayBufferTrainer,
@@ -32,7 +33,7 @@ class Args(Run):
     frames_per_batch: int = 16
     """frames that are collected, and gradient steps that are made, per iteration"""
     compile: bool = False
-    """compile the loss"""
+    """compile the optimizer step"""
 
 
 def main(args: Args) -> None:
@@ -42,8 +43,6 @@ def main(args: Args) -> None:
     actor = TanhGaussianPolicy(mlp(3, 2, cells, nn.ReLU), action_features=1, low=-2.0, high=2.0)
     qvalue = ValueNetwork(mlp(4, 1, cells, nn.ReLU), in_keys=["observation", "action"])
     loss_module = SACLoss(actor, qvalue, gamma=0.99, loss_function="l2")
-    if args.compile:
-        loss_module.compile()
     trainer = Trainer(
         collector=VectorCollector(
             "Pendulum-v1",
@@ -60,6 +59,8 @@ def main(args: Args) -> None:
         progress_bar=False,
         seed=args.seed,
     )
+    if args.compile:
+        CompiledStep().register(trainer)
     LogEpisodes().register(trainer)
     OptimizerHook(FlatAdam(loss_module.parameters(), lr=1e-3), grad_norm=False).register(trainer)
     ReplayBufferTrainer(

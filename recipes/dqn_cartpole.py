@@ -12,11 +12,13 @@ replay (Schaul et al., 2016, arXiv:1511.05952).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
 
 from hooktrainer import (
+    CompiledStep,
     Evaluate,
     Every,
     LogEpisodes,
@@ -76,8 +78,8 @@ class Args(RunConfig):
     annealing_frames: int = 8_000
     """frames over which epsilon falls linearly from 1 to eps_end"""
 
-    compile: bool = False
-    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
+    compile: Literal["step"] | None = None
+    """compile the optimizer step with torch.compile: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
@@ -98,8 +100,6 @@ def main(args: Args) -> None:
     loss_module = DQNLoss(
         q_network, gamma=args.gamma, loss_function="smooth_l1", double_dqn=args.double
     ).to(run.device)
-    if args.compile:
-        loss_module.compile()
     frames_per_batch = args.num_envs * args.steps_per_batch
     buffer = ReplayBuffer(
         args.buffer_size,
@@ -126,6 +126,8 @@ def main(args: Args) -> None:
         clip_norm=args.max_grad_norm,
         **run.trainer_options,
     )
+    if args.compile:
+        CompiledStep().register(trainer)
     LogEpisodes().register(trainer)
     ReplayBufferTrainer(buffer).register(trainer)
     TargetNetUpdaterHook(

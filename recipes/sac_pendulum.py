@@ -10,11 +10,13 @@ TensorBoard files and the checkpoints. The method is Soft Actor-Critic with a le
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import nn
 
 from hooktrainer import (
+    CompiledStep,
     Evaluate,
     Every,
     LogEpisodes,
@@ -59,8 +61,8 @@ class Args(RunConfig):
     alpha_init: float = 1.0
     """initial temperature, the weight of the entropy"""
 
-    compile: bool = False
-    """whether to use torch.compile for the loss: starts seconds later, then runs faster"""
+    compile: Literal["step"] | None = None
+    """compile the optimizer step with torch.compile: starts seconds later, then runs faster"""
 
     eval_interval: int = 1_000
     """frames between two evaluations"""
@@ -78,8 +80,6 @@ def main(args: Args) -> None:
     loss_module = SACLoss(
         actor, qvalue, gamma=args.gamma, loss_function="l2", alpha_init=args.alpha_init
     ).to(run.device)
-    if args.compile:
-        loss_module.compile()
     buffer = ReplayBuffer(
         args.buffer_size,
         batch_size=args.batch_size,
@@ -101,6 +101,8 @@ def main(args: Args) -> None:
         optimizer=torch.optim.Adam(loss_module.parameters(), lr=args.lr, fused=True),
         **run.trainer_options,
     )
+    if args.compile:
+        CompiledStep().register(trainer)
     LogEpisodes().register(trainer)
     ReplayBufferTrainer(buffer).register(trainer)
     TargetNetUpdaterHook(SoftUpdate(loss_module, tau=args.tau)).register(trainer)

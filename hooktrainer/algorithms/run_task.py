@@ -12,7 +12,7 @@ from torch import nn
 
 from ..collect import VectorCollector
 from ..errors import ConfigError
-from ..hooks import Evaluate, LogEpisodes, ObservationNormalizer
+from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
 from ..networks import RunningNorm
 from ..objectives.common import Loss
@@ -123,8 +123,6 @@ class RunTask(ABC):
         **kwargs: Any,
     ) -> Trainer:
         """The trainer, with its loggers and checkpoints, but without the algorithm's hooks."""
-        if self._fields.compile:
-            loss_module.compile()
         trainer = Trainer(
             collector=collector,
             total_frames=self._fields.total_frames,
@@ -133,6 +131,8 @@ class RunTask(ABC):
             **self._run.trainer_options,
             **kwargs,
         )
+        if self._fields.compile is not None:
+            CompiledStep().register(trainer)
         if self._fields.collects:
             LogEpisodes(info_keys=self._fields.info_keys, agents=self._agents).register(trainer)
         norms = self.norms()

@@ -7,6 +7,7 @@ from ..base.lazy import attach
 if TYPE_CHECKING:
     from .batch_sub_sampler import BatchSubSampler as BatchSubSampler
     from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
+    from .compiled_step import CompiledStep as CompiledStep
     from .count_frames_log import CountFramesLog as CountFramesLog
     from .early_stopping import EarlyStopping as EarlyStopping
     from .evaluate import Evaluate as Evaluate

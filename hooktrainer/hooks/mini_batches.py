@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,7 +49,7 @@ class MiniBatches(TrainerHookBase):
         self.keys = keys
         self.sequences = sequences
         self._epoch: tuple[int, int] | None = None
-        self._pieces: Iterator[TensorDictBase] = iter(())
+        self._pieces: deque[TensorDictBase] = deque()
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase | None:
         """Return the next mini-batch.
@@ -68,8 +70,12 @@ class MiniBatches(TrainerHookBase):
             elif self.sequences is not True:
                 rows = _cut(rows, self.sequences)
             order = torch.randperm(rows.shape[0], device=rows.device)
-            self._pieces = iter(rows[order].split(self.batch_size))
-        return next(self._pieces, None)
+            self._pieces = deque(rows[order].split(self.batch_size))
+        return self._pieces.popleft() if self._pieces else None
+
+    def upcoming(self, number: int) -> list[TensorDictBase]:
+        """The next mini-batches of this epoch, so many or what is left; they still come."""
+        return list(islice(self._pieces, number))
 
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the mini-batches among the processes that train together."""
@@ -81,7 +87,7 @@ class MiniBatches(TrainerHookBase):
         trainer.register_op("process_optim_batch", self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_pieces": iter(())}
+        return self.__dict__ | {"_epoch": None, "_pieces": deque()}
 
 
 def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from tensordict import TensorDictBase
-from torch import nn
 
-from ..errors import ConfigError, HookError, NonFiniteError
+from ..errors import ConfigError, NonFiniteError
 from ..loop.cadence import Every
-from ..loop.check_trainer import check_moments, check_optimizer, parameters_of
+from ..loop.check_trainer import check_moments, check_optimizer
 from ..loop.entry import Adapter
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Metrics
+from ..loop.optimizer_update import EagerUpdate, OptimizerUpdate
 from ..loop.priorities import AFTER
 
 if TYPE_CHECKING:
@@ -41,6 +41,8 @@ class OptimizerHook(TrainerHookBase):
             differentiated nor need they be there.
 
     Attributes:
+        update: How gradients are computed and the step is taken.
+        eager_update: How that is done unless something takes its place.
         gradient_hooks: Functions of the optimizer, called in order when its gradients are there,
             before they are clipped.
 
@@ -68,12 +70,12 @@ class OptimizerHook(TrainerHookBase):
                 "loss keys, or None for all of them."
             )
         self.optimizer = optimizer
-        # FlatAdam knows a quicker way.
-        self._clip_itself = getattr(optimizer, "clip_grad_norm_", None)
         self.loss_components = None if loss_components is None else list(loss_components)
         self.error_if_nonfinite = error_if_nonfinite
         self.grad_norm = grad_norm
         self.every = every
+        self.eager_update = EagerUpdate(optimizer, self.loss_components, grad_norm)
+        self.update: OptimizerUpdate = self.eager_update
         self.gradient_hooks: list[Callable[[torch.optim.Optimizer], None]] = []
         self._given = [
             {name: value for name, value in group.items() if isinstance(value, (int, float, tuple))}
@@ -82,7 +84,6 @@ class OptimizerHook(TrainerHookBase):
         self._metrics: Metrics | None = None
         self._norm_key = "grad_norm"
         self._metric = "train/grad_norm"
-        self._retain_graph = False
 
     def __call__(
         self,
@@ -106,19 +107,12 @@ class OptimizerHook(TrainerHookBase):
             HookError: If there is no such loss.
             NonFiniteError: If the gradient is NaN or infinite; the parameters are unchanged.
         """
-        if self.loss_components is None:
-            self._total(losses).backward()  # type: ignore[no-untyped-call]
-        else:
-            self.backward(losses)
+        self.update.backward(losses)
         return self.step(losses, clip_grad_norm, clip_norm)
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
         """Compute the gradients of this optimizer's parameters, and no others."""
-        self.optimizer.zero_grad()  # a step that was skipped after its backward left some behind
-        self._total(losses).backward(  # type: ignore[no-untyped-call]
-            inputs=[p for p in parameters_of(self.optimizer) if p.requires_grad],
-            retain_graph=self._retain_graph,
-        )
+        self.update.backward(losses)
 
     def step(
         self,
@@ -130,14 +124,13 @@ class OptimizerHook(TrainerHookBase):
         """Clip the gradients, take the step and set the gradients to zero."""
         for process in self.gradient_hooks:
             process(self.optimizer)
-        norm = self._clip(clip_grad_norm, clip_norm)
+        norm = self.update.clip(clip_grad_norm, clip_norm)
         if norm is not None:
             # Of parameters that are shared out among processes it is, too.
             if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
                 norm = norm.full_tensor()
             self._check_and_log(norm, losses)
-        self.optimizer.step()
-        self.optimizer.zero_grad()
+        self.update.step()
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
@@ -159,40 +152,6 @@ class OptimizerHook(TrainerHookBase):
             "the parameters are as they were before this step. Lower the learning rate, or look "
             "for a square root, logarithm or division near 0 in the loss."
         )
-
-    def _total(self, losses: TensorDictBase) -> torch.Tensor:
-        total: torch.Tensor | None = None
-        if self.loss_components is None:
-            for key, loss in losses.items():
-                if key.startswith("loss"):
-                    total = loss if total is None else total + loss
-        else:
-            for key in self.loss_components:
-                loss = losses.get(key, None)
-                if loss is None:
-                    total = None
-                    break
-                total = loss if total is None else total + loss
-        if total is None:
-            raise HookError(
-                f"no {self.loss_components or 'key that begins with loss'} among the losses "
-                f"{sorted(map(str, losses.keys()))}; name the loss's keys loss_<something>, or "
-                "pass OptimizerHook their names as loss_components."
-            )
-        return total
-
-    def _clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        if clip_norm is not None and clip_grad_norm and self._clip_itself is not None:
-            return self._clip_itself(clip_norm)
-        parameters = parameters_of(self.optimizer)
-        if clip_norm is not None and clip_grad_norm:
-            return nn.utils.clip_grad_norm_(parameters, clip_norm)
-        norm = None
-        if self.grad_norm:
-            norm = nn.utils.get_total_norm([p.grad for p in parameters if p.grad is not None])
-        if clip_norm is not None:
-            nn.utils.clip_grad_value_(parameters, clip_norm)
-        return norm
 
     def state_dict(self) -> dict[str, Any]:
         """Return the optimizer's state, and the hyperparameters it was given."""
@@ -246,7 +205,8 @@ class OptimizerHook(TrainerHookBase):
                         f"OptimizerHook {name!r} minimizes {shared}, as {other_name!r} does "
                         "already. Give each its own loss_components (and Trainer no optimizer=)."
                     )
-                other._retain_graph = True  # the losses may share a part of the graph with this one
+                # The losses may share a part of the graph with this one.
+                other.eager_update.retain_graph = True
         self._metrics = trainer.metrics
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"

@@ -49,6 +49,7 @@ class Registry:
         points: Hook point to its dispatcher, in loop order.
         modules: Name to stateful object, as registered.
         computes_loss: Whether a hook at ``optimizer`` computes the losses itself.
+        changes: How often ops were added or removed.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Registry:
         self._before = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
         self._nothing = DISPATCHERS["transform"](optimizer, progress, metrics, timing)
         self.computes_loss = False
+        self.changes = 0
 
     def add(
         self,
@@ -283,6 +285,7 @@ class Registry:
 
     def _rename(self) -> None:
         """Give every op the name of the module it belongs to, whichever came first."""
+        self.changes += 1
         names = {id(module): name for name, module in self.modules.items()}
         for entry in self.entries():
             base = names.get(id(entry.owner)) or snake_case(entry.own_name)

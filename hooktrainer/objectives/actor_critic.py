@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
 from ..networks.copies import fresh_copy
 from .common import (
+    Entries,
     distance,
     evaluate,
     evaluate_frozen,
@@ -22,7 +23,7 @@ from .common import (
     this_key,
     weighted,
 )
-from .sequences import Entries, ReplayLoss
+from .sequences import ReplayLoss
 
 
 class ActorCriticLoss(ReplayLoss):
@@ -80,17 +81,9 @@ class ActorCriticLoss(ReplayLoss):
         keys = self.tensor_keys
         return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch, ``[*batch]``, and write its ``"td_error"``.
-
-        Raises:
-            KeyError: If an entry is missing.
-        """
-        keys = self.tensor_keys
-        out = self._losses(self._transitions(tensordict, [keys.priority_weight]))
+    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
-        tensordict.set(keys.priority, priority.reshape(tensordict.shape))
-        return TensorDict(out)
+        tensordict.set(self.tensor_keys.priority, priority.reshape(tensordict.shape))
 
     def _actor_inputs(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Hashable, Mapping
 
-from tensordict import NestedKey, TensorDict, TensorDictBase
-from tensordict.nn import TensorDictModuleBase
+import torch
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
-from .common import Loss
+from .common import Entries, Loss
 
 
-class LossByGroup(TensorDictModuleBase):
+class LossByGroup(Loss):
     """The losses of several groups of agents, each with networks of its own.
 
     Of a single group the entries are called as its loss calls them; of several, the name of the
@@ -25,32 +24,66 @@ class LossByGroup(TensorDictModuleBase):
 
     def __init__(self, losses: Mapping[str, Loss]) -> None:
         super().__init__()
-        self.losses = nn.ModuleDict(losses)
+        self.by_group = nn.ModuleDict(losses)
         single = len(losses) == 1
-        self._suffixes = {name: "" if single else f"_{name}" for name in losses}
-        self.in_keys: list[NestedKey] = list(
-            dict.fromkeys(key for loss in losses.values() for key in loss.in_keys)
-        )
-        self.out_keys = [
-            f"{key}{self._suffixes[name]}" for name, loss in losses.items() for key in loss.out_keys
-        ]
+        self._parts = {name if not single else "": loss for name, loss in losses.items()}
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch.
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries they read."""
+        return list(dict.fromkeys(key for loss in self._parts.values() for key in loss.in_keys))
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The losses they return."""
+        return [_of(key, name) for name, loss in self._parts.items() for key in loss.out_keys]
+
+    @property
+    def variant(self) -> Hashable:
+        """What this call computes otherwise than another."""
+        return tuple(loss.variant for loss in self._parts.values())
+
+    def compute_always_the_same(self) -> bool:
+        """Have every call compute the same, if that can be; return whether it does."""
+        same = [loss.compute_always_the_same() for loss in self._parts.values()]
+        return all(same)
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        """The entries of a batch that `losses` is computed from.
 
         Raises:
-            KeyError: If an entry is missing.
+            KeyError: If one is missing.
         """
-        out: dict[str, Any] = {}
-        for name, loss in self.losses.items():
-            suffix = self._suffixes[name]
-            out |= {f"{key}{suffix}": value for key, value in loss(tensordict).items()}
-        return TensorDict(out)
+        entries: dict[NestedKey, torch.Tensor] = {}
+        for loss in self._parts.values():
+            entries |= loss.read(tensordict)
+        return entries
 
-    def compile(self, **kwargs: Any) -> None:
-        """Compile each of the losses."""
-        for loss in self.losses.values():
-            loss.compile(**kwargs)
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """Losses and diagnostics of all groups."""
+        return {
+            _of(key, name): value
+            for name, loss in self._parts.items()
+            for key, value in loss.losses(entries).items()
+        }
+
+    def _begin(self) -> None:
+        for loss in self._parts.values():
+            loss._begin()
+
+    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+        for name, loss in self._parts.items():
+            suffix = _of("", name)
+            own = {k[: len(k) - len(suffix)]: v for k, v in out.items() if k.endswith(suffix)}
+            kept = dict(own)
+            loss._write(kept, tensordict)
+            for key in own.keys() - kept.keys():
+                del out[key + suffix]
+
+
+def _of(key: str, group: str) -> str:
+    """What an entry is called among those of all groups; ``""`` is a single one."""
+    return f"{key}_{group}" if group else key
 
 
 def keys_of(group: str, *names: str) -> dict[str, NestedKey]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from ..networks import QNetwork, ValueNetwork
 from ..networks.inputs import arguments
 
 Distance: TypeAlias = Callable[..., torch.Tensor]
+Entries: TypeAlias = Mapping[NestedKey, torch.Tensor]
 
 _DISTANCES: dict[str, Distance] = {
     "l1": l1_loss,
@@ -68,6 +69,9 @@ class Loss(KeyedModule, ABC):
     Its networks are ordinary submodules; target networks are buffers, so `parameters` is what an
     optimizer trains. Coefficients are buffers as well, and are set like plain attributes
     (``loss.clip_epsilon = 0.1``), so they can be annealed, and are in the state dict.
+
+    A call reads entries, computes, and may write something back. The computation, `losses`, is a
+    function of the entries, the parameters and the buffers alone, so that it can be compiled.
     """
 
     hint = ""  # what usually writes the entries the loss reads
@@ -78,23 +82,47 @@ class Loss(KeyedModule, ABC):
     def in_keys(self) -> list[NestedKey]:
         """Entries it reads."""
 
-    def _entries(self, tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+    def forward(self, tensordict: TensorDictBase) -> TensorDict:
+        """Compute the losses of a batch.
+
+        Args:
+            tensordict: ``[*batch]``.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        self._begin()
+        out = self.losses(self.read(tensordict))
+        self._write(out, tensordict)
+        return TensorDict(out)
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        """The entries of a batch that `losses` is computed from.
+
+        Raises:
+            KeyError: If one is missing.
+        """
         self._batch_dims = tensordict.ndim
         return {key: require(tensordict, key, self, self.hint) for key in self.in_keys}
 
     @abstractmethod
-    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """The computation: entries of a batch to losses and diagnostics."""
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """Losses, diagnostics, and what is written back, of the entries of a batch."""
 
-    def compile(self, **kwargs: Any) -> None:
-        """Compile the computation with ``torch.compile(**kwargs)``, networks included."""
-        compiled = torch.compile(self._losses, **kwargs)
+    @property
+    def variant(self) -> Hashable:
+        """What this call computes otherwise than another: calls that agree compute the same."""
+        return None
 
-        def losses(entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
-            # A CUDA graph returns the same memory every time, but metrics are read much later.
-            return {k: v.clone() if v.is_cuda else v for k, v in compiled(entries).items()}
+    def compute_always_the_same(self) -> bool:
+        """Have every call compute the same, if that can be; return whether it does."""
+        return True
 
-        self._losses = losses  # type: ignore[method-assign]
+    def _begin(self) -> None:
+        """Take note of a call."""
+
+    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+        """Take from the result what is no loss and no diagnostic, and write it into the batch."""
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a number given for a buffer goes into the buffer."""

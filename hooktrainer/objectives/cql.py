@@ -9,9 +9,8 @@ import torch
 from torch import nn
 
 from ..errors import ConfigError
-from .common import next_key, this_key
+from .common import Entries, next_key, this_key
 from .sac import SACLoss
-from .sequences import Entries
 
 
 class CQLLoss(SACLoss):
@@ -98,7 +97,7 @@ class CQLLoss(SACLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_cql", "loss_alpha"]
 
-    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             target = self._target(entries, self._next_value(entries, alpha))

@@ -9,8 +9,7 @@ import torch
 from torch import nn
 
 from .actor_critic import ActorCriticLoss
-from .common import next_key
-from .sequences import Entries
+from .common import Entries, next_key
 from .targets import target_copies
 
 
@@ -74,7 +73,7 @@ class DDPGLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_value"]
 
-    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         inputs, known = self._actor_reads(entries)
         action = self.actor_network.evaluate(*inputs, **known)
         gain = self._values(self._critics, entries, action, frozen=True)[0]

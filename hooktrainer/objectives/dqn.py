@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
-from .common import distance, evaluate, next_key, reduction_function, this_key, weighted
+from .common import Entries, distance, evaluate, next_key, reduction_function, this_key, weighted
 from .sequences import ReplayLoss
 from .targets import target_copy
 
@@ -92,20 +92,15 @@ class DQNLoss(ReplayLoss):
         """The loss it returns."""
         return ["loss"]
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the loss of a batch, ``[*batch]``, and write its ``"td_error"``.
+    @property
+    def _optional(self) -> list[NestedKey]:
+        return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 
-        Raises:
-            KeyError: If an entry is missing.
-        """
-        keys = self.tensor_keys
-        optional = [keys.priority_weight, keys.steps_to_next_obs]
-        out = self._losses(self._transitions(tensordict, optional))
+    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
-        tensordict.set(keys.priority, priority.reshape(*tensordict.shape, 1))
-        return TensorDict(out)
+        tensordict.set(self.tensor_keys.priority, priority.reshape(*tensordict.shape, 1))
 
-    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         keys = self.tensor_keys
         action_value = self._action_value(self.value_network, entries)
         action = entries[keys.action]
@@ -123,7 +118,7 @@ class DQNLoss(ReplayLoss):
             loss = weighted(loss, weights, self._reduction)
         return {"loss": loss, "td_error": td_error}
 
-    def _target(self, entries: Mapping[NestedKey, torch.Tensor]) -> torch.Tensor:
+    def _target(self, entries: Entries) -> torch.Tensor:
         keys = self.tensor_keys
         network = self.target_value_network
         if network is None:
@@ -142,7 +137,7 @@ class DQNLoss(ReplayLoss):
     def _action_value(
         self,
         network: Any,
-        entries: Mapping[NestedKey, torch.Tensor],
+        entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> torch.Tensor:
         inputs, known = self._called_with(network, entries, at)

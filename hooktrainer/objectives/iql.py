@@ -11,8 +11,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
-from .common import as_tensordict, evaluate, next_key, this_key
-from .sequences import Entries
+from .common import Entries, as_tensordict, evaluate, next_key, this_key
 from .targets import target_copy
 
 _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's code
@@ -88,7 +87,7 @@ class IQLLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_value"]
 
-    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         action = entries[self.tensor_keys.action]
         with torch.no_grad():
             best = self._values(self.target_qvalue_network, entries, action).amin(0)

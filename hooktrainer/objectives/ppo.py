@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey
 from torch import nn
 
 from ..errors import ConfigError
-from .common import Loss, as_tensordict, distance, evaluate, reduction_function
+from .common import Entries, Loss, as_tensordict, distance, evaluate, reduction_function
 
 _log = logging.getLogger(__name__)
 
@@ -134,15 +133,19 @@ class ClipPPOLoss(Loss):
         critic = [] if self.critic_network is None else ["loss_critic"]
         return ["loss_objective", *entropy, *critic]
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch, ``[*batch]``.
+    @property
+    def variant(self) -> bool:
+        """Whether this call gives diagnostics."""
+        return self._diagnose
 
-        Raises:
-            KeyError: If an entry is missing.
-        """
+    def compute_always_the_same(self) -> bool:
+        """Give diagnostics at every call, if at any: compiled they cost next to nothing."""
+        self.diagnostics = min(self.diagnostics, 1)
+        return True
+
+    def _begin(self) -> None:
         self._diagnose = self.diagnostics > 0 and self._calls % self.diagnostics == 0
         self._calls += 1
-        return TensorDict(self._losses(self._entries(tensordict)))
 
     def get_extra_state(self) -> dict[str, int]:
         """Part of the state dict: the calls so far, which decide when there are diagnostics."""
@@ -152,7 +155,8 @@ class ClipPPOLoss(Loss):
         """Restore the calls so far."""
         self._calls = state["calls"]
 
-    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """Losses and diagnostics of the entries of a batch."""
         keys = self.tensor_keys
         features = self._shared_features(entries)
         log_prob, entropy = self._log_prob_and_entropy(entries, features)
@@ -174,9 +178,7 @@ class ClipPPOLoss(Loss):
             out |= self._critic(value, flat(entries[keys.value_target]), old_value)
         return out
 
-    def _shared_features(
-        self, entries: Mapping[NestedKey, torch.Tensor]
-    ) -> dict[str, torch.Tensor]:
+    def _shared_features(self, entries: Entries) -> dict[str, torch.Tensor]:
         """What the trunk makes of the observations, as a keyword, if the networks share one."""
         trunks = [
             getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
@@ -187,9 +189,7 @@ class ClipPPOLoss(Loss):
         keys = self.critic_network.in_keys
         return {"features": trunk(*[entries[key] for key in keys])}
 
-    def _value(
-        self, entries: Mapping[NestedKey, torch.Tensor], features: dict[str, torch.Tensor]
-    ) -> torch.Tensor:
+    def _value(self, entries: Entries, features: dict[str, torch.Tensor]) -> torch.Tensor:
         critic = self.critic_network
         inputs = [entries[key] for key in critic.in_keys]
         if features:
@@ -197,7 +197,7 @@ class ClipPPOLoss(Loss):
         return evaluate(critic, inputs, self.tensor_keys.value, self._batch_dims)
 
     def _log_prob_and_entropy(
-        self, entries: Mapping[NestedKey, torch.Tensor], features: dict[str, torch.Tensor]
+        self, entries: Entries, features: dict[str, torch.Tensor]
     ) -> tuple[torch.Tensor, torch.Tensor]:
         actor, action = self.actor_network, entries[self.tensor_keys.action]
         inputs = [entries[key] for key in actor.in_keys]

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase
+from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
-from .common import Loss, distance, evaluate, next_key, this_key
+from .common import Entries, Loss, distance, evaluate, next_key, this_key
 from .targets import target_copy
 
 
@@ -86,22 +86,24 @@ class QMixLoss(Loss):
         """The loss it returns."""
         return ["loss"]
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the loss of a batch, ``[*batch]``, and write its ``"td_error"``.
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        """The entries of a batch that `losses` is computed from.
 
         Raises:
-            KeyError: If an entry is missing.
+            KeyError: If one is missing.
         """
-        entries = self._entries(tensordict)
+        entries = dict(super().read(tensordict))
         for name in self.value_networks:
             for key in ((name, "mask"), ("next", name, "mask")):
                 if (mask := tensordict.get(key, None)) is not None:
                     entries[key] = mask
-        out = self._losses(entries)
-        tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
-        return TensorDict(out)
+        return entries
 
-    def _losses(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+        tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
+
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """The loss and ``"td_error"`` of the entries of a batch."""
         keys = self.tensor_keys
         chosen = {
             name: values.gather(-1, entries[name, "action"].unsqueeze(-1))
@@ -120,7 +122,7 @@ class QMixLoss(Loss):
     def _mixer_of_targets(self) -> Any:
         return self.mixer if self.target_mixer is None else self.target_mixer
 
-    def _best(self, entries: Mapping[NestedKey, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def _best(self, entries: Entries) -> dict[str, torch.Tensor]:
         """The values of the best next actions, by group, ``[*batch, agents, 1]``."""
         targets = self.target_value_networks
         values = self._action_values(
@@ -134,7 +136,7 @@ class QMixLoss(Loss):
     def _action_values(
         self,
         networks: Any,
-        entries: Mapping[NestedKey, torch.Tensor],
+        entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> dict[str, torch.Tensor]:
         """The values of all actions, by group, ``[*batch, agents, actions]``."""
@@ -152,7 +154,7 @@ class QMixLoss(Loss):
         self,
         mixer: Any,
         chosen: Mapping[str, torch.Tensor],
-        entries: Mapping[NestedKey, torch.Tensor],
+        entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> torch.Tensor:
         """The value of all agents together, ``[batch]``."""

@@ -11,8 +11,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
-from .common import next_key
-from .sequences import Entries
+from .common import Entries, next_key
 from .targets import target_copy
 
 
@@ -91,7 +90,7 @@ class SACLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_alpha"]
 
-    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             target = self._target(entries, self._next_value(entries, alpha))

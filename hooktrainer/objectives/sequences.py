@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -15,9 +15,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
 from ..networks.trunks import lasting_keys, memory_of
-from .common import Loss, next_key, this_key
-
-Entries = Mapping[NestedKey, torch.Tensor]
+from .common import Entries, Loss, next_key, this_key
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -92,30 +90,37 @@ class ReplayLoss(Loss):
             lasting = [key for each in networks for key in lasting_keys(each) if key not in rest]
         return list(dict.fromkeys([*states, *rest, *map(next_key, lasting)]))
 
-    def _transitions(
-        self, tensordict: TensorDictBase, optional: Sequence[NestedKey] = ()
-    ) -> dict[NestedKey, torch.Tensor]:
-        """The entries of a batch, row by row.
+    @property
+    def _optional(self) -> list[NestedKey]:
+        """Entries that may be missing, one for each row of the batch or transition."""
+        return [self.tensor_keys.priority_weight]
 
-        Args:
-            tensordict: ``[batch]``.
-            optional: Entries that may be missing, one for each row of the batch or transition.
+    @abstractmethod
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """Losses, diagnostics and ``"td_error"`` of the transitions of a batch, row by row."""
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        """The entries of a batch that `losses` is computed from.
 
         Raises:
             ConfigError: If a batch of sequences has several dimensions.
+            KeyError: If an entry is missing.
         """
-        entries = self._entries(tensordict)
-        for key in optional:
+        entries = dict(super().read(tensordict))
+        for key in self._optional:
             if (value := tensordict.get(key, None)) is not None:
                 entries[key] = value
-        if self._trunk is None:
-            return entries
-        if tensordict.ndim != 1:
+        if self._trunk is not None and tensordict.ndim != 1:
             raise ConfigError(
                 f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "
                 "memory it is [sequences], their entries [sequences, time, ...]."
             )
-        return self._unrolled(entries, self._trunk)
+        return entries
+
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """Losses, diagnostics and ``"td_error"`` of the entries of a batch."""
+        trunk = self._trunk
+        return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
 
     def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, torch.Tensor]:
         """Features in place of what the memories read, of the steps that are learned from."""

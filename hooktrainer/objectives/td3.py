@@ -6,13 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
-from .common import next_key
-from .sequences import Entries
+from .common import Entries, next_key
 from .targets import target_copies
 
 
@@ -102,15 +100,18 @@ class TD3Loss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue"]
 
-    def forward(self, tensordict: TensorDictBase) -> TensorDict:
-        """Compute the losses of a batch, ``[*batch]``, and write its ``"td_error"``.
+    @property
+    def variant(self) -> bool:
+        """Whether this call trains the actor."""
+        return self._trains_actor
 
-        Raises:
-            KeyError: If an entry is missing.
-        """
+    def compute_always_the_same(self) -> bool:
+        """Return whether every call trains the actor."""
+        return self.policy_delay == 1
+
+    def _begin(self) -> None:
         self._calls += 1
         self._trains_actor = self._calls % self.policy_delay == 0
-        return super().forward(tensordict)
 
     def get_extra_state(self) -> dict[str, int]:
         """Part of the state dict: how often it was called."""
@@ -120,7 +121,7 @@ class TD3Loss(ActorCriticLoss):
         """Restore how often it was called."""
         self._calls = state["calls"]
 
-    def _losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         out = {}
         if self._trains_actor:
             inputs, known = self._actor_reads(entries)

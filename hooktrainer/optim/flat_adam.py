@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -62,20 +62,20 @@ class FlatAdam(torch.optim.Optimizer):
             "differentiable": False,
             "fused": None,
         }
-        self._flat: list[_FlatGroup] = []
+        self.flat_groups: list[FlatGroup] = []
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of parameters, which become views of one tensor."""
         super().add_param_group(param_group)
-        flat = _FlatGroup(self.param_groups[-1]["params"])
-        self._flat.append(flat)
+        flat = FlatGroup(self.param_groups[-1]["params"])
+        self.flat_groups.append(flat)
         self.state.update(flat.states)  # type: ignore[arg-type]
 
     @torch.no_grad()
     def flat_grads(self) -> list[torch.Tensor]:
         """The gradients of each group that has some, as one flat tensor; to be changed in place."""
-        return [flat.gather() for flat in self._flat if flat.has_grad]
+        return [flat.gather() for flat in self.flat_groups if flat.has_grad]
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
@@ -111,7 +111,7 @@ class FlatAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for group, flat in zip(self.param_groups, self._flat, strict=True):
+        for group, flat in zip(self.param_groups, self.flat_groups, strict=True):
             if flat.has_grad:
                 fused_adam = (
                     torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
@@ -136,7 +136,7 @@ class FlatAdam(torch.optim.Optimizer):
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
-        for flat in self._flat:
+        for flat in self.flat_groups:
             flat.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
@@ -156,13 +156,20 @@ class FlatAdam(torch.optim.Optimizer):
             ConfigError: If the parameters of a group have made different numbers of steps.
         """
         super().load_state_dict(state_dict)
-        for flat in self._flat:
+        for flat in self.flat_groups:
             flat.load([self.state.get(parameter, {}) for parameter in flat.views])
             self.state.update(flat.states)  # type: ignore[arg-type]
 
 
-class _FlatGroup:
-    """The parameters of a group and their moments, each kind one tensor."""
+class FlatGroup:
+    """The parameters of a group and their moments, each kind one tensor.
+
+    Attributes:
+        parameters: All of them, flat.
+        exp_avg: The averages of their gradients, likewise.
+        exp_avg_sq: The averages of the squares.
+        steps: How many steps were made, float32, a scalar.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         first = parameters[0]
@@ -191,9 +198,14 @@ class _FlatGroup:
         }
 
     @property
-    def views(self) -> Iterable[nn.Parameter]:
+    def views(self) -> list[nn.Parameter]:
         """The parameters, each a view of the flat tensor."""
         return self._owners
+
+    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """A flat tensor as views of the parameters' shapes."""
+        pieces = torch.split(flat, self._sizes)
+        return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]
 
     @property
     def has_grad(self) -> bool:
@@ -245,7 +257,3 @@ class _FlatGroup:
             for name in ("exp_avg", "exp_avg_sq"):
                 own = self.states[owner][name]
                 own.copy_(state[name]) if state else own.zero_()
-
-    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        pieces = torch.split(flat, self._sizes)
-        return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]

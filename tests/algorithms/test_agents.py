@@ -80,7 +80,7 @@ def test_a_single_group_is_called_agents(logger):
 
 def networks(kind, **options):
     trainer = kind(env=Match, total_frames=320, **SMALL | options).trainer()
-    loss = trainer.loss_module.losses["agents"]
+    loss = trainer.loss_module.by_group["agents"]
     return loss.actor_network, loss.critic_network
 
 
@@ -103,7 +103,7 @@ def test_groups_can_be_given():
     groups = {"a": ["right"], "b": ["left"]}
     run = MAPPO(env=Match, groups=groups, total_frames=320, **SMALL | ON_POLICY)
     trainer = run.train()
-    assert set(trainer.loss_module.losses) == {"a", "b"}
+    assert set(trainer.loss_module.by_group) == {"a", "b"}
     assert "loss_objective_b" in trainer.loss_module.out_keys
 
 

@@ -9,6 +9,7 @@ import sys
 from dataclasses import MISSING, FrozenInstanceError, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -149,11 +150,12 @@ FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_recipe_computes_what_its_algorithm_does(
-    recipe: str, run: algorithms.Algorithm, tmp_path: Path
+    recipe: str, run: algorithms.Algorithm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     quiet: dict[str, Any] = {"progress_bar": False, "logger": ("csv",)}
     replace(run, run_dir=tmp_path / "algorithm", **quiet).train()
     script = runpy.run_path(str(ROOT / f"recipes/{recipe}.py"))
+    monkeypatch.setitem(sys.modules, script["__name__"], SimpleNamespace(**script))
     options = {**FEW, "total_frames": run.total_frames, **quiet}
     script["main"](script["Args"](run_dir=tmp_path / "recipe", **options))
     theirs, own = (

@@ -1,0 +1,9 @@
+"""Optimizer steps as compiled graphs; `hooktrainer.CompiledStep` puts them into a trainer."""
+
+from __future__ import annotations
+
+from .functional_loss import FunctionalLoss
+from .gradient_graph import GradientGraph
+from .step_graph import StepGraph
+
+__all__ = ["FunctionalLoss", "GradientGraph", "StepGraph"]

@@ -1,0 +1,92 @@
+"""How graphs are compiled: whole, with the random numbers of eager code, and kept between runs."""
+
+from __future__ import annotations
+
+import os
+import time
+import types
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+BACKEND: str | None = "inductor"
+"""The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""
+
+T = TypeVar("T")
+
+
+class CannotCompileError(RuntimeError):
+    """Why something is no graph, in a line."""
+
+
+def compiled(function: Callable[..., T], what: str, say: Callable[[str], None]) -> Callable[..., T]:
+    """A function as one compiled graph, without gradient.
+
+    It is compiled at its first call, which says so, and for the shapes of this call alone.
+
+    Args:
+        function: What is compiled. It draws the random numbers that it would draw eagerly.
+        what: What it is, for messages.
+        say: Called with a line before it is compiled, which takes its time, and one after.
+
+    Returns:
+        The compiled function.
+
+    Raises:
+        CannotCompileError: By the first call, if it is no graph.
+    """
+    if BACKEND is None:
+        return torch.no_grad()(function)
+    _keep_between_runs()
+    options: dict[str, Any] | None = {"fallback_random": True} if BACKEND == "inductor" else None
+    graph = torch.compile(
+        _apart(function), fullgraph=True, dynamic=False, backend=BACKEND, options=options
+    )
+    graph = torch.no_grad()(graph)
+
+    def first(*args: Any) -> T:
+        start = time.perf_counter()
+        say(f"compiling {what} ...")
+        try:
+            out = graph(*args)
+        except Exception as error:
+            raise CannotCompileError(_reason(error)) from error
+        say(f"compiled {what} in {time.perf_counter() - start:.0f} s")
+        return out
+
+    calls = iter([first])
+    return lambda *args: next(calls, graph)(*args)
+
+
+def quiet(line: str) -> None:
+    """Say nothing."""
+
+
+def _apart(function: Callable[..., T]) -> Callable[..., T]:
+    """The same with code of its own: what is compiled is kept, and counted, by the code."""
+
+    def call(*args: Any) -> T:
+        return function(*args)
+
+    own = call.__code__.replace(co_name=call.__name__)
+    return types.FunctionType(own, globals(), closure=call.__closure__)
+
+
+def _keep_between_runs() -> None:
+    """Let inductor keep what it compiles where it is not deleted when the machine starts anew."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "hooktrainer" / "inductor"))
+
+
+def _reason(error: Exception) -> str:
+    """What a compiler's error says in its first lines, and where in the user's code."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    said = lines[0] if lines else type(error).__name__
+    for place, line in enumerate(lines):
+        if line.startswith("from user code"):
+            files = [each for each in lines[place + 1 :] if each.startswith("File ")]
+            if files:
+                return f"{said} ({files[-1]})"
+    return said

@@ -1,0 +1,130 @@
+"""`FunctionalLoss`: a loss module as a function of its parameters and of the entries of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+from torch import nn
+
+from ..objectives.common import Entries, Loss
+
+Losses = dict[Any, torch.Tensor]
+
+
+class FunctionalLoss:
+    """A loss module as a function of its parameters and of the entries of a batch.
+
+    A `Loss` is taken apart: what it reads and writes stays outside the function. Of any other
+    module the whole ``forward`` is inside, which must then be free of side effects; what it writes
+    into the batch is found again by comparing.
+
+    Args:
+        module: Maps a TensorDict to a TensorDict of losses.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        self.module = module
+        self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
+
+    def __call__(self, parameters: Mapping[str, torch.Tensor], entries: Entries) -> Losses:
+        """The losses, and what else the module computes, with these parameters.
+
+        Args:
+            parameters: By their names in `names`; the others are the module's own.
+            entries: What `read` gave.
+        """
+        return torch.func.functional_call(self._body, dict(parameters), (entries,))
+
+    @property
+    def names(self) -> dict[nn.Parameter, str]:
+        """Every parameter, and what it is called in a call."""
+        return {parameter: name for name, parameter in self._body.named_parameters()}
+
+    @property
+    def variant(self) -> Hashable:
+        """What this call computes otherwise than another."""
+        return self.module.variant if isinstance(self.module, Loss) else None
+
+    def compute_always_the_same(self) -> bool:
+        """Have every call compute the same, if that can be; return whether it does."""
+        return not isinstance(self.module, Loss) or self.module.compute_always_the_same()
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        """The entries of a batch that a call needs."""
+        return self._body.read(tensordict)
+
+    def replace(self, call: Callable[[Entries], Losses]) -> None:
+        """Have the module call this with entries, instead of computing."""
+        self._body.replace(call)
+
+    def restore(self) -> None:
+        """Have the module compute by itself again."""
+        self._body.restore()
+
+
+class _OfLoss(nn.Module):
+    """The computation of a `Loss`."""
+
+    def __init__(self, loss: Loss) -> None:
+        super().__init__()
+        self.loss = loss
+
+    def forward(self, entries: Entries) -> Losses:
+        return type(self.loss).losses(self.loss, entries)
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        return self.loss.read(tensordict)
+
+    def replace(self, call: Callable[[Entries], Losses]) -> None:
+        self.loss.__dict__["losses"] = call
+
+    def restore(self) -> None:
+        self.loss.__dict__.pop("losses", None)
+
+
+class _OfModule(nn.Module):
+    """The ``forward`` of a module that maps TensorDicts."""
+
+    def __init__(self, module: nn.Module) -> None:
+        super().__init__()
+        self.module = module
+        self._shape: torch.Size | None = None
+
+    def forward(self, entries: Entries) -> Losses:
+        batch = TensorDict({}, self._shape)
+        for key, value in entries.items():
+            batch.set(key, value)
+        out = type(self.module).forward(self.module, batch)
+        written: Losses = {
+            ("written", key): value
+            for key, value in _leaves(batch).items()
+            if entries.get(key) is not value
+        }
+        return {**written, **_leaves(out)}
+
+    def read(self, tensordict: TensorDictBase) -> Entries:
+        self._shape = tensordict.batch_size
+        wanted = getattr(self.module, "in_keys", None)
+        leaves = _leaves(tensordict)
+        if not wanted:
+            return leaves
+        return {key: leaves[key] for key in wanted if key in leaves}
+
+    def replace(self, call: Callable[[Entries], Losses]) -> None:
+        def forward(tensordict: TensorDictBase) -> TensorDict:
+            out = call(self.read(tensordict))
+            for key in [key for key in out if isinstance(key, tuple) and key[0] == "written"]:
+                tensordict.set(key[1], out.pop(key))
+            return TensorDict(out)
+
+        self.module.__dict__["forward"] = forward
+
+    def restore(self) -> None:
+        self.module.__dict__.pop("forward", None)
+
+
+def _leaves(tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
+    return dict(tensordict.items(include_nested=True, leaves_only=True))

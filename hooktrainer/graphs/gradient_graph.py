@@ -1,0 +1,98 @@
+"""`GradientGraph`: losses and their gradients as one compiled graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import nn
+
+from ..objectives.common import Entries
+from .compiling import compiled, quiet
+from .functional_loss import FunctionalLoss, Losses
+from .objective import Objective, Reached
+
+Grads = tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]]
+
+
+class GradientGraph:
+    """Losses, and the gradient of each of several objectives, as one compiled graph.
+
+    Args:
+        loss: The loss.
+        objectives: What the optimizers minimize, each by its own parameters alone.
+        reached: What they depend on.
+        say: Told when it is compiled.
+    """
+
+    def __init__(
+        self,
+        loss: FunctionalLoss,
+        objectives: Sequence[Objective],
+        reached: Reached,
+        say: Callable[[str], None] = quiet,
+    ) -> None:
+        self._loss = loss
+        self._objectives = objectives
+        self._reached = reached
+        self._parameters = [p for own in reached.parameters for p in own]
+        names = loss.names
+        self._names = [names[parameter] for parameter in self._parameters]
+        self._graph = compiled(self._run, "the losses and their gradient", say)
+
+    def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
+        """The losses of a batch, and by objective the parameters and their gradients.
+
+        Raises:
+            CannotCompileError: By the first call, if they are no graph.
+        """
+        out, grads = self._graph([p.detach() for p in self._parameters], entries)
+        return dict(out), list(zip(self._reached.parameters, grads, strict=True))
+
+    def _run(
+        self, parameters: list[torch.Tensor], entries: Entries
+    ) -> tuple[Losses, list[list[torch.Tensor]]]:
+        def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
+            out = self._loss(dict(zip(self._names, values, strict=True)), entries)
+            found = [objective.total(out) for objective in self._objectives]
+            kept = [
+                total
+                for total, own in zip(found, self._reached.parameters, strict=True)
+                if total is not None and own
+            ]
+            return kept, {key: value.detach() for key, value in out.items()}
+
+        if self._reached.apart:
+            everywhere = tuple(range(len(parameters)))
+            grads, out = torch.func.grad(
+                lambda *values: _summed(*totals(*values)), everywhere, has_aux=True
+            )(*parameters)
+            return out, self._by_objective([grads] * len(self._objectives))
+        found, pull_back, out = torch.func.vjp(  # type: ignore[misc]
+            totals, *parameters, has_aux=True
+        )
+        pulled = []
+        place = 0
+        for own in self._reached.parameters:
+            if own:
+                one = [torch.full_like(f, float(i == place)) for i, f in enumerate(found)]
+                pulled.append(pull_back(one))
+                place += 1
+            else:
+                pulled.append(())
+        return out, self._by_objective(pulled)
+
+    def _by_objective(self, grads: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+        """Of the gradients of all parameters by every objective, each one's own."""
+        out, first = [], 0
+        for mine, own in zip(grads, self._reached.parameters, strict=True):
+            out.append(list(mine[first : first + len(own)]))
+            first += len(own)
+        return out
+
+
+def _summed(totals: list[torch.Tensor], out: Losses) -> tuple[torch.Tensor, Losses]:
+    total = totals[0]
+    for other in totals[1:]:
+        total = total + other
+    return total, out

@@ -1,0 +1,185 @@
+"""`StepGraph`: whole optimizer steps, from the losses to the new parameters, as one graph."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ..objectives.common import Entries
+from ..optim import FlatAdam
+from ..optim.adam import AdamState, adam_step, hyperparameters
+from .compiling import compiled, quiet
+from .functional_loss import FunctionalLoss, Losses
+from .objective import Objective, Reached, is_loss
+
+
+@dataclass(frozen=True)
+class StepRules:
+    """How a step is taken.
+
+    Attributes:
+        clips: What of the gradient is bounded: its ``"norm"``, each ``"value"``; ``None``: nothing.
+        norm: Whether the gradient's norm is wanted, even if nothing depends on it.
+        finite_losses: Whether no step is taken where a loss is NaN or infinite.
+        finite_norm: Likewise where the gradient's norm is.
+    """
+
+    clips: str | None
+    norm: bool = True
+    finite_losses: bool = True
+    finite_norm: bool = True
+
+
+class StepGraph:
+    """Losses, gradient, clipping and `FlatAdam`'s step, of one or several batches, as one graph.
+
+    What is computed is what the eager functions compute, but for rounding. From a step on that is
+    not taken since something is NaN or infinite, those behind it are not taken either.
+
+    Args:
+        loss: The loss.
+        optimizer: Takes the steps.
+        reached: What the sum of the losses depends on.
+        rules: How steps are taken.
+        say: Told when it is compiled.
+    """
+
+    def __init__(
+        self,
+        loss: FunctionalLoss,
+        optimizer: FlatAdam,
+        reached: Reached,
+        rules: StepRules,
+        say: Callable[[str], None] = quiet,
+    ) -> None:
+        self._loss = loss
+        self._optimizer = optimizer
+        self._rules = rules
+        self._objective = Objective(reached.parameters[0])
+        names, moved = loss.names, set(reached.parameters[0])
+        self._places = [  # of the groups that have a gradient; either all of one, or none
+            place
+            for place, flat in enumerate(optimizer.flat_groups)
+            if not moved.isdisjoint(flat.views)
+        ]
+        self._flats = [optimizer.flat_groups[place] for place in self._places]
+        # Plain values, of which a compiler can see that they stay as they are.
+        self._names = [[names[view] for view in flat.views] for flat in self._flats]
+        self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]
+        self._sizes = [[view.numel() for view in flat.views] for flat in self._flats]
+        self._decoupled = [
+            bool(optimizer.param_groups[place]["decoupled_weight_decay"]) for place in self._places
+        ]
+        self._given: list[list[float]] = []
+        self._hyper: list[torch.Tensor] = []
+        self._bound = (0.0, torch.tensor(0.0))
+        self._graph = compiled(self._run, "the optimizer step", say)
+
+    def __call__(
+        self, batches: Sequence[Entries], clip_norm: float | None
+    ) -> list[tuple[Losses, torch.Tensor | None]]:
+        """Take a step for each of some batches.
+
+        Args:
+            batches: The entries of each.
+            clip_norm: The bound of what is clipped.
+
+        Returns:
+            For each the losses, and the norm of the gradient before it was clipped.
+
+        Raises:
+            CannotCompileError: By the first call, if they are no graph.
+        """
+        groups = [self._optimizer.param_groups[place] for place in self._places]
+        given = [hyperparameters(group) for group in groups]
+        if given != self._given:
+            device = self._flats[0].parameters.device
+            self._given = given
+            self._hyper = [torch.tensor(h, dtype=torch.float64).to(device) for h in given]
+        if clip_norm is not None and clip_norm != self._bound[0]:
+            bound = torch.tensor(clip_norm).to(self._flats[0].parameters.device)
+            self._bound = (clip_norm, bound)
+        states = [
+            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
+            for flat in self._flats
+        ]
+        return self._graph(states, self._hyper, self._bound[1], batches)
+
+    def _run(
+        self,
+        states: list[AdamState],
+        hyper: list[torch.Tensor],
+        bound: torch.Tensor,
+        batches: Sequence[Entries],
+    ) -> list[tuple[Losses, torch.Tensor | None]]:
+        now = states
+        goes_on: torch.Tensor | None = None
+        results = []
+        for entries in batches:
+            grads, out = self._gradient([state.parameters for state in now], entries)
+            grads, norm = self._clipped(grads, bound)
+            goes_on = self._still(goes_on, out, norm)
+            then = [
+                adam_step(state, grad, values, decoupled)
+                for state, grad, values, decoupled in zip(
+                    now, grads, hyper, self._decoupled, strict=True
+                )
+            ]
+            now = then if goes_on is None else _chosen(goes_on, then, now)
+            results.append((out, norm))
+        for state, last in zip(states, now, strict=True):
+            for value, new in zip(state, last, strict=True):
+                value.copy_(new)
+        return results
+
+    def _gradient(
+        self, flats: Sequence[torch.Tensor], entries: Entries
+    ) -> tuple[Sequence[torch.Tensor], Losses]:
+        def total(*values: torch.Tensor) -> tuple[torch.Tensor | None, Losses]:
+            parameters = {}
+            for place, value in enumerate(values):
+                pieces = torch.split(value, self._sizes[place])
+                shapes = self._shapes[place]
+                for name, piece, shape in zip(self._names[place], pieces, shapes, strict=True):
+                    parameters[name] = piece.view(shape)
+            out = self._loss(parameters, entries)
+            return self._objective.total(out), {k: v.detach() for k, v in out.items()}
+
+        return torch.func.grad(total, tuple(range(len(flats))), has_aux=True)(*flats)
+
+    def _clipped(
+        self, grads: Sequence[torch.Tensor], bound: torch.Tensor
+    ) -> tuple[Sequence[torch.Tensor], torch.Tensor | None]:
+        rules, norm = self._rules, None
+        if rules.norm or rules.clips == "norm":
+            norm = torch.stack([grad.norm() for grad in grads]).norm()
+        if rules.clips == "value":
+            grads = [grad.clamp(-bound, bound) for grad in grads]
+        elif rules.clips == "norm" and norm is not None:
+            scale = (bound / (norm + 1e-6)).clamp_max(1.0)
+            grads = [grad * scale for grad in grads]
+        return grads, norm
+
+    def _still(
+        self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor | None
+    ) -> torch.Tensor | None:
+        """Whether this step is taken; ``None`` where it always is."""
+        looked_at = [value for key, value in losses.items() if is_loss(key)]
+        looked_at = looked_at if self._rules.finite_losses else []
+        if norm is not None and self._rules.finite_norm:
+            looked_at.append(norm)
+        for value in looked_at:
+            finite = value.isfinite().all()
+            before = finite if before is None else before & finite
+        return before
+
+
+def _chosen(
+    yes: torch.Tensor, then: Sequence[AdamState], now: Sequence[AdamState]
+) -> list[AdamState]:
+    return [
+        AdamState(*(torch.where(yes, new, old) for new, old in zip(after, before, strict=True)))
+        for after, before in zip(then, now, strict=True)
+    ]

@@ -1,0 +1,287 @@
+"""Take optimizer steps as compiled graphs."""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Hashable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+from torch import nn
+from tqdm.auto import tqdm
+
+from ..base.checks import check_count
+from ..errors import ConfigError
+from ..graphs.compiling import CannotCompileError, quiet
+from ..graphs.functional_loss import FunctionalLoss, Losses
+from ..graphs.gradient_graph import GradientGraph, Grads
+from ..graphs.objective import Objective, reached
+from ..graphs.step_graph import StepGraph, StepRules
+from ..loop.check_trainer import parameters_of
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import LAST
+from ..objectives.common import Entries
+from ..optim import FlatAdam
+from .mini_batches import MiniBatches
+from .nan_guard import NanGuard
+from .optimizer import OptimizerHook
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+_log = logging.getLogger(__name__)
+
+
+class CompiledStep(TrainerHookBase):
+    """Computes losses and gradients, and takes optimizer steps, as graphs of ``torch.compile``.
+
+    The ten hook points stay where they are. How much is one graph depends on the hooks between:
+
+    - losses and gradient always are;
+    - with one `FlatAdam` for all losses, and nothing but `NanGuard` at ``post_loss`` and
+      ``optimizer``, clipping and the step are a part of the same graph;
+    - if nothing is at ``post_optim`` and ``post_optim_log`` either, and `MiniBatches` alone at
+      ``process_optim_batch``, several steps are one graph.
+
+    What is not in a graph is computed as without this hook, and the log says once what stands in
+    the way. From the same state a compiled step equals the eager one but for rounding. Compiling
+    takes some seconds at the first steps, less when inductor's cache holds what was compiled in an
+    earlier run; see `hooktrainer.graphs.compiling`.
+
+    Losses draw the same random numbers as without it. A loss of your own, a module from TensorDict
+    to TensorDict, must be free of side effects but for what it writes into the batch.
+
+    Args:
+        steps: How many optimizer steps are one graph where they can be. More cost time to compile
+            and gain little.
+
+    Raises:
+        ConfigError: If the loss is no module.
+    """
+
+    is_saved = False
+
+    def __init__(self, steps: int = 4) -> None:
+        check_count("steps", steps)
+        self.steps = steps
+        self._loss: FunctionalLoss | None = None
+        self._hooks: list[OptimizerHook] = []
+        self._objectives: list[Objective] = []
+        self._changes = -1
+        self._fused: _Taken | None = None  # None where only gradients are computed
+        self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
+        self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
+        self._done: deque[tuple[Losses, torch.Tensor | None]] = deque()
+        self._guarded = False
+        self._said = ""
+        self._say: Callable[[str], None] = tqdm.write
+
+    def register(self, trainer: Loop, name: str = "compiled_step") -> None:
+        """Take the place of the computation when training starts."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_optim_steps", self._look, priority=LAST)
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Have the loss module and the optimizers call graphs.
+
+        Raises:
+            ConfigError: If the loss is no module.
+        """
+        module = trainer.loss_module
+        if not isinstance(module, nn.Module):
+            raise ConfigError(
+                f"CompiledStep: the loss is a {type(module).__name__}, and only a torch.nn.Module "
+                "can be compiled: make it one, or leave CompiledStep out."
+            )
+        own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]
+        if own:
+            raise ConfigError(
+                f"CompiledStep: {own[0]!r} computes the losses and takes the optimizer steps, so "
+                "there is nothing to compile: leave CompiledStep out."
+            )
+        self._hooks = [h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook)]
+        self._objectives = [
+            Objective(
+                [p for p in parameters_of(hook.optimizer) if p.requires_grad],
+                hook.loss_components,
+            )
+            for hook in self._hooks
+        ]
+        self._loss = FunctionalLoss(module)
+        self._loss.replace(self._losses)
+
+    def close(self) -> None:
+        """Have everything compute by itself again."""
+        if self._loss is not None:
+            self._loss.restore()
+            self._loss = None
+        for hook in self._hooks:
+            hook.update = hook.eager_update
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Leave it to rank 0 to say what is compiled."""
+        if rank:
+            self._say = quiet
+
+    def _look(self) -> None:
+        """Look at who stands between the steps, if that has changed."""
+        if self._loss is not None and self._changes != self.trainer.registry.changes:
+            self._plan(self._loss)
+
+    def _plan(self, loss: FunctionalLoss) -> None:
+        """Decide how much is one graph."""
+        self._changes = self.trainer.registry.changes
+        self._fused = self._mini_batches = None
+        why = self._against_steps()
+        if why is None:
+            self._fused = _Taken()
+            at_optimizer = self.trainer.registry.points["optimizer"].entries
+            self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
+            self._hooks[0].update = self._fused
+            self._mini_batches, why = self._against_several()
+            if self._mini_batches is not None and not loss.compute_always_the_same():
+                self._mini_batches, why = None, f"{type(loss.module).__name__} alternates"
+            how_much = "optimizer steps are graphs of their own"
+        else:
+            for hook in self._hooks:
+                hook.update = _Given(hook)
+            how_much = "losses and gradient are a graph, the optimizer step is not"
+        if why is not None and why != self._said:
+            self._said = why
+            _log.info("compiled: %s, since %s.", how_much, why)
+
+    def _against_steps(self) -> str | None:
+        """Why a whole optimizer step cannot be a graph; `None` if it can."""
+        points, hook = self.trainer.registry.points, self._hooks[0]
+        if len(self._hooks) > 1 or hook.loss_components is not None:
+            return "the losses are minimized one by one"
+        if type(hook.optimizer) is not FlatAdam:
+            return f"the optimizer is a {type(hook.optimizer).__name__}, not a FlatAdam"
+        if hook.gradient_hooks:
+            return "the gradient is processed before the step"
+        for entry in (*points["post_loss"].entries, *points["optimizer"].entries):
+            if entry.owner is hook:
+                if entry.every is not None:
+                    return f"{entry.name!r} takes a step {entry.every!r} only"
+            elif type(entry.owner) is not NanGuard:
+                return f"{entry.name!r} is at {entry.point}"
+        return None
+
+    def _against_several(self) -> tuple[MiniBatches | None, str | None]:
+        """What gives the batches of several steps; or why these cannot be one graph."""
+        points = self.trainer.registry.points
+        between = (*points["post_optim"].entries, *points["post_optim_log"].entries)
+        for entry in between:
+            return None, f"{entry.name!r} is at {entry.point}"
+        entries = points["process_optim_batch"].entries
+        if self.steps == 1 or not entries:
+            return None, None
+        entry = entries[-1]
+        if len(entries) == 1 and type(entry.owner) is MiniBatches and entry.every is None:
+            return entry.owner, None
+        return None, f"{entry.name!r} is at {entry.point}"
+
+    def _losses(self, entries: Entries) -> Losses:
+        """What the loss module calls: the losses of a batch, behind which there is more."""
+        loss = self._loss
+        assert loss is not None
+        self._look()
+        try:
+            if self._fused is None:
+                return self._differentiated(loss, entries)
+            if not self._done:
+                self._done.extend(self._steps(loss, entries))
+        except CannotCompileError as error:
+            name = type(loss.module).__name__
+            _log.warning("%s cannot be compiled, and is computed eagerly: %s", name, error)
+            self.close()
+            with torch.enable_grad():
+                return loss({name: p for p, name in loss.names.items()}, entries)
+        out, self._fused.norm = self._done.popleft()
+        return out
+
+    def _differentiated(self, loss: FunctionalLoss, entries: Entries) -> Losses:
+        key = (loss.variant, next(iter(entries.values())).shape)
+        graph = self._graphs.get(key)
+        if graph is None:
+            on = reached(loss, entries, self._objectives)
+            graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._say)
+        assert isinstance(graph, GradientGraph)
+        out, grads = graph(entries)
+        for hook, grad in zip(self._hooks, grads, strict=True):
+            assert isinstance(hook.update, _Given)
+            hook.update.grads = grad
+        return out
+
+    def _steps(
+        self, loss: FunctionalLoss, entries: Entries
+    ) -> list[tuple[Losses, torch.Tensor | None]]:
+        trainer, (hook,) = self.trainer, self._hooks
+        batches = [entries]
+        shape = next(iter(entries.values())).shape
+        if self._mini_batches is not None:
+            following = map(loss.read, self._mini_batches.upcoming(self.steps - 1))
+            batches += [b for b in following if next(iter(b.values())).shape == shape]
+        clips = None
+        if trainer.clip_norm is not None:
+            clips = "norm" if trainer.clip_grad_norm else "value"
+        rules = StepRules(clips, hook.grad_norm, self._guarded, hook.error_if_nonfinite)
+        key = (loss.variant, shape, len(batches), rules)
+        graph = self._graphs.get(key)
+        if graph is None:
+            assert isinstance(hook.optimizer, FlatAdam)
+            on = reached(loss, entries, self._objectives)
+            graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
+        assert isinstance(graph, StepGraph)
+        return graph(batches, trainer.clip_norm)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_graphs": {}}
+
+
+class _Taken:
+    """The update of an optimizer whose step was taken together with the losses.
+
+    Attributes:
+        norm: The norm of the gradient.
+    """
+
+    def __init__(self) -> None:
+        self.norm: torch.Tensor | None = None
+
+    def backward(self, losses: TensorDictBase) -> None:
+        """Do nothing."""
+
+    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
+        """Return the norm there was."""
+        return self.norm
+
+    def step(self) -> None:
+        """Do nothing."""
+
+
+class _Given:
+    """The update of an optimizer whose gradients were computed together with the losses.
+
+    Args:
+        hook: The optimizer's hook.
+
+    Attributes:
+        grads: Parameters, and their gradients.
+    """
+
+    def __init__(self, hook: OptimizerHook) -> None:
+        self.grads: Grads = ((), ())
+        self.clip = hook.eager_update.clip
+        self.step = hook.eager_update.step
+        self._hook = hook
+
+    def backward(self, losses: TensorDictBase) -> None:
+        """Put the gradients where the optimizer looks for them."""
+        if not self.grads[0]:
+            self._hook.eager_update.backward(losses)  # which says what is wrong
+        self._hook.optimizer.zero_grad()
+        for parameter, grad in zip(*self.grads, strict=True):
+            parameter.grad = grad

@@ -1,0 +1,171 @@
+"""A compiled step of every loss equals the eager one, random numbers included."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import objectives
+from hooktrainer.graphs import FunctionalLoss, StepGraph, compiling
+from hooktrainer.graphs.objective import Objective, reached
+from hooktrainer.graphs.step_graph import StepRules
+from hooktrainer.networks import (
+    CategoricalPolicy,
+    DeterministicPolicy,
+    MonotonicMixer,
+    QNetwork,
+    TanhGaussianPolicy,
+    ValueNetwork,
+    mlp,
+)
+from hooktrainer.objectives import (
+    ClipPPOLoss,
+    CQLLoss,
+    DDPGLoss,
+    DQNLoss,
+    IQLLoss,
+    LossByGroup,
+    QMixLoss,
+    SACLoss,
+    TD3Loss,
+    keys_of,
+)
+from hooktrainer.objectives.common import Loss
+from hooktrainer.optim import FlatAdam
+
+LOW, HIGH = -torch.ones(2), torch.ones(2)
+
+
+def q_function() -> ValueNetwork:
+    return ValueNetwork(mlp(6, 1, (8,)), ["observation", "action"])
+
+
+def squashed() -> TanhGaussianPolicy:
+    return TanhGaussianPolicy(mlp(4, 4, (8,)), (2,), LOW, HIGH)
+
+
+def deterministic() -> DeterministicPolicy:
+    return DeterministicPolicy(mlp(4, 2, (8,)), (2,), LOW, HIGH)
+
+
+def value() -> ValueNetwork:
+    return ValueNetwork(mlp(4, 1, (8,)))
+
+
+def by_group() -> LossByGroup:
+    losses = {}
+    for name in ("wolf", "sheep"):
+        policy = CategoricalPolicy(mlp(4, 2, (8,)), [(name, "observation")])
+        critic = ValueNetwork(mlp(4, 1, (8,)), [(name, "observation")], [(name, "state_value")])
+        losses[name] = ClipPPOLoss(policy, critic)
+        losses[name].set_keys(
+            sample_log_prob=(name, "action_log_prob"),
+            value=(name, "state_value"),
+            **keys_of(name, "action", "advantage", "value_target"),
+        )
+    return LossByGroup(losses)
+
+
+MAKE: dict[type[Loss], Callable[[], Loss]] = {
+    ClipPPOLoss: lambda: ClipPPOLoss(CategoricalPolicy(mlp(4, 2, (8,))), value(), clip_value=True),
+    SACLoss: lambda: SACLoss(squashed(), q_function()),
+    TD3Loss: lambda: TD3Loss(deterministic(), q_function(), policy_delay=2),
+    DDPGLoss: lambda: DDPGLoss(deterministic(), q_function()),
+    IQLLoss: lambda: IQLLoss(squashed(), q_function(), value()),
+    CQLLoss: lambda: CQLLoss(squashed(), q_function()),
+    DQNLoss: lambda: DQNLoss(QNetwork(mlp(4, 2, (8,)))),
+    QMixLoss: lambda: QMixLoss(
+        {"team": QNetwork(mlp(4, 2, (8,)), [("team", "observation")])},
+        MonotonicMixer(4, 3),
+        ["state"],
+    ),
+    LossByGroup: by_group,
+}
+DISCRETE = (ClipPPOLoss, DQNLoss)
+
+
+def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
+    random = torch.Generator().manual_seed(0)
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random)
+
+    def steps(*agents: int) -> dict[str, torch.Tensor]:
+        shape = (rows, *agents)
+        whole = torch.randint(0, 2, shape, generator=random)
+        discrete = kind in DISCRETE or bool(agents)
+        return {
+            "observation": normal(*shape, 4),
+            "action": whole if discrete else normal(*shape, 2).tanh(),
+            "action_log_prob": -normal(*shape).abs(),
+            "advantage": normal(*shape, 1),
+            "value_target": normal(*shape, 1),
+            "state_value": normal(*shape, 1),
+        }
+
+    flags = torch.zeros(rows, 1, dtype=torch.bool)
+    flags[1] = True
+    following = {"observation": normal(rows, 4), "reward": normal(rows, 1)}
+    out = TensorDict(
+        {**steps(), "state": normal(rows, 4)}
+        | {"next": {**following, "terminated": flags, "done": flags, "state": normal(rows, 4)}},
+        [rows],
+    )
+    for name in ("wolf", "sheep", "team"):
+        for key, entry in steps(3).items():
+            out.set((name, key), entry)
+        out.set(("next", name, "observation"), normal(rows, 3, 4))
+    return out
+
+
+def test_every_loss_is_here():
+    named = (getattr(objectives, name) for name in objectives.__all__)
+    assert {each for each in named if isinstance(each, type) and issubclass(each, Loss)} == set(
+        MAKE
+    )
+
+
+@pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
+def test_a_step_equals_the_eager_one(kind, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    losses, optimizers = [], []
+    for _ in range(2):
+        torch.manual_seed(1)
+        loss = MAKE[kind]()
+        own = [p for n, p in loss.named_parameters() if n.startswith("actor_network")]
+        rest = [p for n, p in loss.named_parameters() if not n.startswith("actor_network")]
+        groups = [{"params": own, "lr": 0.02}] if own else []
+        losses.append(loss)
+        optimizers.append(FlatAdam([*groups, {"params": rest}], lr=0.01, weight_decay=0.1))
+    eager, compiled = losses
+    functional = FunctionalLoss(compiled)
+    parameters = [p for group in optimizers[1].param_groups for p in group["params"]]
+    graphs = {}
+    data = batch(kind)
+    for step in range(4):
+        torch.manual_seed(step)
+        out = eager(data.clone())
+        sum(value for key, value in out.items() if key.startswith("loss")).backward()
+        want = {key: value.detach() for key, value in out.items()}
+        norm = optimizers[0].clip_grad_norm_(0.5)
+        optimizers[0].step()
+        optimizers[0].zero_grad()
+
+        compiled._begin()
+        entries = compiled.read(data.clone())
+        if compiled.variant not in graphs:
+            on = reached(functional, entries, [Objective(parameters)])
+            graphs[compiled.variant] = StepGraph(
+                functional, optimizers[1], on, StepRules(clips="norm")
+            )
+        torch.manual_seed(step)
+        [(got, got_norm)] = graphs[compiled.variant]([entries], 0.5)
+        torch.testing.assert_close({key: got[key] for key in want}, want, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(got_norm, norm)
+        torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
+    moments = [optimizer.state_dict()["state"] for optimizer in optimizers]
+    torch.testing.assert_close(moments[1], moments[0])
+    assert len(graphs) == (2 if kind is TD3Loss else 1)

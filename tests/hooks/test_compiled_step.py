@@ -1,0 +1,443 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer import (
+    CompiledStep,
+    ConfigError,
+    Every,
+    MiniBatches,
+    NonFiniteError,
+    OptimizerHook,
+    Schedule,
+    Trainer,
+)
+from hooktrainer.graphs import GradientGraph, StepGraph, compiling
+from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss, TD3Loss
+from hooktrainer.optim import FlatAdam
+
+BATCHES, ROWS = 3, 48
+DEFAULTS = {
+    "total_frames": BATCHES * ROWS,
+    "optim_steps_per_batch": None,
+    "num_epochs": 2,
+    "clip_norm": 0.5,
+}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """What is tested here does not depend on what is made of a graph."""
+    monkeypatch.setattr(compiling, "BACKEND", None)
+
+
+def data() -> list[TensorDict]:
+    random = torch.Generator().manual_seed(0)
+    return [
+        TensorDict(
+            {
+                "observation": torch.randn(ROWS, 4, generator=random),
+                "action": torch.randint(0, 2, (ROWS,), generator=random),
+                "action_log_prob": -torch.rand(ROWS, generator=random),
+                "advantage": torch.randn(ROWS, 1, generator=random),
+                "value_target": torch.randn(ROWS, 1, generator=random),
+            },
+            [ROWS],
+        )
+        for _ in range(BATCHES)
+    ]
+
+
+def ppo() -> ClipPPOLoss:
+    torch.manual_seed(1)
+    policy = CategoricalPolicy(mlp(4, 2, (8,)))
+    return ClipPPOLoss(policy, ValueNetwork(mlp(4, 1, (8,))), normalize_advantage=True)
+
+
+def train(
+    *hooks: Any, step: CompiledStep | None, loss: nn.Module | None = None, **kwargs: Any
+) -> Trainer:
+    loss = loss or ppo()
+    if "optimizer" not in kwargs:
+        kwargs["optimizer"] = FlatAdam(loss.parameters(), lr=0.01)
+    rows, state = [], kwargs.pop("state", None)
+    trainer = Trainer(
+        loss_module=loss,
+        logger=Rows(rows),
+        log_interval=ROWS,
+        progress_bar=False,
+        seed=3,
+        **DEFAULTS | {"collector": data()} | kwargs,
+    )
+    trainer.rows = rows
+    if kwargs.get("optim_steps_per_batch") is None:
+        MiniBatches(8).register(trainer)
+    for hook in (*hooks, *([] if step is None else [step])):
+        hook.register(trainer)
+    if state is not None:
+        trainer.load_state_dict(state)
+    trainer.train()
+    return trainer
+
+
+class Rows:
+    def __init__(self, rows):
+        self.rows = rows
+
+    def log_scalar(self, name, value, step=None):
+        if not name.startswith("time/") and not name.startswith("system/"):
+            self.rows.append((step, name, value))
+
+    def close(self):
+        pass
+
+
+class At:
+    """Registers a function at a point."""
+
+    def __init__(self, point, call, **kwargs):
+        self.point, self.call, self.kwargs = point, call, kwargs
+
+    def register(self, trainer):
+        self.trainer = trainer
+        trainer.register_op(self.point, self.call, **self.kwargs)
+
+
+def assert_same(one: Trainer, other: Trainer) -> None:
+    torch.testing.assert_close(one.loss_module.state_dict(), other.loss_module.state_dict())
+    assert [row[:2] for row in one.rows] == [row[:2] for row in other.rows]
+    for (_, name, a), (_, _, b) in zip(one.rows, other.rows, strict=True):
+        assert a == pytest.approx(b, rel=1e-4, abs=1e-5), name
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Which graphs are called, and for how many steps."""
+    calls: list[tuple[str, int]] = []
+
+    def spy(kind, number):
+        call = kind.__call__
+
+        def counted(self, *args):
+            calls.append((kind.__name__, number(*args)))
+            return call(self, *args)
+
+        monkeypatch.setattr(kind, "__call__", counted)
+
+    spy(StepGraph, lambda batches, clip: len(batches))
+    spy(GradientGraph, lambda entries: 1)
+    return calls
+
+
+@pytest.mark.parametrize(
+    ("steps", "groups"), [(1, [1, 1, 1, 1, 1, 1]), (4, [4, 2]), (99, [6])], ids=str
+)
+def test_several_steps_are_one_graph_and_nothing_else_changes(steps, groups, called):
+    compiled = train(step=CompiledStep(steps))
+    assert called == [("StepGraph", n) for n in groups * 2 * BATCHES]
+    assert_same(compiled, train(step=None))
+
+
+def test_a_smaller_mini_batch_is_a_graph_of_its_own(called):
+    hooks = [At("batch_process", lambda batch: batch[:20])]
+    compiled = train(*hooks, step=CompiledStep())
+    assert called == [("StepGraph", 2), ("StepGraph", 1)] * 2 * BATCHES
+    assert_same(compiled, train(*hooks, step=None))
+
+
+class Look:
+    """Remembers the weights, whatever point it is at."""
+
+    def __init__(self, loss: nn.Module, point: str, **kwargs: Any) -> None:
+        self.weights, self.point, self.kwargs = next(loss.parameters()), point, kwargs
+        self.found: list[torch.Tensor] = []
+
+    def register(self, trainer: Trainer) -> None:
+        trainer.register_op(self.point, self, **self.kwargs)
+
+    def __call__(self, *args: Any) -> Any:
+        self.found.append(self.weights.detach().clone())
+        return args[0] if self.point == "process_optim_batch" else None
+
+
+@pytest.mark.parametrize("point", ["post_optim", "post_optim_log", "process_optim_batch"])
+def test_a_hook_between_the_steps_sees_each(point, called):
+    looks = []
+    for step in (None, CompiledStep()):
+        loss = ppo()
+        looks.append(Look(loss, point))
+        train(looks[-1], step=step, loss=loss)
+    torch.testing.assert_close(looks[1].found, looks[0].found)
+    pairs = zip(looks[1].found, looks[1].found[1:], strict=False)
+    assert sum(not torch.equal(before, after) for before, after in pairs) >= 12 * BATCHES - 1
+    assert set(called) == {("StepGraph", 1)}
+
+
+@pytest.mark.parametrize("point", ["post_loss", "optimizer"])
+def test_a_hook_between_the_loss_and_the_step_sees_the_weights_of_before(point, called):
+    looks, runs = [], []
+    for step in (None, CompiledStep()):
+        loss = ppo()
+        before = next(loss.parameters()).detach().clone()
+        looks.append(Look(loss, point, priority=5))
+        runs.append(train(looks[-1], step=step, loss=loss))
+        assert torch.equal(looks[-1].found[0], before)
+    torch.testing.assert_close(looks[1].found, looks[0].found)
+    assert_same(*runs)
+    assert set(called) == {("GradientGraph", 1)}
+
+
+def test_a_hook_that_comes_in_the_middle_of_training_is_met(called):
+    class Later:
+        def register(self, trainer):
+            self.trainer = trainer
+            trainer.register_op("post_steps", self)
+
+        def __call__(self):
+            if self.trainer.progress.batches == 1:
+                self.trainer.register_op("post_loss", lambda sub_batch: None)
+
+    train(Later(), step=CompiledStep(6))
+    assert called == [("StepGraph", 6)] * 2 + [("GradientGraph", 1)] * 12 * (BATCHES - 1)
+
+
+def test_a_hook_that_comes_between_two_steps_is_met(called):
+    loss = ppo()
+    look = Look(loss, "post_loss")
+    weights = []
+
+    def after() -> None:
+        weights.append(next(loss.parameters()).detach().clone())
+        if len(weights) == 2:
+            look.register(hook.trainer)
+
+    hook = At("post_optim", after)
+    train(hook, step=CompiledStep(), loss=loss)
+    assert called[:4] == [("StepGraph", 1)] * 2 + [("GradientGraph", 1)] * 2
+    torch.testing.assert_close(look.found[:3], weights[1:4])
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_nothing_follows_a_loss_that_is_not_a_number(steps):
+    ends = []
+    for step in (None, CompiledStep(steps)):
+        loss = ppo()
+        spoil = At("batch_process", spoiled)
+        with pytest.raises(NonFiniteError, match=r"loss_objective is nan at optimizer step 3"):
+            train(spoil, step=step, loss=loss, num_epochs=1)
+        ends.append(loss.state_dict())
+    torch.testing.assert_close(ends[1], ends[0])
+
+
+def spoiled(batch):
+    """Rows of which, drawn as this seed draws them, the third mini-batch has one that is NaN."""
+    torch.manual_seed(7)
+    state = torch.get_rng_state()
+    third = torch.randperm(ROWS).split(8)[2]
+    torch.set_rng_state(state)
+    batch["advantage"][third[0]] = float("nan")
+    return batch
+
+
+def test_a_gradient_without_end_is_not_stepped(called):
+    loss = ppo()
+    before = [parameter.detach().clone() for parameter in loss.parameters()]
+    endless = At("batch_process", lambda batch: batch.set("observation", batch["observation"] / 0))
+    with pytest.raises(NonFiniteError, match="the gradient of the loss has the norm nan"):
+        train(endless, step=CompiledStep(), loss=loss, nan_guard=False)
+    assert ("StepGraph", 4) in called
+    assert all(map(torch.equal, loss.parameters(), before))
+
+
+def test_the_learning_rate_may_change(called):
+    def hooks(loss):
+        optimizer = FlatAdam(loss.parameters(), lr=0.1)
+        return optimizer, Schedule.linear(optimizer, "lr", 0.1, 0.0)
+
+    runs = []
+    for step in (CompiledStep(), None):
+        loss = ppo()
+        optimizer, schedule = hooks(loss)
+        runs.append(train(schedule, step=step, loss=loss, optimizer=optimizer))
+    assert_same(*runs)
+
+
+@pytest.mark.parametrize(
+    "kwargs",
+    [{"clip_norm": None}, {"clip_norm": 0.01, "clip_grad_norm": False}, {"nan_guard": False}],
+    ids=str,
+)
+def test_clipping_and_guards(kwargs, called):
+    assert_same(train(step=CompiledStep(), **kwargs), train(step=None, **kwargs))
+    assert ("StepGraph", 4) in called
+
+
+def test_any_optimizer_gets_compiled_gradients(called, caplog):
+    runs = []
+    with caplog.at_level(logging.INFO, logger="hooktrainer"):
+        for step in (CompiledStep(), None):
+            loss = ppo()
+            sgd = torch.optim.SGD(loss.parameters(), lr=0.1, momentum=0.9)
+            runs.append(train(step=step, loss=loss, optimizer=sgd))
+    assert_same(*runs)
+    assert set(called) == {("GradientGraph", 1)}
+    said = [record.message for record in caplog.records if "SGD" in record.message]
+    assert said == [
+        "compiled: losses and gradient are a graph, the optimizer step is not, since the optimizer "
+        "is a SGD, not a FlatAdam."
+    ]
+
+
+class Crossed(nn.Module):
+    """Two losses, of which each depends on the parameters of both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.a, self.b = nn.Linear(4, 1), nn.Linear(4, 1)
+
+    def forward(self, batch):
+        a, b = self.a(batch["observation"]), self.b(batch["observation"])
+        return TensorDict({"loss_a": (a * b).mean(), "loss_b": (a - b + 1).square().mean()})
+
+
+@pytest.mark.parametrize("every", [None, Every(optim_steps=2)], ids=["always", "every second"])
+def test_each_optimizer_gets_the_gradient_of_its_own_losses(every, called):
+    runs = []
+    for step in (CompiledStep(), None):
+        loss = Crossed()
+        first = OptimizerHook(torch.optim.SGD(loss.a.parameters(), lr=0.1), ["loss_a"], every=every)
+        second = OptimizerHook(FlatAdam(loss.b.parameters(), lr=0.1), ["loss_b"])
+        runs.append(train(first, Named(second), step=step, loss=loss, optimizer=None))
+    assert_same(*runs)
+    assert set(called) == {("GradientGraph", 1)}
+
+
+class Named:
+    def __init__(self, hook):
+        self.hook = hook
+
+    def register(self, trainer):
+        self.hook.register(trainer, "second")
+
+
+class Writes(nn.Module):
+    """A loss that writes into its batch, as those of other libraries do."""
+
+    in_keys = ("observation",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 1)
+
+    def forward(self, batch):
+        error = self.net(batch["observation"]).square()
+        batch.set("td_error", error.detach())
+        return TensorDict({"loss": error.mean()})
+
+
+def test_what_a_loss_of_your_own_writes_into_the_batch_is_there():
+    found = []
+    for step in (CompiledStep(), None):
+        seen = At("post_loss", lambda sub_batch: found.append(sub_batch["td_error"].clone()))
+        train(seen, step=step, loss=Writes())
+    half = len(found) // 2
+    torch.testing.assert_close(found[:half], found[half:])
+
+
+class Branches(nn.Module):
+    """A loss that cannot be a graph: what it computes depends on a number in the data."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 1)
+
+    def forward(self, batch):
+        error = self.net(batch["observation"]).square().mean()
+        return TensorDict({"loss": error * 2 if error.item() > 0.1 else error})
+
+
+def test_what_cannot_be_compiled_is_said_and_computed_eagerly(caplog, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    compiled = train(step=CompiledStep(), loss=Branches())
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(said) == 1
+    assert said[0].startswith("Branches cannot be compiled, and is computed eagerly: ")
+    assert "test_compiled_step.py" in said[0]
+    assert_same(compiled, train(step=None, loss=Branches()))
+
+
+def test_a_loss_that_alternates_has_a_graph_for_each(called):
+    def losses():
+        torch.manual_seed(2)
+        low, high = -torch.ones(2), torch.ones(2)
+        q = ValueNetwork(mlp(6, 1, (8,)), ["observation", "action"])
+        return TD3Loss(DeterministicPolicy(mlp(4, 2, (8,)), (2,), low, high), q)
+
+    def continuous(batch):
+        random = torch.Generator().manual_seed(1)
+        batch["action"] = torch.rand(ROWS, 2, generator=random)
+        batch["next"] = TensorDict(
+            {
+                "observation": torch.randn(ROWS, 4, generator=random),
+                "reward": torch.randn(ROWS, 1, generator=random),
+                "terminated": torch.zeros(ROWS, 1, dtype=torch.bool),
+            },
+            [ROWS],
+        )
+        return batch
+
+    runs = []
+    for step in (CompiledStep(), None):
+        loss = losses()
+        groups = [
+            {"params": list(loss.actor_network.parameters())},
+            {"params": list(loss.qvalue_network.parameters())},
+        ]
+        optimizer = FlatAdam(groups, lr=0.01)
+        hook = At("batch_process", continuous)
+        runs.append(train(hook, step=step, loss=loss, optimizer=optimizer))
+    assert_same(*runs)
+    assert set(called) == {("StepGraph", 1)}
+
+
+def test_a_resumed_run_is_the_run_that_was_never_interrupted():
+    whole = train(step=CompiledStep())
+    half = train(step=CompiledStep(), total_frames=ROWS)
+    state = half.state_dict()
+    loss = ppo()
+    train(step=CompiledStep(), loss=loss, state=state)
+    assert all(map(torch.equal, loss.parameters(), whole.loss_module.parameters()))
+
+
+def step_nothing(losses, clip_grad_norm, clip_norm, index):
+    return losses
+
+
+def test_a_loss_that_is_no_module_is_refused():
+    with pytest.raises(ConfigError, match=r"CompiledStep: the loss is a function, and only"):
+        train(At("optimizer", step_nothing), step=CompiledStep(), loss=lambda b: b, optimizer=None)
+
+
+def test_everything_computes_by_itself_again_afterwards():
+    loss = ppo()
+    trainer = train(step=CompiledStep(), loss=loss)
+    assert "losses" not in vars(loss)
+    assert loss(data()[0])["loss_objective"].requires_grad
+    hook = next(h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook))
+    assert hook.update is hook.eager_update
+
+
+@pytest.mark.slow
+def test_inductors_graphs_equal_eager_ones(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+    assert_same(train(step=CompiledStep(3)), train(step=None))
