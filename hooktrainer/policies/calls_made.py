@@ -18,6 +18,7 @@ from ..errors import ConfigError
 from .draws import take_draws
 from .live import LivePolicy
 from .operators import INSTEAD, objection
+from .standard_draws import FROM_STANDARD
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,8 @@ def record_calls(module: LivePolicy, inputs: Sequence[torch.Tensor]) -> Recorded
     weights = [tensor.detach().clone() for tensor in tensors.values()]
     with _plain_operators():
         try:
-            graph = make_fx(function, decomposition_table=_plainer())(weights, *inputs)
+            table = {**_plainer(), **(FROM_STANDARD if module.random else {})}
+            graph = make_fx(function, decomposition_table=table)(weights, *inputs)
         except ConfigError:
             raise
         except Exception as error:

@@ -14,6 +14,8 @@ from typing import Any, Final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from .standard_draws import FROM_STANDARD
+
 MOST_NUMBERS: Final = 1 << 24
 """So many random numbers may one action take."""
 
@@ -122,7 +124,10 @@ def take_draws(graph: torch.fx.Graph) -> list[Any]:
 
 
 class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """In the block, keeps what is drawn, in the order in which `take_draws` finds it."""
+    """In the block, keeps what is drawn, in the order in which `take_draws` finds it.
+
+    What is drawn from other distributions is calculated from standard ones, as in the recording.
+    """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -135,6 +140,11 @@ class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
         args: Sequence[Any] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
+        if (calculated := FROM_STANDARD.get(func)) is not None:
+            with self:
+                result = calculated(*args, **(kwargs or {}))
+            if result is not NotImplemented:
+                return result
         result = func(*args, **(kwargs or {}))
         if str(func) in _KINDS:
             self.values.append(result.clone())

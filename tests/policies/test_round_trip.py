@@ -18,7 +18,7 @@ from tensordict.nn import (
     TensorDictModuleBase,
     TensorDictSequential,
 )
-from tensordict.nn.probabilistic import set_interaction_type
+from tensordict.nn.probabilistic import interaction_type, set_interaction_type
 from torch import nn
 from torchrl.data import Unbounded
 from torchrl.envs import TensorDictPrimer
@@ -334,6 +334,11 @@ def test_saving_leaves_policy_and_random_numbers_alone(save):
     assert all(torch.equal(value, before[name]) for name, value in policy.state_dict().items())
 
 
+def drawn_from(distribution: type) -> nn.Module:
+    network = TensorDictModule(mlp(4, 3, (8,)), ["observation"], ["logits"])
+    return ProbabilisticActor(network, in_keys=["logits"], distribution_class=distribution)
+
+
 DRAWING = {name: KINDS[name] for name in ("categorical", "gaussian", "tanh gaussian", "with noise")}
 DRAWING |= {
     "choices": (
@@ -350,6 +355,8 @@ DRAWING |= {
     ),
     "noise of the state": KINDS["noise of the state"],
     "torchrl": KINDS["torchrl"],
+    "beta": (lambda: Policy(mlp(4, 4, (8,)), distribution_for(BOX, "beta")), box_env),
+    "one of torch's": (lambda: drawn_from(torch.distributions.Categorical), Toy),
 }
 
 
@@ -445,11 +452,19 @@ def test_noise_that_is_held_is_held_by_the_saved_policy(reload):
     )
 
 
+class Counting(nn.Module):
+    """Draws how many."""
+
+    def forward(self, observation):
+        mean = observation[..., :2].abs()
+        random = interaction_type() is InteractionType.RANDOM
+        return torch.poisson(mean) if random else mean
+
+
 def test_what_cannot_be_drawn_from_a_saved_policy_is_said(reload):
-    policy = Policy(mlp(4, 4, (8,)), distribution_for(BOX, "beta"))
-    reload(policy, box_env)  # its best action can be
-    with pytest.raises(ConfigError, match=r"best action only.*_sample_dirichlet"):
-        reload(policy, box_env, deterministic=False)
+    reload(Counting(), box_env)  # its best action can be
+    with pytest.raises(ConfigError, match=r"best action only.*poisson"):
+        reload(Counting(), box_env, deterministic=False)
 
 
 def test_noise_of_another_size_is_noticed(tmp_path):
