@@ -12,7 +12,7 @@ from torch import nn
 
 from ..base.space_parts import CRITIC
 from ..errors import ConfigError
-from ..hooks import MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
+from ..hooks import KLAdaptiveLR, MiniBatches, RewardScaler, Schedule, ValueEstimatorHook
 from ..networks import (
     ActionDistribution,
     MemoryTrunk,
@@ -73,8 +73,8 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         """Whether the environment clips continuous actions."""
         return self.clip_actions and self.action_distribution == "gaussian"
 
-    def _networks(self, task: Task) -> tuple[Policy, ValueNetwork]:
-        """The policy and the critic."""
+    def _networks(self, task: Task, exact_kl: bool) -> tuple[Policy, ValueNetwork]:
+        """The policy, which may write what its divergence is computed from, and the critic."""
         check_distribution(task.name, task.env_name, task.action_space, self.action_distribution)
         networks, shares = task.networks, self.share_network
         if task.is_asymmetric:
@@ -108,7 +108,8 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
                 task.action_space, self.action_distribution, self.log_std
             )
             network = orthogonal_init(head(distribution.parameter_features), output_gain=0.01)
-        actor = Policy(network, distribution, in_keys, action_mask_key=task.mask_key, trunk=trunk)
+        writes = ["action", "action_log_prob", *(distribution.kl_keys if exact_kl else ())]
+        actor = Policy(network, distribution, in_keys, writes, task.mask_key, trunk)
         if task.is_asymmetric:
             critic = task.value()
             orthogonal_init(critic.network)
@@ -153,6 +154,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         *,
         lmbda: float,
         clip_epsilon: float = 0.2,
+        desired_kl: float | None = None,
         num_epochs: int = 1,
         mini_batch_size: int | None = None,
         sequence_length: int | None = None,
@@ -166,11 +168,12 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             task: What follows from the fields.
             lmbda: That of generalized advantage estimation.
             clip_epsilon: Clipping range of the probability ratio.
+            desired_kl: The divergence that the learning rate aims at, in place of being annealed.
             num_epochs: Epochs over each batch.
             mini_batch_size: Frames of a mini-batch; ``None`` for the whole batch.
             sequence_length: With a memory, the steps of a sequence of mini-batches.
         """
-        actor, critic = self._networks(task)
+        actor, critic = self._networks(task, exact_kl=desired_kl is not None)
         loss_module = ClipPPOLoss(
             actor,
             critic,
@@ -180,6 +183,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
             loss_critic_type="l2",
             normalize_advantage=True,
             diagnostics=4,  # entropy, clip fraction and so on at every fourth step
+            kl=desired_kl is not None,
         ).to(task.device)
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr, eps=1e-5)
         hooks: list[Any] = [
@@ -194,7 +198,9 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
                 size = self._sequences(mini_batch_size, steps)
             sequences = self.memory is not None and steps
             hooks.append(MiniBatches(size, loss_module.in_keys, sequences=sequences))
-        if self.anneal_lr:
+        if desired_kl is not None:
+            hooks.append(KLAdaptiveLR(optimizer, desired_kl))
+        elif self.anneal_lr:
             hooks.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
         trainer = task.trainer(
             task.collector(self._explores(actor), self.num_envs, self.steps_per_batch),

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from .count_frames_log import CountFramesLog as CountFramesLog
     from .early_stopping import EarlyStopping as EarlyStopping
     from .evaluate import Evaluate as Evaluate
+    from .kl_adaptive_lr import KLAdaptiveLR as KLAdaptiveLR
     from .log_episodes import LogEpisodes as LogEpisodes
     from .log_scalar import LogScalar as LogScalar
     from .log_timing import LogTiming as LogTiming

@@ -31,7 +31,11 @@ class ClipPPOLoss(Loss):
     - ``entropy``; ``explained_variance`` of the value targets; and ``value_clip_fraction``;
     - of the ratio between new and old probabilities: ``clip_fraction``, ``kl_approx`` (the mean of
       minus its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
-      ``max_ratio``, ``mean_ratio``.
+      ``max_ratio``, ``mean_ratio``;
+    - with ``kl``, at every call: ``kl``, the divergence of the policy from the one that collected.
+      In closed form if the batch holds what a normal distribution was drawn from (a policy that
+      writes ``"loc"`` and ``"scale"``), else the estimate k3 of Schulman, 2020,
+      joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
 
     Args:
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
@@ -46,6 +50,7 @@ class ClipPPOLoss(Loss):
             for ``clip_epsilon``, ``None`` or ``False`` for no limit.
         diagnostics: The entries that are not losses come at every n-th call, since for small
             networks they take a tenth of the time of an optimizer step; 0 for never.
+        kl: Whether the divergence from the old policy is returned.
         reduction: ``"mean"`` or ``"sum"``.
 
     Raises:
@@ -77,6 +82,7 @@ class ClipPPOLoss(Loss):
         normalize_advantage: bool = False,
         clip_value: bool | float | None = None,
         diagnostics: int = 1,
+        kl: bool = False,
         reduction: str = "mean",
     ) -> None:
         super().__init__(
@@ -106,11 +112,16 @@ class ClipPPOLoss(Loss):
         self.normalize_advantage = normalize_advantage
         self.diagnostics = diagnostics
         self.entropy_bonus = entropy_bonus
+        self.kl = kl
         self._calls = 0
         self._said = False
         distribution = getattr(actor_network, "distribution", None)
         if getattr(distribution, "estimates_entropy", False):
             self._say_that_entropy_is_estimated(type(distribution).__name__)
+        exact = tuple(getattr(distribution, "kl_keys", ()))
+        written = getattr(actor_network, "out_keys", ())
+        # By which entries the divergence has a closed form; none for the estimate.
+        self._old_keys = exact if kl and set(exact) <= set(written) else ()
         self._diagnose = True
         self._distance = distance(loss_critic_type)
         self._reduction = reduction
@@ -124,6 +135,7 @@ class ClipPPOLoss(Loss):
         if self.critic_network is not None:
             read += [*self.critic_network.in_keys, keys.value_target]
         read += [] if self.clip_value is None else [keys.value]
+        read += self._old_keys
         return list(dict.fromkeys(read if keys.mask is None else [*read, keys.mask]))
 
     @property
@@ -159,7 +171,7 @@ class ClipPPOLoss(Loss):
         """Losses and diagnostics of the entries of a batch."""
         keys = self.tensor_keys
         features = self._shared_features(entries)
-        log_prob, entropy = self._log_prob_and_entropy(entries, features)
+        log_prob, entropy, exact_kl = self._of_policy(entries, features)
         rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
 
         def flat(entry: torch.Tensor) -> torch.Tensor:
@@ -167,6 +179,8 @@ class ClipPPOLoss(Loss):
 
         log_ratio = flat(log_prob) - flat(entries[keys.sample_log_prob])
         out = self._objective(log_ratio, flat(entries[keys.advantage]))
+        if self.kl:
+            out["kl"] = (_k3(log_ratio.detach()) if exact_kl is None else flat(exact_kl)).mean()
         if self.entropy_bonus:
             entropy = flat(entropy)
             out["loss_entropy"] = -self.entropy_coeff * self._reduce(entropy)
@@ -195,6 +209,19 @@ class ClipPPOLoss(Loss):
         if features:
             return critic.evaluate(*inputs, **features)
         return evaluate(critic, inputs, self.tensor_keys.value, self._batch_dims)
+
+    def _of_policy(
+        self, entries: Entries, features: dict[str, torch.Tensor]
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Log-probability, entropy, and if it has a closed form the divergence from the old one."""
+        if not self._old_keys:
+            return *self._log_prob_and_entropy(entries, features), None
+        actor, action = self.actor_network, entries[self.tensor_keys.action]
+        parameters = actor.evaluate(*[entries[key] for key in actor.in_keys], **features)
+        with torch.no_grad():
+            old = {key: entries[key] for key in self._old_keys}
+            kl = actor.distribution.kl_from(old, parameters)
+        return *actor.distribution.log_prob_and_entropy(parameters, action), kl
 
     def _log_prob_and_entropy(
         self, entries: Entries, features: dict[str, torch.Tensor]
@@ -267,6 +294,10 @@ class ClipPPOLoss(Loss):
                 out["value_clip_fraction"] = (change != within).to(value.dtype).mean()
         error = self._distance(value, target, reduction=self._reduction)
         return {"loss_critic": self.critic_coeff * error, **out}
+
+
+def _k3(log_ratio: torch.Tensor) -> torch.Tensor:
+    return log_ratio.expm1() - log_ratio
 
 
 def _ratio_statistics(

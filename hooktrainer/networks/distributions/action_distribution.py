@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import nn
@@ -23,11 +23,14 @@ class ActionDistribution(nn.Module, ABC):
             ``"action_log_prob"``.
         mask_size: Size of an action mask; 0 if there is nothing to choose from.
         estimates_entropy: Whether the entropy has no closed form and is estimated from one sample.
+        kl_keys: The entries that say which distribution was drawn from, for `kl_from`; none where
+            divergences have no closed form.
     """
 
     entries: tuple[str, ...] = ()
     mask_size: int = 0
     estimates_entropy: bool = False
+    kl_keys: tuple[str, ...] = ()
 
     def __init__(self, shape: tuple[int, ...], parameter_features: int) -> None:
         super().__init__()
@@ -69,6 +72,18 @@ class ActionDistribution(nn.Module, ABC):
     @abstractmethod
     def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
         """The distribution as an object of torch, for TorchRL's losses; ``[*batch]``."""
+
+    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+        """The Kullback-Leibler divergence from an old distribution to that of now, ``[*batch]``.
+
+        Args:
+            old: The entries ``kl_keys`` of the old one, ``[*batch, *shape]`` each.
+            parameters: ``[*batch, parameter_features]``.
+
+        Raises:
+            NotImplementedError: If it has no closed form.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form.")
 
     def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """A random action and its log-probability, differentiable in the parameters.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -26,6 +26,7 @@ class Gaussian(ActionDistribution):
     """
 
     entries: tuple[str, ...] = ("loc", "scale")
+    kl_keys: tuple[str, ...] = ("loc", "scale")
 
     @abstractmethod
     def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -47,6 +48,14 @@ class Gaussian(ActionDistribution):
         noise = (action.reshape(loc.shape) - loc) * torch.exp(-log_std)
         entropy = (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
         return _normal_log_prob(noise, log_std), entropy.expand(loc.shape[:-1])
+
+    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+        """See `ActionDistribution.kl_from`."""
+        loc, log_std = self.loc_and_log_std(parameters)
+        precision = torch.exp(-log_std)
+        width = old["scale"].reshape(loc.shape) * precision
+        away = (old["loc"].reshape(loc.shape) - loc) * precision
+        return (0.5 * (width.square() + away.square() - 1) - width.log()).sum(-1)
 
     def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`."""
@@ -114,6 +123,7 @@ class SquashedGaussian(Gaussian):
     """
 
     entries = ()
+    kl_keys = ()
     estimates_entropy = True
 
     def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:

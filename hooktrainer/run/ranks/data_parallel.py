@@ -35,6 +35,7 @@ class DataParallel(TrainerHookBase):
       any number of ranks;
     - begins with the parameters of rank 0 and random numbers of each rank's own;
     - averages the gradients over the ranks before they are clipped;
+    - has hooks with an attribute ``average_over_ranks`` average their own tensors by it;
     - counts the frames of all ranks, and averages metrics over them when a log window closes;
     - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
     - has all ranks stop, save and log at the same batch, whichever asked for it;
@@ -68,6 +69,8 @@ class DataParallel(TrainerHookBase):
             # A network that is shared out can only be called by all ranks together.
             if ranks.rank and getattr(hook, "rank_zero_only", False) and not sharded:
                 trainer.remove_hook(other)
+            if hasattr(hook, "average_over_ranks"):
+                hook.average_over_ranks = ranks.average
             if isinstance(hook, OptimizerHook):
                 hook.gradient_hooks.append(AverageGradients(ranks))
                 if sharded:

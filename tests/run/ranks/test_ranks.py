@@ -16,7 +16,7 @@ from rank_processes import RankProcesses, free_port, wait_for
 from tensordict import TensorDict
 from toy import GivenData, save_parameters, train
 
-from hooktrainer import OptimizerHook, Trainer
+from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
 from hooktrainer.base.shards import is_part
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
@@ -106,7 +106,7 @@ def learn(folder: Path) -> None:
     ranks = Ranks.join(timeout=30)
     torch.manual_seed(ranks.rank)  # so that only the broadcast makes parameters equal
     ppo = ClipPPOLoss(
-        CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), normalize_advantage=False
+        CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)), normalize_advantage=False, kl=True
     )
     two = Regression()
     for name, loss in (("ppo", ppo), ("two", two)):
@@ -126,6 +126,8 @@ def learn(folder: Path) -> None:
                 OptimizerHook(torch.optim.Adam(parameters, lr=1e-2), [f"loss_{part}"]).register(
                     trainer, f"optimizer_{part}"
                 )
+        else:
+            KLAdaptiveLR(trainer.optimizer, desired_kl=0.03, high=0.02).register(trainer)
         if ranks.world_size > 1:
             hook = DataParallel(ranks)
             hook.close = lambda: None  # the second trainer needs the ranks, too

@@ -1,0 +1,136 @@
+"""Let the learning rate follow how far the policy moves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import TensorDictBase
+
+from ..base.checks import check_positive
+from ..errors import ConfigError, HookError
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+
+class KLAdaptiveLR(TrainerHookBase):
+    """Sets the learning rate so that the policy moves by about ``desired_kl`` from what collected.
+
+    Before every optimizer step, with the divergence D between the old policy and that of now, over
+    the mini-batch: if D is above twice ``desired_kl``, the rate is divided by ``factor``; if it is
+    above 0 and below half of it, multiplied; and it stays between ``low`` and ``high``. That is
+    the rule of rsl_rl (Rudin et al., 2022, arXiv:2109.11978, appendix), after Schulman et al.,
+    2017, arXiv:1707.06347, section 4.
+
+    The divergence is the entry ``"kl"`` of the losses: ``ClipPPOLoss(kl=True)`` gives it. On an
+    accelerator it is not read: the rate becomes a tensor there, as torch's optimizers and
+    `FlatAdam` take it, and nothing waits.
+
+    The rate is logged as ``train/lr``, as it is after a batch's steps, and the divergence as
+    ``train/kl``. It is saved as a part of the optimizer. Register no schedule of it beside.
+
+    Args:
+        optimizer: All its parameter groups get the rate, which begins with that of the first.
+        desired_kl: How far to move, in nats.
+        factor: Of one change of the rate.
+        low: Least rate.
+        high: Greatest rate.
+        key: The entry of the losses.
+
+    Attributes:
+        average_over_ranks: Replaces tensors by their mean over the processes that train together.
+
+    Raises:
+        ConfigError: If a number cannot work.
+    """
+
+    trains = False
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        desired_kl: float = 0.01,
+        *,
+        factor: float = 1.5,
+        low: float = 1e-5,
+        high: float = 1e-2,
+        key: str = "kl",
+    ) -> None:
+        check_positive("KLAdaptiveLR: desired_kl", desired_kl)
+        if not factor > 1:
+            raise ConfigError(f"KLAdaptiveLR(factor={factor!r}): pass a number above 1.")
+        if not 0 < low <= high:
+            raise ConfigError(
+                f"KLAdaptiveLR(low={low!r}, high={high!r}): pass positive rates, the lower first."
+            )
+        self.optimizer = optimizer
+        self.desired_kl = desired_kl
+        self.factor = factor
+        self.low = low
+        self.high = high
+        self.key = key
+        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
+        self._metric = "train/lr"
+
+    def __call__(
+        self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int
+    ) -> None:
+        """Set the learning rate of the step that follows.
+
+        Raises:
+            HookError: If the losses do not say the divergence.
+        """
+        kl = losses.get(self.key, None)
+        if kl is None:
+            raise HookError(
+                f"KLAdaptiveLR: no {self.key!r} among what the loss returns, "
+                f"{sorted(map(str, losses.keys()))}: make it with ClipPPOLoss(kl=True)."
+            )
+        if self.average_over_ranks is not None:
+            kl = kl.detach().clone()
+            self.average_over_ranks([kl])
+        lr = self.optimizer.param_groups[0]["lr"]
+        if torch.is_tensor(lr):
+            slower, faster = (lr / self.factor).clamp_min(self.low), (lr * self.factor)
+            low = (kl > 0) & (kl < self.desired_kl / 2)
+            lr = torch.where(low, faster.clamp_max(self.high), lr)
+            lr = torch.where(kl > self.desired_kl * 2, slower, lr).detach()
+        else:
+            moved = kl.item()
+            if moved > self.desired_kl * 2:
+                lr = max(self.low, lr / self.factor)
+            elif 0 < moved < self.desired_kl / 2:
+                lr = min(self.high, lr * self.factor)
+        self._set(lr)
+
+    def log_lr(self, batch: Any) -> dict[str, Any]:
+        """Metric: the learning rate that the batch's steps have led to."""
+        return {self._metric: self.optimizer.param_groups[0]["lr"]}
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Put the learning rate where the parameters are; on a CPU it is a number."""
+        group = self.optimizer.param_groups[0]
+        device = group["params"][0].device
+        if device.type == "cpu":  # where reading waits for nothing
+            self._set(float(group["lr"]))
+        else:
+            self._set(torch.as_tensor(group["lr"], dtype=torch.float32).to(device))
+
+    def register(self, trainer: Loop, name: str = "kl_adaptive_lr") -> None:
+        """Register at ``optimizer``, before the step, and at ``post_steps_log``."""
+        if name != "kl_adaptive_lr":
+            self._metric = f"train/lr_{name}"
+        trainer.register_module(name, self)
+        trainer.register_op("optimizer", self, priority=EARLY)
+        trainer.register_op("post_steps_log", self.log_lr)
+
+    def _set(self, lr: float | torch.Tensor) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"average_over_ranks": None}

@@ -1,0 +1,228 @@
+"""`KLAdaptiveLR`: the rule by hand, where the rate is kept, and a run that goes on exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from no_waiting import NoWaiting
+from tensordict import TensorDict
+
+from hooktrainer import (
+    CompiledStep,
+    ConfigError,
+    HookError,
+    KLAdaptiveLR,
+    MiniBatches,
+    Schedule,
+    Trainer,
+)
+from hooktrainer.algorithms import PPO
+from hooktrainer.graphs import compiling
+from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss
+from hooktrainer.optim import FlatAdam
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
+
+
+class Moved(ScriptedLoss):
+    """A scripted loss that says how far the policy has moved."""
+
+    def __init__(self, *kl: float) -> None:
+        super().__init__()
+        self.kl = list(kl)
+
+    def forward(self, batch):
+        out = super().forward(batch)
+        return out.set("kl", torch.tensor(self.kl[min(self.calls, len(self.kl)) - 1]))
+
+
+def example_trainer() -> Trainer:
+    return tiny_trainer(loss_module=Moved(0.5, 0.0, 0.01))
+
+
+def example(trainer: Trainer) -> KLAdaptiveLR:
+    return KLAdaptiveLR(trainer.optimizer)
+
+
+def rates(kl: list[float], start: float = 1e-3, as_tensor: bool = False, **options) -> list[float]:
+    """The rate at each step."""
+    optimizer = torch.optim.SGD([torch.zeros(1), torch.zeros(1)], lr=start)
+    hook = KLAdaptiveLR(optimizer, **options)
+    if as_tensor:
+        optimizer.param_groups[0]["lr"] = torch.tensor(start)
+    seen = []
+    for value in kl:
+        losses = TensorDict({"kl": torch.tensor(value)}, [])
+        if as_tensor:
+            with NoWaiting():
+                hook(losses, True, None, 0)
+        else:
+            hook(losses, True, None, 0)
+        seen.append(optimizer.param_groups[0]["lr"])
+    return [float(rate) for rate in seen]
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["number", "tensor"])
+def test_the_rule_by_hand(as_tensor):
+    # Above 0.02 the rate is divided by 1.5, below 0.005 multiplied; in between, and at 0, it stays.
+    kl = [0.021, 0.0199, 0.01, 0.0051, 0.0049, 0.0, -0.1, float("nan"), 0.004, 0.5]
+    less, more = 1e-3 / 1.5, 1e-3 * 1.5
+    expected = [less] * 4 + [1e-3] * 4 + [more, 1e-3]
+    assert rates(kl, as_tensor=as_tensor) == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("as_tensor", [False, True], ids=["number", "tensor"])
+def test_the_rate_has_bounds(as_tensor):
+    low = rates([1.0] * 3, 2e-5, as_tensor)
+    assert low == pytest.approx([2e-5 / 1.5, 1e-5, 1e-5], rel=1e-6)
+    high = rates([1e-4] * 3, 5e-3, as_tensor)
+    assert high == pytest.approx([7.5e-3, 1e-2, 1e-2], rel=1e-6)
+    own = rates([0.5, 1e-3], 0.3, as_tensor, desired_kl=0.1, factor=2.0, low=0.2, high=0.25)
+    assert own == pytest.approx([0.2, 0.25], rel=1e-6)
+
+
+def test_the_step_is_taken_with_the_new_rate(logger):
+    loss = Moved(1.0, 1.0, 0.01, 0.001)
+    trainer = tiny_trainer(loss_module=loss, total_frames=20, logger=logger, log_interval=10)
+    KLAdaptiveLR(trainer.optimizer, high=0.06).register(trainer)
+    trainer.train()
+    # The gradient is 1, the rate 0.1 at the beginning, 0.0667 and 0.0444 after two large steps.
+    steps = [0.1 / 1.5, 0.1 / 2.25, 0.1 / 2.25, 0.06]
+    assert loss.parameter.item() == pytest.approx(-sum(steps))
+    assert logger.column("train/lr") == pytest.approx({10: 0.1 / 2.25, 20: 0.06})
+    assert logger.column("train/kl") == pytest.approx({10: 1.0, 20: 0.0055})
+
+
+def test_flat_adam_takes_a_tensor_as_its_rate():
+    weights = []
+    for lr in (0.03, torch.tensor(0.03)):
+        weight = torch.nn.Parameter(torch.ones(3))
+        optimizer = FlatAdam([weight], lr=0.1)
+        optimizer.param_groups[0]["lr"] = lr
+        weight.grad = torch.tensor([1.0, -2.0, 3.0])
+        optimizer.step()
+        weights.append(weight.detach())
+    torch.testing.assert_close(*weights)
+
+
+def test_all_groups_have_the_rate():
+    groups = [{"params": [torch.zeros(1)], "lr": lr} for lr in (0.1, 0.2)]
+    optimizer = torch.optim.SGD(groups)
+    KLAdaptiveLR(optimizer)(TensorDict({"kl": torch.tensor(1.0)}, []), True, None, 0)
+    assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.1 / 1.5] * 2)
+
+
+def test_impossible_arguments_are_refused():
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.1)
+    with pytest.raises(ConfigError, match=r"desired_kl=0: pass a positive number"):
+        KLAdaptiveLR(optimizer, 0)
+    with pytest.raises(ConfigError, match="above 1"):
+        KLAdaptiveLR(optimizer, factor=1.0)
+    with pytest.raises(ConfigError, match="the lower first"):
+        KLAdaptiveLR(optimizer, low=1e-2, high=1e-5)
+    with pytest.raises(HookError, match=r"no 'kl' among .*'loss_x'.*ClipPPOLoss\(kl=True\)"):
+        KLAdaptiveLR(optimizer)(TensorDict({"loss_x": torch.zeros(())}, []), True, None, 0)
+
+
+# -- in PPO ----------------------------------------------------------------------------------------
+
+
+def ppo(**options) -> Trainer:
+    fields = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 8, "num_epochs": 2}
+    env = {"env": "Pendulum-v1", "tuned": False, "total_frames": 128, "eval_episodes": 0}
+    run = PPO(**env | fields | {"num_cells": (8,), "progress_bar": False, "seed": 5} | options)
+    return run.trainer()
+
+
+def test_it_takes_the_place_of_annealing():
+    trainer = ppo(desired_kl=0.01)
+    hooks = list(trainer.registry.hooks())
+    assert any(isinstance(hook, KLAdaptiveLR) and hook.desired_kl == 0.01 for hook in hooks)
+    assert not any(isinstance(hook, Schedule) for hook in hooks)
+    # What is drawn from a normal distribution, the policy writes down.
+    assert {"loc", "scale"} <= set(trainer.loss_module.in_keys)
+    trainer.shutdown()
+    other = ppo()
+    assert any(isinstance(hook, Schedule) for hook in other.registry.hooks())
+    other.shutdown()
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted():
+    whole = ppo(desired_kl=0.01, lr=3e-3)
+    whole.train()
+    first = ppo(desired_kl=0.01, lr=3e-3)
+    first.register_op("post_steps", lambda: first.request_stop("half"))
+    first.train()
+    half = first.state_dict()
+    rest = ppo(desired_kl=0.01, lr=3e-3)
+    rest.load_state_dict(half)
+    assert rest.optimizer.param_groups[0]["lr"] not in (3e-3, whole.optimizer.param_groups[0]["lr"])
+    rest.train()
+    assert rest.optimizer.param_groups[0]["lr"] == whole.optimizer.param_groups[0]["lr"]
+    ends = [list(trainer.loss_module.parameters()) for trainer in (rest, whole)]
+    assert all(map(torch.equal, *ends))
+
+
+def test_beside_compiled_steps(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", None)
+    ends = []
+    for compile in (None, "step"):
+        trainer = ppo(desired_kl=0.01, compile=compile)
+        trainer.train()
+        rate = trainer.optimizer.param_groups[0]["lr"]
+        ends.append((list(trainer.loss_module.parameters()), rate))
+    torch.testing.assert_close(ends[1][0], ends[0][0])
+    assert ends[0][1] == ends[1][1]
+    assert ends[0][1] != 3e-3
+
+
+# -- what the loss says ----------------------------------------------------------------------------
+
+
+def test_the_divergence_of_normal_distributions_is_that_of_torch():
+    torch.manual_seed(0)
+    policy = DiagonalGaussianPolicy(
+        mlp(3, 2), 2, log_std=-0.3, out_keys=("action", "action_log_prob", "loc", "scale")
+    )
+    loss = ClipPPOLoss(policy, ValueNetwork(mlp(3, 1)), kl=True, diagnostics=0)
+    assert {"loc", "scale"} <= set(loss.in_keys)
+    batch = policy(TensorDict({"observation": torch.randn(6, 3)}, [6]))
+    batch["advantage"], batch["value_target"] = torch.randn(2, 6, 1)
+    assert loss(batch)["kl"].item() == pytest.approx(0.0, abs=1e-7)
+    old = policy.get_dist(batch)
+    with torch.no_grad():
+        for parameter in policy.parameters():
+            parameter += 0.2 * torch.randn_like(parameter)
+    expected = torch.distributions.kl_divergence(old.base_dist, policy.get_dist(batch).base_dist)
+    kl = loss(batch)["kl"]
+    torch.testing.assert_close(kl, expected.sum(-1).mean())
+    assert not kl.requires_grad
+
+
+def test_the_estimate_by_hand():
+    class Actor(torch.nn.Module):
+        in_keys = ("observation",)
+
+        def log_prob_and_entropy(self, inputs, action):
+            return inputs[0], torch.zeros_like(inputs[0])
+
+    loss = ClipPPOLoss(Actor(), kl=True, diagnostics=0)
+    batch = {"observation": torch.tensor([0.5, 0.25]).log(), "action": torch.zeros(2)}
+    batch |= {"action_log_prob": torch.tensor([0.25, 0.5]).log(), "advantage": torch.ones(2)}
+    # The ratios are 2 and 1/2: (2 - 1 - log 2 + 1/2 - 1 + log 2) / 2.
+    assert loss(TensorDict(batch, [2]))["kl"].item() == pytest.approx(0.25)
+
+
+def test_a_policy_that_writes_no_parameters_is_estimated():
+    policy = DiagonalGaussianPolicy(mlp(3, 2), 2)
+    assert not {"loc", "scale"} & set(ClipPPOLoss(policy, kl=True).in_keys)
+    assert "kl" not in ClipPPOLoss(CategoricalPolicy(mlp(4, 2))).out_keys
+
+
+def test_without_it_the_loss_says_nothing_of_it():
+    trainer = tiny_trainer(optim_steps_per_batch=None)
+    MiniBatches(4).register(trainer)
+    CompiledStep().register(trainer)
+    KLAdaptiveLR(trainer.optimizer).register(trainer)
+    with pytest.raises(HookError, match="no 'kl' among"):
+        trainer.train()
