@@ -6,7 +6,10 @@ import inspect
 from collections.abc import Sequence
 
 import torch
+from tensordict import NestedKey
 from torch import nn
+
+from ..errors import ConfigError
 
 
 def takes_one(network: nn.Module) -> bool:
@@ -26,6 +29,15 @@ def takes_one(network: nn.Module) -> bool:
         and parameter.default is kinds.empty
     ]
     return len(needed) == 1
+
+
+def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequence[object]) -> None:
+    """Raise a `ConfigError` if ``module`` was not called with one input for each of ``in_keys``."""
+    if len(inputs) != len(in_keys):
+        raise ConfigError(
+            f"{type(module).__name__} was called with {len(inputs)} inputs, but it reads "
+            f"{len(in_keys)}: call it with one tensor for each of {list(in_keys)}."
+        )
 
 
 def split_mask(

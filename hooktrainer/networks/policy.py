@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .distributions import ActionDistribution
 from .exploration import is_deterministic
 from .inference import Inference
-from .inputs import arguments, split_mask
+from .inputs import arguments, check_inputs, split_mask
 from .memory.trunk import States
 from .trunks import next_states, step_through, through
 
@@ -136,7 +136,7 @@ class Policy(TensorDictModuleBase):
         """
         states: States = {}
         if not self._is_checked:
-            self._check_inputs(inputs)
+            check_inputs(self, self.in_keys, inputs)
         seen, mask = split_mask(inputs, self.action_mask_key is not None)
         if self.trunk is not None:
             seen, states = step_through(self.trunk, seen)
@@ -213,13 +213,6 @@ class Policy(TensorDictModuleBase):
     def get_dist(self, tensordict: TensorDictBase) -> torch.distributions.Distribution:
         """The distribution of the action, ``[*batch]``, with gradient."""
         return self.distribution.as_torch(self.evaluate(*self.inputs(tensordict)))
-
-    def _check_inputs(self, inputs: Sequence[torch.Tensor]) -> None:
-        if len(inputs) != len(self.in_keys):
-            raise ConfigError(
-                f"{type(self).__name__} was called with {len(inputs)} inputs, but it reads "
-                f"{len(self.in_keys)}: call it with one tensor for each of {self.in_keys}."
-            )
 
     def _check_parameters(self, parameters: torch.Tensor) -> None:
         found, needed = parameters.shape[-1], self.distribution.parameter_features

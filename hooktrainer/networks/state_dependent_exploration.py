@@ -12,6 +12,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from .distributions.state_dependent import StateDependentGaussian
 from .exploration import is_deterministic
+from .inputs import check_inputs
 from .policy import Policy
 
 _MATRIX: Final = ("exploration", "matrix")
@@ -54,7 +55,6 @@ class StateDependentExploration(TensorDictModuleBase):
         self.in_keys: list[NestedKey] = [*policy.in_keys, _MATRIX, _AGE]
         self.out_keys: list[NestedKey] = [*policy.out_keys, ("next", *_MATRIX), ("next", *_AGE)]
 
-    @torch.no_grad()
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write what the policy writes and the hidden state of the next step.
 
@@ -64,26 +64,37 @@ class StateDependentExploration(TensorDictModuleBase):
         Returns:
             ``tensordict``.
         """
-        inputs = self.policy.inputs(tensordict)
-        matrix, age = tensordict.get(_MATRIX), tensordict.get(_AGE)
+        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
+            tensordict.set(key, value)
+        return tensordict
+
+    @torch.no_grad()
+    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+        """Return ``out_keys``: what the policy writes and the hidden state of the next step.
+
+        Args:
+            *inputs: The entries ``in_keys``: the policy's inputs, the matrices
+                ``[num_envs, features, action_features]``, and their ages ``[num_envs, 1]``.
+
+        Raises:
+            ConfigError: If the inputs are not as many as ``in_keys``.
+        """
+        check_inputs(self, self.in_keys, inputs)
+        *seen, matrix, age = inputs
         if is_deterministic():
-            out = self.policy.act(*inputs)
+            out = self.policy.act(*seen)
         else:
             is_due = age == _NONE
             if self.interval is not None:
                 is_due = is_due | (age >= self.interval)
             # Drawn whether one is due or not: how many numbers are drawn depends on nothing.
             matrix = torch.where(is_due.unsqueeze(-1), torch.randn_like(matrix), matrix)
-            age = torch.where(is_due, 0, age)
-            parameters, states = self.policy.infer(*inputs)
+            age = torch.where(is_due, 0, age) + 1
+            parameters, states = self.policy.infer(*seen)
             distribution: Any = self.policy.distribution
             drawn = distribution.perturbed(parameters, matrix, self.policy.out_keys)
             out = {**self.policy.complete(drawn), **states}
-            age = age + 1
-        for key, value in out.items():
-            tensordict.set(key, value)
-        tensordict.set(("next", *_MATRIX), matrix)
-        return tensordict.set(("next", *_AGE), age)
+        return {**out, ("next", *_MATRIX): matrix, ("next", *_AGE): age}
 
     def make_tensordict_primer(self) -> Any:
         """What the hidden state is before the first step, as TorchRL asks for it."""
