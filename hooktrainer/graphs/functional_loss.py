@@ -73,16 +73,16 @@ class _OfLoss(nn.Module):
         self.loss = loss
 
     def forward(self, entries: Entries) -> Losses:
-        return type(self.loss).losses(self.loss, entries)
+        return type(self.loss).compute(self.loss, entries)
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        return self.loss.read(tensordict)
+        return self.loss.gather(tensordict)
 
     def replace(self, call: Callable[[Entries], Losses]) -> None:
-        self.loss.__dict__["losses"] = call
+        self.loss.__dict__["compute"] = call
 
     def restore(self) -> None:
-        self.loss.__dict__.pop("losses", None)
+        self.loss.__dict__.pop("compute", None)
 
 
 class _OfModule(nn.Module):

@@ -172,6 +172,18 @@ class Policy(TensorDictModuleBase):
         self._check_parameters(parameters)
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
+    def mode(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+        """The action that `act` takes if it is deterministic, ``[*batch, *shape]``, with gradient.
+
+        Args:
+            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
+            features: What the trunk makes of them, if that is known.
+
+        Raises:
+            NotImplementedError: If actions are discrete.
+        """
+        return self.distribution.mode(self.evaluate(*inputs, features=features))
+
     def log_prob_and_entropy(
         self,
         inputs: Sequence[torch.Tensor],

@@ -5,6 +5,7 @@ and the arguments that matter most.
 """
 
 from .by_group import LossByGroup, keys_of
+from .common import Loss, Term
 from .cql import CQLLoss
 from .ddpg import DDPGLoss
 from .dqn import DQNLoss
@@ -24,11 +25,13 @@ __all__ = [
     "DQNLoss",
     "HardUpdate",
     "IQLLoss",
+    "Loss",
     "LossByGroup",
     "QMixLoss",
     "SACLoss",
     "SoftUpdate",
     "TD3Loss",
+    "Term",
     "generalized_advantage_estimate",
     "keys_of",
 ]

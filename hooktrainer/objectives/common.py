@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -29,6 +30,22 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": torch.mean,
     "sum": torch.sum,
 }
+
+
+@dataclass(frozen=True)
+class Term:
+    """What is computed beside the losses of a `Loss`.
+
+    Attributes:
+        in_keys: Entries of the batch that it reads.
+        losses: Maps the entries to scalars: those called ``loss_...`` are minimized, others logged.
+            It is a function of the entries and of the networks of the loss alone.
+        hint: What usually writes the entries.
+    """
+
+    in_keys: Sequence[NestedKey]
+    losses: Callable[[Entries], dict[str, torch.Tensor]]
+    hint: str = ""
 
 
 class KeyedModule(TensorDictModuleBase):
@@ -72,10 +89,15 @@ class Loss(KeyedModule, ABC):
 
     A call reads entries, computes, and may write something back. The computation, `losses`, is a
     function of the entries, the parameters and the buffers alone, so that it can be compiled.
+    Others may add terms to it, see `add_term`.
     """
 
     hint = ""  # what usually writes the entries the loss reads
     _batch_dims = 1  # of the batch at hand: no entry can tell, as images have more dimensions
+
+    def __init__(self, **keys: NestedKey | None) -> None:
+        super().__init__(**keys)
+        self._terms: list[Term] = []
 
     @property
     @abstractmethod
@@ -92,9 +114,40 @@ class Loss(KeyedModule, ABC):
             KeyError: If an entry is missing.
         """
         self._begin()
-        out = self.losses(self.read(tensordict))
+        out = self.compute(self.gather(tensordict))
         self._write(out, tensordict)
         return TensorDict(out)
+
+    def add_term(self, term: Term) -> None:
+        """Have every call compute something more, as a part of the same graph.
+
+        Args:
+            term: What it reads and how it is computed.
+        """
+        self._terms.append(term)
+
+    def gather(self, tensordict: TensorDictBase) -> Entries:
+        """What `compute` needs of a batch: what `read` gives, and what the terms read.
+
+        Raises:
+            KeyError: If an entry is missing.
+        """
+        entries = self.read(tensordict)
+        if not self._terms:
+            return entries
+        more = {
+            key: require(tensordict, key, self, term.hint)
+            for term in self._terms
+            for key in term.in_keys
+        }
+        return {**more, **entries}
+
+    def compute(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """The `losses`, and those of the terms."""
+        out = self.losses(entries)
+        for term in self._terms:
+            out |= term.losses(entries)
+        return out
 
     def read(self, tensordict: TensorDictBase) -> Entries:
         """The entries of a batch that `losses` is computed from.

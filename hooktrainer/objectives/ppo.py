@@ -22,7 +22,8 @@ class ClipPPOLoss(Loss):
     taken over all elements of the batch, whatever its shape.
 
     Of several agents, in a dimension of their own, ``set_keys(mask=...)`` names the entry that says
-    which of them act; the others are left out of every mean.
+    which of them act; the others are left out of every mean. ``set_keys(collected=...)`` names one
+    that says which rows are as they were collected, and ``kl`` is the mean over these.
 
     Reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
     inputs and, with ``clip_value``, ``"state_value"``. Returns scalars:
@@ -92,6 +93,7 @@ class ClipPPOLoss(Loss):
             value_target="value_target",
             value="state_value",
             mask=None,
+            collected=None,
         )
         self.actor_network = actor_network
         self.critic_network = critic_network
@@ -135,8 +137,8 @@ class ClipPPOLoss(Loss):
         if self.critic_network is not None:
             read += [*self.critic_network.in_keys, keys.value_target]
         read += [] if self.clip_value is None else [keys.value]
-        read += self._old_keys
-        return list(dict.fromkeys(read if keys.mask is None else [*read, keys.mask]))
+        read += [*self._old_keys, *([keys.collected] if self.kl else []), keys.mask]
+        return list(dict.fromkeys(key for key in read if key is not None))
 
     @property
     def out_keys(self) -> list[str]:
@@ -180,7 +182,12 @@ class ClipPPOLoss(Loss):
         log_ratio = flat(log_prob) - flat(entries[keys.sample_log_prob])
         out = self._objective(log_ratio, flat(entries[keys.advantage]))
         if self.kl:
-            out["kl"] = (_k3(log_ratio.detach()) if exact_kl is None else flat(exact_kl)).mean()
+            kl = _k3(log_ratio.detach()) if exact_kl is None else flat(exact_kl)
+            if keys.collected is None:
+                out["kl"] = kl.mean()
+            else:
+                counted = flat(entries[keys.collected]).to(kl.dtype)
+                out["kl"] = torch.dot(kl, counted) / counted.sum()
         if self.entropy_bonus:
             entropy = flat(entropy)
             out["loss_entropy"] = -self.entropy_coeff * self._reduce(entropy)

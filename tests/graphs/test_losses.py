@@ -123,9 +123,8 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
 
 def test_every_loss_is_here():
     named = (getattr(objectives, name) for name in objectives.__all__)
-    assert {each for each in named if isinstance(each, type) and issubclass(each, Loss)} == set(
-        MAKE
-    )
+    kinds = (each for each in named if isinstance(each, type) and issubclass(each, Loss))
+    assert set(kinds) - {Loss} == set(MAKE)
 
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)

@@ -73,6 +73,14 @@ class ActionDistribution(nn.Module, ABC):
     def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
         """The distribution as an object of torch, for TorchRL's losses; ``[*batch]``."""
 
+    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+        """The likeliest action, as `sample` takes it, ``[*batch, *shape]``, with gradient.
+
+        Raises:
+            NotImplementedError: If actions are discrete.
+        """
+        raise NotImplementedError(f"{type(self).__name__} has no differentiable mode.")
+
     def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
         """The Kullback-Leibler divergence from an old distribution to that of now, ``[*batch]``.
 

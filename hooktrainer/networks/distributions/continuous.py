@@ -49,6 +49,10 @@ class Gaussian(ActionDistribution):
         entropy = (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
         return _normal_log_prob(noise, log_std), entropy.expand(loc.shape[:-1])
 
+    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+        """See `ActionDistribution.mode`."""
+        return self._shaped(self.loc_and_log_std(parameters)[0])
+
     def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
         """See `ActionDistribution.kl_from`."""
         loc, log_std = self.loc_and_log_std(parameters)
@@ -137,6 +141,10 @@ class SquashedGaussian(Gaussian):
         loc, log_std = self.loc_and_log_std(parameters)
         return self._squash(loc, log_std, torch.randn_like(loc))
 
+    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+        """See `ActionDistribution.mode`."""
+        return self.box(self.loc_and_log_std(parameters)[0])
+
     def log_prob_and_entropy(
         self, parameters: torch.Tensor, action: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -219,13 +227,17 @@ class Beta(ActionDistribution):
         """See `ActionDistribution.sample`."""
         alpha, beta = self._concentrations(parameters)
         if deterministic:
-            unit = (alpha - 1) / (alpha + beta - 2)
+            unit = _mode_of_beta(alpha, beta)
         else:
             unit = torch.distributions.Beta(alpha, beta, validate_args=False).sample()
         out = {"action": self._within(unit)}
         if "action_log_prob" in keys:
             out["action_log_prob"] = self._log_prob(alpha, beta, unit)
         return out
+
+    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+        """See `ActionDistribution.mode`."""
+        return self._within(_mode_of_beta(*self._concentrations(parameters)))
 
     def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `ActionDistribution.rsample`."""
@@ -271,3 +283,7 @@ class Beta(ActionDistribution):
 def _normal_log_prob(noise: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
     """Log-density of ``loc + exp(log_std) * noise``, summed over the last dimension."""
     return -(0.5 * noise.square() + (log_std + _HALF_LOG_2PI)).sum(-1)
+
+
+def _mode_of_beta(alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+    return (alpha - 1) / (alpha + beta - 2)

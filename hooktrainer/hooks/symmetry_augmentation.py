@@ -1,0 +1,170 @@
+"""Train on what was collected and on its mirror images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+from torch.nn.functional import mse_loss
+
+from ..base.checks import check_rate
+from ..errors import ConfigError, HookError
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import AFTER
+from ..objectives.common import Entries, Loss, Term
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+Mirror: TypeAlias = Callable[[Entries], Mapping[NestedKey, torch.Tensor]]
+"""Maps the entries of some steps to those that are others in the mirror."""
+
+_COLLECTED = "is_collected"
+
+
+class SymmetryAugmentation(TrainerHookBase):
+    """Extends every mini-batch by its mirror images, and may ask the policy to be symmetric.
+
+    With ``augment`` each mini-batch is followed by its image under each symmetry: mirrored
+    observations and actions, and all else, such as advantages, value targets and the probabilities
+    of the actions, as it was. With ``mirror_coeff`` there is ``loss_mirror``, the mean squared
+    difference between the policy's best action in the mirrored state and the mirror image of that
+    in the state, through which no gradient goes. Mittal, Rudin, Klemm, Allshire and Hutter, 2024,
+    Symmetry Considerations for Learning Task Symmetric Robot Policies, arXiv:2403.04359; as rsl_rl
+    has them.
+
+    Hidden states of a memory stay as they were unless the symmetry returns them.
+
+    Args:
+        mirrors: A symmetry, or several, the identity left out. Each is a function of a dict of
+            what the networks read and of the action, ``[*batch, ...]`` each, and returns a dict of
+            those that are others in the mirror, new tensors of the same shapes.
+        augment: Whether mini-batches are extended.
+        mirror_coeff: Factor of ``loss_mirror``; 0 for none.
+
+    Raises:
+        ConfigError: If it would do nothing.
+        HookError: When training, if a symmetry returns what it cannot.
+
+    Examples:
+        >>> def left_to_right(entries):
+        ...     signs = torch.tensor([1.0, -1.0, -1.0])
+        ...     observation, action = entries["observation"], entries["action"]
+        ...     return {"observation": observation * signs, "action": -action}
+        >>> hook = SymmetryAugmentation(left_to_right)
+    """
+
+    def __init__(
+        self,
+        mirrors: Mirror | Sequence[Mirror],
+        *,
+        augment: bool = True,
+        mirror_coeff: float = 0.0,
+    ) -> None:
+        self.mirrors = [mirrors] if callable(mirrors) else list(mirrors)
+        self.augment = augment
+        self.mirror_coeff = check_rate("SymmetryAugmentation: mirror_coeff", mirror_coeff)
+        if not self.mirrors or not (augment or mirror_coeff):
+            raise ConfigError(
+                f"SymmetryAugmentation({len(self.mirrors)} symmetries, augment={augment}, "
+                f"mirror_coeff={mirror_coeff}): there is nothing to do; give a symmetry, and "
+                "augment=True or a mirror_coeff above 0."
+            )
+        self._keys: list[NestedKey] | None = None
+        self._action: NestedKey = "action"
+        self._actor: Any = None
+
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a mini-batch, ``[n, ...]``, and behind it its images, ``[copies * n, ...]``.
+
+        Raises:
+            HookError: If a symmetry does not return an action, or another shape than it was given.
+        """
+        keys = self._keys or list(batch.keys(include_nested=True, leaves_only=True))
+        seen = {key: value for key in keys if (value := batch.get(key, None)) is not None}
+        parts = [batch.copy()]
+        for mirror in self.mirrors:
+            part = batch.copy()
+            for key, value in self._checked(mirror(dict(seen)), seen).items():
+                part.set(key, value)
+            parts.append(part)
+        device = seen[self._action].device
+        for place, part in enumerate(parts):
+            part.set(_COLLECTED, torch.full(part.batch_size, place == 0, device=device))
+        return torch.cat(parts)
+
+    def _checked(self, image: Any, seen: Entries) -> Mapping[NestedKey, torch.Tensor]:
+        if not isinstance(image, Mapping) or self._action not in image:
+            raise HookError(
+                f"SymmetryAugmentation: the symmetry returned {image!r:.80}; return a dict with "
+                f"{self._action!r} and whatever else is another in the mirror."
+            )
+        for key, value in image.items():
+            if key not in seen:
+                raise HookError(
+                    f"SymmetryAugmentation: the symmetry returned {key!r}, which is not among "
+                    f"{list(seen)}: return entries that it was given."
+                )
+            if value.shape != seen[key].shape:
+                raise HookError(
+                    f"SymmetryAugmentation: the mirror image of {key!r} is {list(value.shape)}, "
+                    f"and the entry is {list(seen[key].shape)}: return the same shape."
+                )
+        return image
+
+    def _mirror_loss(self, entries: Entries) -> dict[str, torch.Tensor]:
+        actor = self._actor
+        copies = 1 + len(self.mirrors) if self.augment else 1
+        # What was collected stands first.
+        seen = {key: entries[key][: len(entries[key]) // copies] for key in self._keys or ()}
+        here = actor.mode(*[seen[key] for key in actor.in_keys])
+        best = {**seen, self._action: here.detach()}
+        loss = here.new_zeros(())
+        for mirror in self.mirrors:
+            image = {**best, **self._checked(mirror(dict(best)), best)}
+            there = actor.mode(*[image[key] for key in actor.in_keys])
+            loss = loss + mse_loss(there, image[self._action])
+        return {"loss_mirror": self.mirror_coeff / len(self.mirrors) * loss}
+
+    def register(self, trainer: Loop, name: str = "symmetry_augmentation") -> None:
+        """Register at ``process_optim_batch``, behind what samples, and with the loss.
+
+        Raises:
+            ConfigError: If ``mirror_coeff`` is given and the loss has no policy of continuous
+                actions.
+        """
+        trainer.register_module(name, self)
+        loss: Any = trainer.loss_module
+        if isinstance(loss, Loss):
+            self._know(loss)
+        if self.mirror_coeff:
+            self._check_actor(loss)
+            loss.add_term(Term(self._keys or [], self._mirror_loss))
+        if self.augment:
+            trainer.register_op("process_optim_batch", self, priority=AFTER)
+
+    def _know(self, loss: Any) -> None:
+        """Take note of what the networks of a loss read."""
+        networks = [getattr(loss, name, None) for name in ("actor_network", "critic_network")]
+        self._action = getattr(loss.tensor_keys, "action", "action")
+        if networks[0] is not None:
+            self._actor = networks[0]
+            read = [key for network in networks if network is not None for key in network.in_keys]
+            following = [key for key in loss.in_keys if isinstance(key, tuple)]
+            self._keys = list(dict.fromkeys([*read, *following, self._action]))
+        if self.augment and hasattr(loss.tensor_keys, "collected"):
+            loss.set_keys(collected=_COLLECTED)
+
+    def _check_actor(self, loss: Any) -> None:
+        try:
+            device = next(self._actor.parameters()).device
+            distribution = self._actor.distribution
+            distribution.mode(torch.zeros(1, distribution.parameter_features, device=device))
+        except (AttributeError, NotImplementedError):
+            raise ConfigError(
+                f"SymmetryAugmentation(mirror_coeff={self.mirror_coeff}): {type(loss).__name__} "
+                "has no policy of continuous actions, whose best action could be compared: leave "
+                "mirror_coeff out."
+            ) from None

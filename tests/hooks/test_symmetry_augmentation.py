@@ -1,0 +1,208 @@
+"""`SymmetryAugmentation`: what becomes of a mini-batch, the mirror loss by hand, runs with them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
+from hooktrainer.algorithms import PPO
+from hooktrainer.graphs import compiling
+from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
+from hooktrainer.objectives import ClipPPOLoss
+from hooktrainer.testing import tiny_trainer
+
+
+def opposite(entries):
+    return {"observation": -entries["observation"], "action": -entries["action"]}
+
+
+def example(trainer):
+    return SymmetryAugmentation(opposite)
+
+
+def swapped(entries):
+    return {key: entries[key].flip(-1) for key in ("observation", "action")}
+
+
+def batch() -> TensorDict:
+    return TensorDict(
+        {
+            "observation": torch.tensor([[1.0, 2.0], [3.0, 4.0]]),
+            "action": torch.tensor([[5.0, 6.0], [7.0, 8.0]]),
+            "advantage": torch.tensor([[0.5], [-0.5]]),
+        },
+        [2],
+    )
+
+
+def test_mirror_images_stand_behind_what_was_collected():
+    given = batch()
+    out = SymmetryAugmentation([opposite, swapped])(given)
+    observations = [[1, 2], [3, 4], [-1, -2], [-3, -4], [2, 1], [4, 3]]
+    actions = [[5, 6], [7, 8], [-5, -6], [-7, -8], [6, 5], [8, 7]]
+    assert out["observation"].tolist() == observations
+    assert out["action"].tolist() == actions
+    assert out["advantage"].flatten().tolist() == [0.5, -0.5] * 3
+    assert out["is_collected"].tolist() == [True] * 2 + [False] * 4
+    assert (given == batch()).all()
+    assert set(given.keys()) == set(batch().keys())
+
+
+def test_sequences_stay_whole():
+    given = batch().unsqueeze(0).expand(3, 2)
+    out = SymmetryAugmentation(opposite)(given)
+    assert out.batch_size == (6, 2)
+    assert out["observation"][5].tolist() == [[-1, -2], [-3, -4]]
+
+
+class Line(torch.nn.Module):
+    """Mean w·x + b."""
+
+    def __init__(self, w: float, b: float) -> None:
+        super().__init__()
+        self.w, self.b = (torch.nn.Parameter(torch.tensor([x])) for x in (w, b))
+
+    def forward(self, x):
+        return self.w * x + self.b
+
+
+def line_loss(b: float = 0.5, **options) -> ClipPPOLoss:
+    actor = DiagonalGaussianPolicy(Line(2.0, b), 1)
+    return ClipPPOLoss(actor, ValueNetwork(mlp(1, 1)), diagnostics=0, **options)
+
+
+def line_batch(n: int = 4) -> TensorDict:
+    torch.manual_seed(0)
+    rows = {key: torch.randn(n, 1) for key in ("observation", "action", "advantage")}
+    rows |= {"action_log_prob": -torch.rand(n), "value_target": torch.randn(n, 1)}
+    return TensorDict(rows, [n])
+
+
+@pytest.mark.parametrize("augment", [True, False])
+def test_the_mirror_loss_by_hand(augment):
+    loss = line_loss()
+    trainer = tiny_trainer(loss_module=loss)
+    hook = SymmetryAugmentation(opposite, augment=augment, mirror_coeff=3.0)
+    hook.register(trainer)
+    rows = hook(line_batch()) if augment else line_batch()
+    mirror = loss(rows)["loss_mirror"]
+    # In -x the mean is -2x + b, and the mirror image of that in x is -2x - b: they are 2b = 1
+    # apart. The derivative by b is 2 · 1 · 1, since the image is a constant.
+    assert mirror.item() == pytest.approx(3.0)
+    line = loss.actor_network.network
+    w, b = torch.autograd.grad(mirror, [line.w, line.b])
+    assert b.item() == pytest.approx(6.0)
+    mean = line_batch()["observation"].mean().item()
+    assert w.item() == pytest.approx(-6.0 * mean, abs=1e-5)
+    trainer.shutdown()
+
+
+def test_a_symmetric_policy_has_no_mirror_loss():
+    trainer = tiny_trainer(loss_module=(loss := line_loss(b=0.0)))
+    SymmetryAugmentation(opposite, augment=False, mirror_coeff=1.0).register(trainer)
+    assert loss(line_batch())["loss_mirror"].item() == 0.0
+    trainer.shutdown()
+
+
+def test_the_divergence_is_that_of_what_was_collected():
+    loss = line_loss(kl=True)
+    alone = loss(line_batch())["kl"]
+    trainer = tiny_trainer(loss_module=loss)
+    hook = SymmetryAugmentation(opposite)
+    hook.register(trainer)
+    torch.testing.assert_close(loss(hook(line_batch()))["kl"], alone)
+    trainer.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("mirror", "message"),
+    [
+        (lambda e: -e["observation"], "the symmetry returned tensor"),
+        (lambda e: {"observation": -e["observation"]}, "return a dict with 'action'"),
+        (lambda e: {"action": e["action"], "obs": e["observation"]}, "'obs', which is not among"),
+        (lambda e: {"action": e["action"][:, :1]}, r"image of 'action' is \[2, 1\]"),
+    ],
+)
+def test_what_is_no_mirror_image_is_refused(mirror, message):
+    with pytest.raises(HookError, match=message):
+        SymmetryAugmentation(mirror)(batch())
+
+
+def test_what_cannot_work_is_refused():
+    with pytest.raises(ConfigError, match="nothing to do"):
+        SymmetryAugmentation(opposite, augment=False)
+    with pytest.raises(ConfigError, match="nothing to do"):
+        SymmetryAugmentation([])
+    with pytest.raises(ConfigError, match="mirror_coeff=-1"):
+        SymmetryAugmentation(opposite, mirror_coeff=-1)
+    loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
+    trainer = tiny_trainer(loss_module=loss)
+    with pytest.raises(ConfigError, match="ClipPPOLoss has no policy of continuous actions"):
+        SymmetryAugmentation(opposite, mirror_coeff=1.0).register(trainer)
+    trainer.shutdown()
+
+
+# -- in PPO ----------------------------------------------------------------------------------------
+
+
+def left_to_right(entries):
+    """Pendulum in the mirror: sine, speed and torque have the other sign."""
+    signs = torch.tensor([1.0, -1.0, -1.0])
+    return {"observation": entries["observation"] * signs, "action": -entries["action"]}
+
+
+def ppo(**options) -> Trainer:
+    hook = SymmetryAugmentation(left_to_right, mirror_coeff=options.pop("mirror_coeff", 0.5))
+    fields = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 8, "num_epochs": 2}
+    env = {"env": "Pendulum-v1", "tuned": False, "total_frames": 96, "eval_episodes": 0}
+    fixed = {"num_cells": (8,), "progress_bar": False, "seed": 5, "hooks": [hook]}
+    return PPO(**env | fields | fixed | options).trainer()
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted():
+    whole = ppo(desired_kl=0.01)
+    whole.train()
+    first = ppo(desired_kl=0.01)
+    first.register_op("post_steps", lambda: first.request_stop("here"))
+    first.train()
+    half = first.state_dict()
+    rest = ppo(desired_kl=0.01)
+    rest.load_state_dict(half)
+    rest.train()
+    ends = [list(trainer.loss_module.parameters()) for trainer in (rest, whole)]
+    assert all(map(torch.equal, *ends))
+
+
+def test_the_loss_sees_both_sides():
+    sizes, trainer = [], ppo()
+    trainer.register_op("post_loss", lambda rows: sizes.append(len(rows)))
+    trainer.train()
+    assert sizes == [16] * (3 * 4 * 2)
+    assert trainer.metrics.reported["loss/mirror"] > 0
+
+
+def test_beside_compiled_steps(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", None)
+    ends = []
+    for compile in (None, "step"):
+        trainer = ppo(compile=compile)
+        assert compile is None or any(
+            isinstance(hook, CompiledStep) for hook in trainer.registry.hooks()
+        )
+        trainer.train()
+        ends.append((list(trainer.loss_module.parameters()), trainer.metrics.reported))
+    torch.testing.assert_close(ends[1][0], ends[0][0])
+    assert ends[0][1]["loss/mirror"] == pytest.approx(ends[1][1]["loss/mirror"], rel=1e-4)
+
+
+def test_the_mirror_loss_makes_the_policy_symmetric():
+    ends = []
+    for coeff in (0.0, 30.0):
+        trainer = ppo(mirror_coeff=coeff, total_frames=320, lr=1e-2, anneal_lr=False)
+        trainer.train()
+        actor, state = trainer.loss_module.actor_network, torch.randn(64, 3)
+        image = left_to_right({"observation": state, "action": actor.mode(state)})
+        ends.append((actor.mode(image["observation"]) - image["action"]).square().mean().item())
+    assert ends[1] < 0.1 * ends[0]
