@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from .optimizer import OptimizerHook as OptimizerHook
     from .policy_snapshot import PolicySnapshot as PolicySnapshot
     from .profiler import Profiler as Profiler
+    from .random_network_distillation import (
+        RandomNetworkDistillation as RandomNetworkDistillation,
+    )
     from .replay_buffer import ReplayBufferTrainer as ReplayBufferTrainer
     from .reward_normalizer import RewardNormalizer as RewardNormalizer
     from .reward_scaler import RewardScaler as RewardScaler

@@ -1,0 +1,168 @@
+"""`RandomNetworkDistillation`: rewards by hand, what is learned, and a run that goes on exactly."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer import ConfigError, RandomNetworkDistillation, Trainer
+from hooktrainer.algorithms import PPO
+from hooktrainer.testing import tiny_trainer
+
+
+def example(trainer):
+    torch.manual_seed(0)
+    return RandomNetworkDistillation(4)
+
+
+def batch(observations, rewards=None, mask=None) -> TensorDict:
+    seen = torch.tensor(observations).unsqueeze(-1)
+    reward = torch.zeros_like(seen) if rewards is None else torch.tensor(rewards).unsqueeze(-1)
+    data = {"next": {"observation": seen, "reward": reward}}
+    if mask is not None:
+        data["collector"] = {"mask": torch.tensor(mask)}
+    return TensorDict(data, seen.shape[:2])
+
+
+def times(factor: float) -> nn.Module:
+    layer = nn.Linear(1, 1, bias=False)
+    nn.init.constant_(layer.weight, factor)
+    return layer
+
+
+def make(lr: float = 0.0, **options) -> RandomNetworkDistillation:
+    """The intrinsic reward is the square of the normalized observation, before it is scaled."""
+    given = {"target": times(1.0), "predictor": times(0.0), "gamma": 0.5, "steps": 1, "lr": lr}
+    return RandomNetworkDistillation(1, **given | options)
+
+
+def rewards(hook, *arguments) -> list[list[float]]:
+    return hook(batch(*arguments))["next", "reward"].squeeze(-1).tolist()
+
+
+def test_rewards_by_hand():
+    hook = make(coeff=2.0)
+    # 1 and 3 have the mean 2 and the deviation 1, so both are surprising by 1. The returns are 1
+    # and 1.5 in both environments: their deviation is 1/4.
+    given = batch([[1.0, 3.0], [3.0, 1.0]], [[0.0, 10.0], [20.0, 30.0]])
+    out = hook(given)["next", "reward"].squeeze(-1)
+    torch.testing.assert_close(out, torch.tensor([[8.0, 18.0], [28.0, 38.0]]))
+    assert given["next", "reward"].flatten().tolist() == [0.0, 10.0, 20.0, 30.0]
+    said = hook.log(None)
+    assert said["rnd/reward"].item() == pytest.approx(4.0)
+    assert said["rnd/loss"].item() == pytest.approx(1.0)
+    # The returns go on: 1.75 and 1.875. Of 1, 1.5, 1.75 and 1.875, twice each:
+    mean, square = 6.125 / 4, (1 + 2.25 + 3.0625 + 3.515625) / 4
+    deviation = math.sqrt(square - mean**2)
+    again = rewards(hook, [[1.0, 3.0], [3.0, 1.0]])
+    assert again == [pytest.approx([2 / deviation] * 2)] * 2
+
+
+def test_what_is_far_is_clipped():
+    hook = make(gamma=0.0)
+    hook(batch([[0.0] * 50 + [1.0] * 50] * 2))
+    # 100 of 202 observations; far beyond five deviations of all.
+    out = rewards(hook, [[1e6]])[0][0]
+    assert out * hook._deviation().item() == pytest.approx(25.0)
+
+
+def test_padding_is_not_counted():
+    mask = [[True, True], [True, False]]
+    alone = make()
+    alone.norm.update(torch.tensor([[1.0], [3.0], [2.0]]))
+    padded = make()
+    padded(batch([[1.0, 3.0], [2.0, 1e9]], None, mask))
+    torch.testing.assert_close(padded.norm.mean, alone.norm.mean)
+    assert padded.norm.count == padded._moments[2] == 3
+
+
+def test_the_predictor_learns_and_the_target_does_not():
+    torch.manual_seed(0)
+    hook = RandomNetworkDistillation(3, lr=3e-3, steps=8)
+    target = [p.clone() for p in hook.target.parameters()]
+    random = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(30):
+        seen = torch.randn(4, 16, 3, generator=random)
+        hook(TensorDict({"next": {"observation": seen, "reward": seen[..., :1]}}, [4, 16]))
+        losses.append(hook.log(None)["rnd/loss"].item())
+    assert losses[-1] < 0.2 * losses[0]
+    assert all(map(torch.equal, target, hook.target.parameters()))
+    # What it has never seen is more surprising than what it knows.
+    known, new = torch.randn(64, 3), 4 + torch.randn(64, 3)
+    error = [hook._error(hook.norm(x)).mean().item() for x in (known, new)]
+    assert error[1] > 3 * error[0]
+
+
+def test_a_share_of_the_observations_is_learned_from():
+    shown = []
+
+    class Shown(nn.Linear):
+        def forward(self, x):
+            if torch.is_grad_enabled():
+                shown.append(len(x))
+            return super().forward(x)
+
+    make(predictor=Shown(1, 1), proportion=0.25, steps=2)(batch([[0.0] * 8] * 4))
+    assert shown == [4, 4]
+
+
+def test_impossible_arguments_are_refused():
+    for wrong in ({"steps": 0}, {"coeff": -1.0}, {"gamma": 2.0}, {"proportion": -0.1}):
+        name = next(iter(wrong))
+        with pytest.raises(ConfigError, match=f"RandomNetworkDistillation: {name}="):
+            RandomNetworkDistillation(3, **wrong)
+
+
+# -- in PPO ----------------------------------------------------------------------------------------
+
+
+def ppo(**options) -> Trainer:
+    torch.manual_seed(1)
+    hook = RandomNetworkDistillation(4, coeff=options.pop("coeff", 0.5))
+    fields = {"num_envs": 2, "steps_per_batch": 16, "mini_batch_size": 16, "num_epochs": 2}
+    env = {"env": "CartPole-v1", "tuned": False, "total_frames": 128, "eval_episodes": 0}
+    fixed = {"num_cells": (8,), "progress_bar": False, "seed": 5, "hooks": [hook]}
+    return PPO(**env | fields | fixed | options).trainer()
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted():
+    whole = ppo()
+    whole.train()
+    first = ppo()
+    first.register_op("post_steps", lambda: first.request_stop("here"))
+    first.train()
+    half = first.state_dict()
+    rest = ppo()
+    rest.load_state_dict(half)
+    rest.train()
+    ends = [
+        [*trainer.loss_module.parameters(), *hook.predictor.parameters(), hook._moments]
+        for trainer in (rest, whole)
+        for hook in trainer.registry.hooks()
+        if isinstance(hook, RandomNetworkDistillation)
+    ]
+    assert len(ends) == 2
+    assert all(map(torch.equal, *ends))
+
+
+def test_advantages_are_of_both_rewards_and_logged_returns_of_one():
+    seen, trainer = [], ppo(coeff=1e3)
+    trainer.register_op("pre_steps_log", lambda rows: seen.append(rows["value_target"].max()))
+    trainer.train()
+    assert min(seen) > 100  # of rewards of 1 they are below 20
+    returns = trainer.metrics.reported
+    assert returns["train/return"] == returns["train/length"]
+    assert returns["rnd/reward"] > 0
+
+
+def test_it_needs_no_parameters_of_a_loss():
+    trainer = tiny_trainer()
+    hook = example(trainer)
+    hook.register(trainer)
+    trainer.train()
+    assert hook.norm.count == 50
