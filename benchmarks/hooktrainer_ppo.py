@@ -19,7 +19,9 @@ from hooktrainer import (
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
+    WorldCollector,
 )
+from hooktrainer.collect import Collector
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
@@ -35,8 +37,10 @@ class Args(Run):
     """number of environments (matched settings)"""
     width: int = 64
     """units in each hidden layer of the actor and of the critic (matched settings)"""
-    compile: bool = False
-    """compile the optimizer step"""
+    compile: Literal["step", "all"] | None = None
+    """compile the optimizer step, or with a world also collecting"""
+    world: bool = False
+    """train on torch/CartPole-v1, the environments as tensors"""
 
 
 def settings(args: Args) -> dict[str, Any]:
@@ -78,14 +82,25 @@ def main(args: Args) -> None:
         diagnostics=4,
     )
     optimizer = FlatAdam(loss_module.parameters(), lr=use["lr"], eps=1e-5)
-    trainer = Trainer(
-        collector=VectorCollector(
+    collector: Collector
+    if args.world:
+        collector = WorldCollector(
+            "torch/CartPole-v1",
+            actor,
+            num_envs=use["num_envs"],
+            frames_per_batch=frames_per_batch,
+            compile=args.compile == "all",
+        )
+    else:
+        collector = VectorCollector(
             "CartPole-v1",
             actor,
             num_envs=use["num_envs"],
             frames_per_batch=frames_per_batch,
             vectorization_mode="sync" if use["num_envs"] <= 4 else None,  # the data are the same
-        ),
+        )
+    trainer = Trainer(
+        collector=collector,
         total_frames=args.frames,
         num_epochs=use["num_epochs"],
         optim_steps_per_batch=None,

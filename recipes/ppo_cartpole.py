@@ -2,6 +2,7 @@
 
     python recipes/ppo_cartpole.py --seed 1
     python recipes/ppo_cartpole.py --overlap 1                   # collects while it learns
+    python recipes/ppo_cartpole.py --env torch/CartPole-v1 --compile all   # as compiled tensors
     torchrun --nproc-per-node 2 recipes/ppo_cartpole.py          # two learners
     python recipes/ppo_cartpole.py --engine ray --collectors 2   # two collectors, with Ray
 
@@ -19,6 +20,7 @@ import torch
 
 from hooktrainer import (
     CompiledStep,
+    ConfigError,
     Evaluate,
     Every,
     LogEpisodes,
@@ -27,6 +29,7 @@ from hooktrainer import (
     Trainer,
     ValueEstimatorHook,
     VectorCollector,
+    WorldCollector,
 )
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp, orthogonal_init
 from hooktrainer.objectives import GAE, ClipPPOLoss
@@ -40,6 +43,8 @@ class Args(RunConfig):
 
     total_frames: int = 100_000
     """frames after which the run ends, solved or not"""
+    env: Literal["CartPole-v1", "torch/CartPole-v1"] = "CartPole-v1"
+    """the environment: Gymnasium's, or the same as a batch of tensors"""
     num_envs: int = 16
     """number of parallel environments"""
     steps_per_batch: int = 64
@@ -64,8 +69,9 @@ class Args(RunConfig):
     max_grad_norm: float = 0.5
     """the gradient is clipped to this norm"""
 
-    compile: Literal["step"] | None = None
-    """compile the optimizer step with torch.compile: starts seconds later, then runs faster"""
+    compile: Literal["step", "all"] | None = None
+    """what torch.compile makes graphs of: step, the optimizer step; all, collecting from
+    torch/CartPole-v1 as well. It starts seconds later, then runs faster"""
 
     eval_interval: int = 2_500
     """frames between two evaluations"""
@@ -94,9 +100,14 @@ def main(args: Args) -> None:
     optimizer = FlatAdam(loss_module.parameters(), lr=args.lr, eps=1e-5)
     frames_per_batch = args.num_envs * args.steps_per_batch
 
+    collect, options = VectorCollector, {}
+    if args.env.startswith("torch/"):
+        collect, options = WorldCollector, {"compile": args.compile == "all"}
+    elif args.compile == "all":
+        raise ConfigError("compile='all' is for torch/CartPole-v1: pass --env, or --compile step.")
     trainer = Trainer(
-        collector=VectorCollector(
-            "CartPole-v1", actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch
+        collector=collect(
+            args.env, actor, num_envs=args.num_envs, frames_per_batch=frames_per_batch, **options
         ),
         total_frames=args.total_frames,
         num_epochs=args.num_epochs,
@@ -116,7 +127,7 @@ def main(args: Args) -> None:
     MiniBatches(args.mini_batch_size, keys).register(trainer)
     Schedule.linear(optimizer, "lr", args.lr, 0.0).register(trainer)
     Evaluate(
-        "CartPole-v1",
+        args.env,
         actor,
         every=Every(frames=args.eval_interval),
         episodes=args.eval_episodes,

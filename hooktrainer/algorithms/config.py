@@ -74,9 +74,9 @@ class AlgorithmConfig(RunConfig):
     """activation of the hidden layers"""
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
-    compile: Literal["step"] | None = None
-    """what to compile with torch.compile: step, the optimizer step; it starts seconds later, then
-    runs faster"""
+    compile: Literal["step", "all"] | None = None
+    """what torch.compile makes graphs of: step, the optimizer step; all, collecting from a tensor
+    world as well. It starts seconds later, then runs faster"""
     eval_interval: Count = 5_000
     """frames between two evaluations"""
     eval_episodes: Number = 10

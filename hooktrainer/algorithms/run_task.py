@@ -57,6 +57,7 @@ class RunTask(ABC):
         self._collects: Callable[..., Any] = VectorCollector
         self._plays: Callable[..., Any] | None = None  # in evaluations; None: a VectorCollector
         self._agents: Mapping[str, Sequence[str]] = {}
+        self._compiles = False  # whether collecting can be compiled
 
     def _begin(self, keep: bool) -> None:
         """Open the run, as soon as nothing is wrong with the environment."""
@@ -83,7 +84,16 @@ class RunTask(ABC):
     def collector(
         self, policy: Any, num_envs: int, steps: int, **kwargs: Any
     ) -> Iterable[TensorDictBase]:
-        """What collects batches ``[num_envs, steps]``, made by the field ``collector``."""
+        """What collects batches ``[num_envs, steps]``, made by the field ``collector``.
+
+        Raises:
+            ConfigError: If it is to be compiled, and cannot be.
+        """
+        if self._fields.compile == "all" and not self._compiles:
+            raise ConfigError(
+                f"{self.name}: compile='all', but {self.env_name} is no tensor world whose steps "
+                "can be compiled: pass compile='step', or a world such as torch/CartPole-v1."
+            )
         make = self._fields.collector or self._collects
         return make(
             policy=policy,

@@ -81,7 +81,9 @@ class Task(RunTask):
         self._played = {"env": play, "env_kwargs": env_kwargs}
         clips = algorithm.clips() and _has_box(self.action_space)
         if world := is_world(train):
-            self._collects = partial(WorldCollector, clip_actions=clips)
+            self._compiles = algorithm.collector is None
+            compiles = algorithm.compile == "all"
+            self._collects = partial(WorldCollector, clip_actions=clips, compile=compiles)
         elif clips:
             self._made = {"env": _clipped(train, env_kwargs)}
         if world and not isinstance(train, str):

@@ -145,6 +145,10 @@ class FunctionActor:
         actions: torch.Tensor | Array = outputs["action"]
         return actions
 
+    def record(self, t: int, outputs: Mapping[NestedKey, torch.Tensor]) -> None:
+        """Record what was called elsewhere, ``[steps, num_envs, ...]``, from step ``t`` on."""
+        self._outputs.write_rows(t, outputs)
+
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""
 

@@ -222,6 +222,11 @@ class OutputBuffers:
         for key, arrays in self._array_rows:
             arrays[t][...] = outputs[key]
 
+    def write_rows(self, t: int, outputs: Mapping[NestedKey, torch.Tensor]) -> None:
+        """Copy the outputs of several steps, ``[steps, num_envs, ...]``, from step ``t`` on."""
+        for key, value in outputs.items():
+            self._buffers[key][t : t + len(value)] = value
+
     def write_part(
         self, t: int, envs: slice, outputs: Mapping[NestedKey, torch.Tensor | Array]
     ) -> None:

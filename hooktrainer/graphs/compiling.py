@@ -7,7 +7,7 @@ import time
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -21,43 +21,59 @@ class CannotCompileError(RuntimeError):
     """Why something is no graph, in a line."""
 
 
-def compiled(function: Callable[..., T], what: str, say: Callable[[str], None]) -> Callable[..., T]:
+class Graph(Generic[T]):
     """A function as one compiled graph, without gradient.
 
-    It is compiled at its first call, which says so, and for the shapes of this call alone.
+    It is compiled at its first call, which says so, and for the shapes of this call alone. A call
+    looks whether what it was compiled for is still so, such as the attributes of modules; where
+    nothing but the numbers can have changed since the last one, `again` leaves that out.
 
     Args:
         function: What is compiled. It draws the random numbers that it would draw eagerly.
         what: What it is, for messages.
         say: Called with a line before it is compiled, which takes its time, and one after.
-
-    Returns:
-        The compiled function.
-
-    Raises:
-        CannotCompileError: By the first call, if it is no graph.
     """
-    if BACKEND is None:
-        return torch.no_grad()(function)
-    _keep_between_runs()
-    options: dict[str, Any] | None = {"fallback_random": True} if BACKEND == "inductor" else None
-    graph = torch.compile(
-        _apart(function), fullgraph=True, dynamic=False, backend=BACKEND, options=options
-    )
-    graph = torch.no_grad()(graph)
 
-    def first(*args: Any) -> T:
+    def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
+        self._what, self._say = what, say
+        self._is_compiled = BACKEND is None
+        if BACKEND is None:
+            self._call = function
+            return
+        _keep_between_runs()
+        options: dict[str, Any] | None = (
+            {"fallback_random": True} if BACKEND == "inductor" else None
+        )
+        self._call = torch.compile(
+            _apart(function), fullgraph=True, dynamic=False, backend=BACKEND, options=options
+        )
+
+    @torch.no_grad()
+    def __call__(self, *args: Any) -> T:
+        """Call the function.
+
+        Raises:
+            CannotCompileError: By the first call, if it is no graph.
+        """
+        if self._is_compiled:
+            return self._call(*args)
         start = time.perf_counter()
-        say(f"compiling {what} ...")
+        self._say(f"compiling {self._what} ...")
         try:
-            out = graph(*args)
+            out = self._call(*args)
         except Exception as error:
             raise CannotCompileError(_reason(error)) from error
-        say(f"compiled {what} in {time.perf_counter() - start:.0f} s")
+        self._say(f"compiled {self._what} in {time.perf_counter() - start:.0f} s")
+        self._is_compiled = True
         return out
 
-    calls = iter([first])
-    return lambda *args: next(calls, graph)(*args)
+    @torch.no_grad()
+    def again(self, *args: Any) -> T:
+        """Call the function, with tensors like those of the last call."""
+        if not self._is_compiled:
+            return self(*args)
+        with torch.compiler.set_stance(skip_guard_eval_unsafe=True):
+            return self._call(*args)
 
 
 def quiet(line: str) -> None:

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from ..objectives.common import Entries
-from .compiling import compiled, quiet
+from .compiling import Graph, quiet
 from .functional_loss import FunctionalLoss, Losses
 from .objective import Objective, Reached
 
@@ -38,7 +38,7 @@ class GradientGraph:
         self._parameters = [p for own in reached.parameters for p in own]
         names = loss.names
         self._names = [names[parameter] for parameter in self._parameters]
-        self._graph = compiled(self._run, "the losses and their gradient", say)
+        self._graph = Graph(self._run, "the losses and their gradient", say)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """The losses of a batch, and by objective the parameters and their gradients.

@@ -10,7 +10,7 @@ import torch
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.adam import AdamState, adam_step, hyperparameters
-from .compiling import compiled, quiet
+from .compiling import Graph, quiet
 from .functional_loss import FunctionalLoss, Losses
 from .objective import Objective, Reached, is_loss
 
@@ -75,16 +75,17 @@ class StepGraph:
         self._given: list[list[float]] = []
         self._hyper: list[torch.Tensor] = []
         self._bound = (0.0, torch.tensor(0.0))
-        self._graph = compiled(self._run, "the optimizer step", say)
+        self._graph = Graph(self._run, "the optimizer step", say)
 
     def __call__(
-        self, batches: Sequence[Entries], clip_norm: float | None
+        self, batches: Sequence[Entries], clip_norm: float | None, again: bool = False
     ) -> list[tuple[Losses, torch.Tensor | None]]:
         """Take a step for each of some batches.
 
         Args:
             batches: The entries of each.
             clip_norm: The bound of what is clipped.
+            again: Whether nothing but numbers can have changed since the last call.
 
         Returns:
             For each the losses, and the norm of the gradient before it was clipped.
@@ -105,7 +106,8 @@ class StepGraph:
             AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
             for flat in self._flats
         ]
-        return self._graph(states, self._hyper, self._bound[1], batches)
+        call = self._graph.again if again else self._graph
+        return call(states, self._hyper, self._bound[1], batches)
 
     def _run(
         self,

@@ -75,6 +75,7 @@ class CompiledStep(TrainerHookBase):
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
         self._done: deque[tuple[Losses, torch.Tensor | None]] = deque()
         self._guarded = False
+        self._called: dict[Hashable, int] = {}  # in which batch each was called last
         self._said = ""
         self._say: Callable[[str], None] = tqdm.write
 
@@ -235,10 +236,13 @@ class CompiledStep(TrainerHookBase):
             on = reached(loss, entries, self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
         assert isinstance(graph, StepGraph)
-        return graph(batches, trainer.clip_norm)
+        # Where several steps are a graph, nobody else acts between the graphs of a batch.
+        batch, alone = trainer.progress.batches, self._mini_batches is not None
+        again, self._called[key] = alone and self._called.get(key) == batch, batch
+        return graph(batches, trainer.clip_norm, again)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_graphs": {}}
+        return self.__dict__ | {"_graphs": {}, "_called": {}}
 
 
 class _Taken:

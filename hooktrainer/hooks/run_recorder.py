@@ -77,7 +77,10 @@ class RunRecorder(TrainerHookBase):
         )
 
     def _summary(self, trainer: Loop) -> str:
-        reached = f"{trainer.collected_frames:,} frames in {trainer.progress.seconds:.1f} s"
+        frames, seconds = trainer.collected_frames, trainer.progress.seconds
+        reached = f"{frames:,} frames in {seconds:.1f} s"
+        if seconds:
+            reached += f" ({frames / seconds:,.0f} a second)"
         # Of a finished run that was resumed, the trainer knows less than the run's directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
         if trainer.stop_reason is not None:

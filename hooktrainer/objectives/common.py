@@ -179,9 +179,12 @@ class Loss(KeyedModule, ABC):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; a number given for a buffer goes into the buffer."""
-        buffer = self.__dict__.get("_buffers", {}).get(name)
-        if buffer is not None and isinstance(value, (int, float)):
-            buffer.fill_(value)
+        if isinstance(value, (int, float)):
+            buffer = self.__dict__.get("_buffers", {}).get(name)
+            if buffer is None:
+                object.__setattr__(self, name, value)  # nn.Module would look ten times longer
+            else:
+                buffer.fill_(value)
         else:
             super().__setattr__(name, value)
 

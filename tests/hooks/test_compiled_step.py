@@ -125,13 +125,13 @@ def called(monkeypatch):
     def spy(kind, number):
         call = kind.__call__
 
-        def counted(self, *args):
+        def counted(self, *args, **kwargs):
             calls.append((kind.__name__, number(*args)))
-            return call(self, *args)
+            return call(self, *args, **kwargs)
 
         monkeypatch.setattr(kind, "__call__", counted)
 
-    spy(StepGraph, lambda batches, clip: len(batches))
+    spy(StepGraph, lambda batches, *rest: len(batches))
     spy(GradientGraph, lambda entries: 1)
     return calls
 

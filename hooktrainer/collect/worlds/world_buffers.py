@@ -11,6 +11,7 @@ from tensordict import NestedKey, unravel_key
 from ...base.space_parts import Leaf
 from ...errors import ConfigError
 from ..buffers import env_first
+from .rows import Rows
 from .tensor_world import Observations, Outcome
 
 
@@ -70,7 +71,7 @@ class WorldBuffers:
 
     def put(self, observation: Observations, row: int = 0) -> None:
         """Write what is observed now, where the policy finds it in step ``row``."""
-        for rows, value in zip(self.inputs, self._values(observation), strict=True):
+        for rows, value in zip(self.inputs, self.values(observation), strict=True):
             rows[row].copy_(value)
 
     def write(self, t: int, outcome: Outcome) -> torch.Tensor:
@@ -82,7 +83,7 @@ class WorldBuffers:
         torch.logical_or(terminated, truncated, out=done)
         self.put(outcome.observation, t + 1)
         if outcome.final is not None:
-            for afters, value in zip(self._afters, self._values(outcome.final), strict=True):
+            for afters, value in zip(self._afters, self.values(outcome.final), strict=True):
                 afters[t].copy_(value)
         else:  # the last that is known of an episode is what its last action was chosen by
             for afters, rows in zip(self._afters, self.inputs, strict=True):
@@ -92,7 +93,7 @@ class WorldBuffers:
             _write_info(name, values[t], outcome.log)
         return done
 
-    def _values(self, observation: Observations) -> list[torch.Tensor]:
+    def values(self, observation: Observations) -> list[torch.Tensor]:
         """The leaves of an observation, in order; discrete ones count from 0."""
         if not self._starts:
             return [observation[key] for key in self.keys]
@@ -100,6 +101,19 @@ class WorldBuffers:
             observation[key] - self._starts[key] if key in self._starts else observation[key]
             for key in self.keys
         ]
+
+    def write_rows(self, t: int, rows: Rows) -> None:
+        """Write what several steps gave, from step ``t`` on."""
+        span = slice(t, t + len(rows.reward))
+        self.reward[span] = rows.reward
+        self.terminated[span] = rows.terminated
+        self.truncated[span] = rows.truncated
+        torch.logical_or(rows.terminated, rows.truncated, out=self.done[span])
+        after = slice(t + 1, t + 1 + len(rows.reward))
+        for observation, value in zip(self._observation, rows.observation, strict=True):
+            observation[after] = value
+        for last, value in zip(self._after, rows.final, strict=True):
+            last[span] = value
 
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""

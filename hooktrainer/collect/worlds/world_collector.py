@@ -59,6 +59,9 @@ class WorldCollector(CollectorBase):
         exploration_type: How the policy's distributions are sampled.
         first_env: Index of the first environment among all those of the run. `shard` sets it.
         device: Where the world is simulated and batches are; by default where the policy computes.
+        compile: Whether several steps of world and policy are one graph of ``torch.compile``. That
+            takes a `FunctionalWorld`, and a policy with ``sample`` and ``complete``, as those of
+            `hooktrainer.networks` are, without a memory.
 
     Raises:
         ConfigError: If the arguments cannot work.
@@ -93,6 +96,7 @@ class WorldCollector(CollectorBase):
         exploration_type: InteractionType = InteractionType.RANDOM,
         first_env: int = 0,
         device: torch.device | str | None = None,
+        compile: bool = False,
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip or 1)
         check_policy(policy)
@@ -110,6 +114,7 @@ class WorldCollector(CollectorBase):
         self._warm_up_frames = init_random_frames
         self._categorical_actions = categorical_actions
         self._clip_actions = clip_actions
+        self._compile = compile
         self._info_keys = check_info_keys(info_keys)
         self._computes = device_of(policy)
         self._device = self._computes if device is None else torch.device(device)
@@ -199,6 +204,7 @@ class WorldCollector(CollectorBase):
                 first_env=self._first_env,
                 policy_device=self._computes,
                 info_keys=self._info_keys,
+                compiles=self._compile,
             )
         return self._rollout
 

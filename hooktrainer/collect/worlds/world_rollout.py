@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
+from tqdm.auto import tqdm
 
 from ...base.space_parts import leaves_of
 from ...errors import ConfigError, StateMismatchError
+from ...graphs.compiling import CannotCompileError
 from ...loop.timing import Timing
 from ..actor_of import actor_of
-from ..actors import Actor, Policy
+from ..actors import Actor, FunctionActor, Policy
 from ..buffers import env_first
 from ..random_actor import WarmUp
+from .compiled_steps import STEPS, CompiledSteps
+from .functional_world import FunctionalWorld
 from .tensor_world import TensorWorld
 from .world_actions import RandomWorldActor, WorldActions
 from .world_buffers import WorldBuffers
+
+_log = logging.getLogger(__name__)
 
 HIDDEN = ("collector", "final_hidden")
 """Where a batch says at which ends of episodes the final observation is not the true one."""
@@ -38,6 +45,10 @@ class WorldRollout:
         first_env: Index of the first environment among all those of the run.
         policy_device: Where the policy computes.
         info_keys: What of the world's log is in batches.
+        compiles: Whether several steps of world and policy are one compiled graph.
+
+    Raises:
+        ConfigError: If they can be none.
     """
 
     def __init__(
@@ -51,6 +62,7 @@ class WorldRollout:
         first_env: int,
         policy_device: torch.device,
         info_keys: Sequence[str] = (),
+        compiles: bool = False,
     ) -> None:
         num_envs, device = world.num_envs, world.device
         self._world, self._horizon, self._actions = world, horizon, actions
@@ -73,6 +85,7 @@ class WorldRollout:
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._is_running = False
+        self._compiled = self._compile(policy) if compiles else None
         self.log: dict[str, torch.Tensor] = {}
 
     def abandon(self) -> None:
@@ -99,7 +112,10 @@ class WorldRollout:
         if warm_up and not self._actor.is_laid_out:
             self._learn_outputs()
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
-        hidden = self._step(actor, timing)
+        if self._compiled is None or warm_up:
+            hidden = self._step(actor, timing)
+        else:
+            hidden = self._step_at_once(self._compiled, actor, timing)
         with timing.phase("collect/transfer"):
             batch = self._batch(actor.tensors(), hidden)
         self._is_running = True
@@ -139,6 +155,47 @@ class WorldRollout:
         timing.add("collect/env", stepping)
         return hidden
 
+    def _compile(self, policy: Any) -> CompiledSteps:
+        """What makes several steps at once."""
+        world, sample = self._world, getattr(policy, "sample", None)
+        if not isinstance(world, FunctionalWorld):
+            raise ConfigError(
+                f"compile: {world.name} is a {type(world).__name__}, and only a FunctionalWorld "
+                "can be compiled: compile the optimizer step alone, or nothing."
+            )
+        if not (isinstance(self._actor, FunctionActor) and callable(sample)) or self._moves:
+            raise ConfigError(
+                f"compile: {type(policy).__name__} carries something from step to step, has no "
+                "sample(), or computes elsewhere than the world, so its steps cannot be compiled: "
+                "compile the optimizer step alone, or nothing."
+            )
+        keys = [unravel_key(key) for key in policy.in_keys]
+        return CompiledSteps(world, sample, keys, self._actions, self._buffers, tqdm.write)
+
+    def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> bool:
+        """All steps of a rollout, some in one graph; whether the world hides observations."""
+        world = self._world
+        assert isinstance(world, FunctionalWorld)
+        if not self._actor.is_laid_out:
+            self._learn_outputs()
+        start = perf_counter()
+        try:
+            for t in range(0, self._horizon, STEPS):
+                assert world.carry is not None
+                world.carry, rows = compiled(
+                    world.carry, min(STEPS, self._horizon - t), again=t > 0
+                )
+                self._buffers.write_rows(t, rows)
+                actor.record(t, rows.sample)
+        except CannotCompileError as error:
+            self._compiled = None
+            _log.warning(
+                "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
+            )
+            return self._step(actor, timing)
+        timing.add("collect/env", perf_counter() - start)
+        return False
+
     def _batch(self, outputs: dict[NestedKey, torch.Tensor], hidden: bool) -> TensorDict:
         buffers, device = self._buffers, self._world.device
         root: dict[NestedKey, Any]
@@ -175,16 +232,12 @@ class WorldRollout:
 
     def _sums(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Sum of rewards and number of steps of each episode so far, ``[time, num_envs]``."""
-        returns, lengths = torch.zeros_like(self._buffers.reward), []
-        rewards, ends = self._buffers.reward.unbind(0), self._buffers.done.unbind(0)
-        for reward, ended, row in zip(rewards, ends, returns.unbind(0), strict=True):
-            self._returns += reward
-            row.copy_(self._returns)
-            self._returns.masked_fill_(ended, 0.0)
-            length = self._lengths + 1
-            lengths.append(length)
-            self._lengths = length.masked_fill(ended, 0)
-        return returns, torch.stack(lengths)
+        rewards, done = self._buffers.reward, self._buffers.done
+        returns = _sums_of_episodes(rewards.to(self._returns.dtype), done, self._returns)
+        lengths = _sums_of_episodes(torch.ones_like(done, dtype=torch.int64), done, self._lengths)
+        self._returns = returns[-1].masked_fill(done[-1], 0.0)
+        self._lengths = lengths[-1].masked_fill(done[-1], 0)
+        return returns.to(rewards.dtype), lengths
 
     def _learn_outputs(self) -> None:
         """Call the policy once to see what it writes, and undo the call."""
@@ -228,6 +281,32 @@ class WorldRollout:
             self._returns.copy_(running["returns"])
             self._lengths.copy_(running["lengths"])
             self._is_running = True
+
+
+def _sums_of_episodes(
+    values: torch.Tensor, done: torch.Tensor, before: torch.Tensor
+) -> torch.Tensor:
+    """Sums of ``values``, ``[time, num_envs]``, from the beginning of each episode on.
+
+    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step a row is the sum
+    of the last ``span`` values, or of those since the beginning of the episode.
+
+    Args:
+        values: What is added up.
+        done: Where episodes end, bool, likewise.
+        before: The sums of the running episodes so far, ``[num_envs]``.
+    """
+    sums = values.clone()
+    sums[0] += before
+    begins = done.roll(1, 0)
+    begins[0] = False
+    span = 1
+    while span < len(sums):
+        longer = torch.where(begins[span:], sums[span:], sums[span:] + sums[:-span])
+        sums = torch.cat([sums[:span], longer])
+        begins = torch.cat([begins[:span], begins[span:] | begins[:-span]])
+        span *= 2
+    return sums
 
 
 class _Said:

@@ -1,0 +1,184 @@
+"""Several steps of a world and a policy as one graph give what they give one after the other."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer import ConfigError, WorldCollector
+from hooktrainer.algorithms import PPO
+from hooktrainer.collect.worlds import FunctionalWorld
+from hooktrainer.graphs import compiling
+from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, mlp
+
+
+class Wind(FunctionalWorld):
+    """Discrete observations that do not count from 0, and episodes of very different lengths."""
+
+    name = "wind"
+    observation_space = spaces.Dict(
+        {"place": spaces.Discrete(9, start=-4), "speed": spaces.Box(-1.0, 1.0, (2,))}
+    )
+    action_space = spaces.Discrete(3, start=-1)
+    max_episode_steps = 7
+    num_uniforms = 2
+
+    def initial(self, uniform: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"x": (9 * uniform[:, 0]).floor() - 4, "v": uniform - 0.5}
+
+    def transition(self, state: Any, action: torch.Tensor) -> Any:
+        x = state["x"] + action
+        return {"x": x.clamp(-4, 4), "v": -state["v"]}, x * 0.1, x.abs() > 4
+
+    def observe(self, state: Any) -> dict[str, torch.Tensor]:
+        return {"place": state["x"].long(), "speed": state["v"]}
+
+
+class Embedded(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.speed = nn.Embedding(9, 3), nn.Linear(2, 3)
+
+    def forward(self, place: torch.Tensor, speed: torch.Tensor) -> torch.Tensor:
+        return self.place(place) + self.speed(speed)
+
+
+def discrete() -> CategoricalPolicy:
+    return CategoricalPolicy(Embedded(), ["place", "speed"])
+
+
+POLICIES = {
+    "torch/CartPole-v1": lambda: CategoricalPolicy(mlp(4, 2, (8,))),
+    "torch/Pendulum-v1": lambda: DiagonalGaussianPolicy(mlp(3, 1, (8,)), 1, log_std=2.0),
+    Wind: discrete,
+}
+
+
+def collector(env: Any, compile: bool, steps: int = 21, **kwargs: Any) -> WorldCollector:
+    torch.manual_seed(0)
+    policy = kwargs.pop("policy", None) or POLICIES[env]()
+    return WorldCollector(
+        env,
+        policy,
+        num_envs=5,
+        frames_per_batch=5 * steps,
+        seed=3,
+        compile=compile,
+        clip_actions=True,
+        **kwargs,
+    )
+
+
+def batches(collector: WorldCollector, number: int = 3) -> list[TensorDict]:
+    torch.manual_seed(5)
+    return [collector.collect() for _ in range(number)]
+
+
+def assert_equal(some: list[TensorDict], others: list[TensorDict], exactly: bool = True) -> None:
+    tolerance = {"rtol": 0.0, "atol": 0.0} if exactly else {"rtol": 1e-4, "atol": 1e-4}
+    for one, other in zip(some, others, strict=True):
+        assert set(one.keys(True, True)) == set(other.keys(True, True))
+        for key, value in one.items(True, True):
+            torch.testing.assert_close(value, other[key], msg=str(key), **tolerance)
+
+
+@pytest.fixture
+def uncompiled(monkeypatch):
+    """What is tested does not depend on what is made of a graph."""
+    monkeypatch.setattr(compiling, "BACKEND", None)
+
+
+@pytest.mark.parametrize("steps", [21, 8, 3], ids=lambda steps: f"{steps} steps")
+@pytest.mark.parametrize("env", POLICIES, ids=str)
+def test_batches_are_those_of_single_steps(env, steps, uncompiled):
+    own, plain = (batches(collector(env, compile, steps)) for compile in (True, False))
+    # NumPy evaluates small networks while single steps are made.
+    assert_equal(own, plain, exactly=env is Wind)
+
+
+def test_random_actions_come_first_and_are_the_same(uncompiled):
+    kwargs = {"init_random_frames": 5 * 21}
+    own, plain = (batches(collector(Wind, compile, **kwargs)) for compile in (True, False))
+    assert_equal(own, plain)
+
+
+def test_a_saved_state_goes_on_in_the_middle_of_an_episode(uncompiled):
+    first = collector(Wind, True)
+    batches(first, 2)
+    state, random = first.state_dict(), torch.get_rng_state()
+    expected = first.collect()
+    second = collector(Wind, True)
+    second.load_state_dict(state)
+    torch.set_rng_state(random)
+    assert_equal([second.collect()], [expected])
+
+
+def test_a_batch_stays_as_it_is(uncompiled):
+    source = collector(Wind, True)
+    (first,) = batches(source, 1)
+    before = first.clone()
+    source.collect()
+    assert_equal([first], [before])
+
+
+def test_weights_that_were_trained_are_those_that_act(uncompiled):
+    source = collector("torch/CartPole-v1", True)
+    batches(source, 1)
+    with torch.no_grad():
+        last = list(source.policy.network.modules())[-1]
+        last.weight.zero_()
+        last.bias.copy_(torch.tensor([0.0, 1e6]))
+    assert source.collect()["action"].eq(1).all()
+
+
+def test_steps_are_one_graph(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    own = batches(collector(Wind, True, 8), 2)
+    assert_equal(own, batches(collector(Wind, False, 8), 2), exactly=False)
+
+
+@pytest.mark.slow
+def test_inductors_steps_equal_eager_ones(monkeypatch):
+    own = batches(collector(Wind, True, 4), 2)
+    assert_equal(own, batches(collector(Wind, False, 4), 2), exactly=False)
+
+
+class Looks(CategoricalPolicy):
+    """What it does depends on a number in its input, so that it is no graph."""
+
+    def sample(self, *inputs: torch.Tensor) -> Any:
+        return super().sample(*inputs) if inputs[0].sum().item() < 1e9 else None
+
+
+def test_what_cannot_be_compiled_is_said_and_done_step_by_step(monkeypatch, caplog):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+
+    def policy() -> CategoricalPolicy:
+        torch.manual_seed(0)
+        return Looks(Embedded(), ["place", "speed"])
+
+    own = batches(collector(Wind, True, policy=policy()))
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(said) == 1
+    assert said[0].startswith("the steps of wind cannot be compiled, and are made eagerly: ")
+    assert_equal(own, batches(collector(Wind, False, policy=policy())))
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"env": "CartPole-v1"}, "compile='all', but CartPole-v1 is no tensor world"),
+        ({"env": "torch/CartPole-v1", "memory": "gru"}, "Policy carries something from step"),
+    ],
+    ids=["no world", "memory"],
+)
+def test_what_cannot_be_is_refused(fields, message, tmp_path):
+    run = PPO(**fields, compile="all", run_dir=tmp_path, total_frames=2048, progress_bar=False)
+    with pytest.raises(ConfigError, match=message):
+        run.train()
