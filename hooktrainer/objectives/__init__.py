@@ -10,6 +10,7 @@ from .cql import CQLLoss
 from .ddpg import DDPGLoss
 from .dqn import DQNLoss
 from .gae import GAE, generalized_advantage_estimate
+from .imitation import ImitationLoss
 from .iql import IQLLoss
 from .ppo import ClipPPOLoss
 from .qmix import QMixLoss
@@ -25,6 +26,7 @@ __all__ = [
     "DQNLoss",
     "HardUpdate",
     "IQLLoss",
+    "ImitationLoss",
     "Loss",
     "LossByGroup",
     "QMixLoss",

@@ -34,9 +34,9 @@ class ClipPPOLoss(Loss):
       minus its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
       ``max_ratio``, ``mean_ratio``;
     - with ``kl``, at every call: ``kl``, the divergence of the policy from the one that collected.
-      In closed form if the batch holds what a normal distribution was drawn from (a policy that
-      writes ``"loc"`` and ``"scale"``), else the estimate k3 of Schulman, 2020,
-      joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
+      In closed form if the batch holds what was drawn from (a policy that writes the ``kl_keys``
+      of its distribution, such as ``"loc"`` and ``"scale"``), else the estimate k3 of Schulman,
+      2020, joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
 
     Args:
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.

@@ -26,6 +26,7 @@ from hooktrainer.objectives import (
     CQLLoss,
     DDPGLoss,
     DQNLoss,
+    ImitationLoss,
     IQLLoss,
     LossByGroup,
     QMixLoss,
@@ -83,6 +84,7 @@ MAKE: dict[type[Loss], Callable[[], Loss]] = {
         ["state"],
     ),
     LossByGroup: by_group,
+    ImitationLoss: lambda: ImitationLoss(squashed()),
 }
 DISCRETE = (ClipPPOLoss, DQNLoss)
 
@@ -104,6 +106,7 @@ def batch(kind: type[Loss], rows: int = 8) -> TensorDict:
             "advantage": normal(*shape, 1),
             "value_target": normal(*shape, 1),
             "state_value": normal(*shape, 1),
+            "teacher_action": normal(*shape, 2),
         }
 
     flags = torch.zeros(rows, 1, dtype=torch.bool)
@@ -137,8 +140,9 @@ def test_a_step_equals_the_eager_one(kind, monkeypatch):
         own = [p for n, p in loss.named_parameters() if n.startswith("actor_network")]
         rest = [p for n, p in loss.named_parameters() if not n.startswith("actor_network")]
         groups = [{"params": own, "lr": 0.02}] if own else []
+        groups += [{"params": rest}] if rest else []
         losses.append(loss)
-        optimizers.append(FlatAdam([*groups, {"params": rest}], lr=0.01, weight_decay=0.1))
+        optimizers.append(FlatAdam(groups, lr=0.01, weight_decay=0.1))
     eager, compiled = losses
     functional = FunctionalLoss(compiled)
     parameters = [p for group in optimizers[1].param_groups for p in group["params"]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ class Categorical(ActionDistribution):
     """
 
     entries = ("logits",)
+    kl_keys = ("logits",)
 
     def __init__(self, n: int = 0) -> None:
         super().__init__((), n)
@@ -51,6 +52,11 @@ class Categorical(ActionDistribution):
         log_probs = parameters.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
+
+    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+        """See `ActionDistribution.kl_from`."""
+        before, now = old["logits"].log_softmax(-1), parameters.log_softmax(-1)
+        return (before.exp() * (before - now)).sum(-1)
 
     def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Categorical:
         """See `ActionDistribution.as_torch`."""

@@ -1,0 +1,149 @@
+"""Learn from a teacher, in the states that the student visits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDictBase
+
+from ..base.checks import check_rate
+from ..errors import ConfigError, HookError
+from ..loop.hook import TrainerHookBase
+from ..loop.priorities import EARLY
+from ..networks import MemoryTrunk
+from ..objectives.common import Loss, Term
+from ..objectives.imitation import PREFIX, ImitationLoss
+from ..policies import LoadedPolicy
+from ..policies.actions import Action
+from .mini_batches import MiniBatches
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+
+class Distillation(TrainerHookBase):
+    """Has a teacher say what it would do in the states that the student visits, to learn it.
+
+    The student collects, so it is taught in the states that it visits itself (Ross, Gordon and
+    Bagnell, 2011, DAgger, arXiv:1011.0686, without a mixture of both policies). If the loss of the
+    trainer is an `ImitationLoss`, that is all there is to learn. Any other loss with an
+    ``actor_network`` gets `ImitationLoss` added, as ``loss_imitation`` (Schmitt et al., 2018,
+    Kickstarting Deep Reinforcement Learning, arXiv:1803.03835).
+
+    The teacher may see what the student does not, such as an observation ``"critic"``. It never
+    changes; it is not saved with the run, so a resumed run has to be given the same one.
+
+    Args:
+        teacher: A policy from `hooktrainer.networks`, or what `load_policy` loaded, which gives its
+            best actions alone. Without a memory.
+        coeff: Factor of the loss that is added.
+        kind: Of the loss that is added: ``"mse"`` or ``"kl"``, see `ImitationLoss`.
+
+    Raises:
+        ConfigError: If the teacher is neither, or remembers; when registered, if the loss cannot be
+            added to.
+    """
+
+    phase = "teacher"
+
+    def __init__(
+        self, teacher: Any, *, coeff: float = 1.0, kind: Literal["mse", "kl"] = "mse"
+    ) -> None:
+        self.loaded = isinstance(teacher, LoadedPolicy)
+        name = type(teacher).__name__
+        if not self.loaded and not hasattr(teacher, "evaluate"):
+            raise ConfigError(
+                f"Distillation({name}): pass a policy from hooktrainer.networks, or what "
+                "load_policy loaded."
+            )
+        if self.loaded and not isinstance(getattr(teacher.interface, "action", None), Action):
+            raise ConfigError(
+                "Distillation: the saved teacher's actions are a dict or a tuple, or those of "
+                "several agents: pass the policy itself."
+            )
+        remembers = isinstance(getattr(teacher, "trunk", None), MemoryTrunk)
+        if remembers or (self.loaded and teacher.recurrent):
+            raise ConfigError(
+                f"Distillation({name}): the teacher has a memory, and a batch does not hold what "
+                "it remembers: pass one without."
+            )
+        self.teacher = teacher
+        self.coeff = check_rate("Distillation: coeff", coeff)
+        self.kind: Literal["mse", "kl"] = kind
+        self._loss: ImitationLoss | None = None
+
+    @torch.no_grad()
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return ``batch``, ``[*batch]``, with what the teacher would do; that given is unchanged.
+
+        Raises:
+            HookError: If the batch lacks what the teacher reads.
+        """
+        keys = ("action",) if self._loss is None else self._loss.teacher_keys
+        taught = self._asked(batch) if self.loaded else self._computed(batch, keys)
+        batch = batch.copy()
+        for key in keys:
+            batch.set(PREFIX + key, taught[key])
+        return batch
+
+    def _computed(self, batch: TensorDictBase, keys: tuple[str, ...]) -> dict[str, torch.Tensor]:
+        inputs = [self._entry(batch, key) for key in self.teacher.in_keys]
+        parameters = self.teacher.evaluate(*inputs)
+        distribution = getattr(self.teacher, "distribution", None)
+        if distribution is None:
+            return {"action": parameters}
+        sample = distribution.sample(parameters, ("action", *keys), deterministic=True)
+        return distribution.complete(sample, ("action", *keys))
+
+    def _asked(self, batch: TensorDictBase) -> dict[str, torch.Tensor]:
+        seen = {
+            key: self._entry(batch, key).flatten(0, batch.ndim - 1).cpu().numpy()
+            for key in batch.keys()  # noqa: SIM118 - a TensorDict iterates over its rows
+            if isinstance(batch.get(key), torch.Tensor)
+        }
+        action = self.teacher(seen.get("observation", seen))
+        like = batch.get("action")
+        start = self.teacher.interface.action.start  # which a batch's discrete actions lack
+        action = np.asarray(action) if start is None else np.asarray(action) - np.asarray(start)
+        taught = torch.from_numpy(action).to(like).view(like.shape)
+        return {"action": taught}
+
+    def _entry(self, batch: TensorDictBase, key: NestedKey) -> torch.Tensor:
+        value = batch.get(key, None)
+        if value is None:
+            present = sorted(map(str, batch.keys()))
+            raise HookError(
+                f"Distillation: the teacher reads {key!r}, which is not among {present}: collect "
+                "what it needs to see."
+            )
+        return value
+
+    def register(self, trainer: Loop, name: str = "distillation") -> None:
+        """Register at ``batch_process``, and add to the loss unless it is an `ImitationLoss`.
+
+        Raises:
+            ConfigError: If the loss cannot be added to.
+        """
+        trainer.register_module(name, self)
+        loss: Any = trainer.loss_module
+        if isinstance(loss, ImitationLoss):
+            self._loss = loss
+        else:
+            student = getattr(loss, "actor_network", None)
+            if not isinstance(loss, Loss) or student is None:
+                raise ConfigError(
+                    f"Distillation: {type(loss).__name__} has no policy that could be taught: use "
+                    "a loss of hooktrainer.objectives, such as ImitationLoss(student)."
+                )
+            own = ImitationLoss(student, self.kind, coeff=self.coeff, certain=self.loaded)
+            loss.add_term(
+                Term(own.in_keys, own.to(next(loss.parameters()).device).losses, own.hint)
+            )
+            self._loss = own
+        written = [PREFIX + key for key in self._loss.teacher_keys]
+        for hook in trainer.registry.hooks():
+            if isinstance(hook, MiniBatches) and hook.keys is not None:
+                hook.keys = [*hook.keys, *written]
+        trainer.register_op("batch_process", self, priority=EARLY)

@@ -1,0 +1,97 @@
+"""The loss of a student that imitates a teacher."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from tensordict import NestedKey
+from torch import nn
+from torch.nn.functional import mse_loss
+
+from ..errors import ConfigError
+from .common import Entries, Loss
+
+PREFIX = "teacher_"
+"""What the entries of the teacher begin with."""
+
+
+class ImitationLoss(Loss):
+    """How far a student is from its teacher, in the states of a batch.
+
+    Reads the student's inputs and what `hooktrainer.Distillation` writes. Returns
+    ``loss_imitation``, which is, as a mean over the batch,
+
+    - ``"mse"``: the squared difference of their best actions, for continuous actions;
+    - ``"kl"``: the Kullback-Leibler divergence from the teacher to the student, for normal
+      distributions and single choices; if the teacher only gives actions, minus the logarithm of
+      the student's probability of them, which is the divergence from a teacher that is certain.
+
+    Args:
+        actor_network: The student, from `hooktrainer.networks`.
+        kind: ``"mse"`` or ``"kl"``.
+        coeff: Factor of the loss.
+        certain: Whether the teacher only gives actions.
+
+    Raises:
+        ConfigError: If the student has no such loss.
+    """
+
+    hint = "Distillation writes what the teacher does."
+
+    actor_network: Any
+    coeff: Any
+
+    def __init__(
+        self,
+        actor_network: nn.Module,
+        kind: Literal["mse", "kl"] = "mse",
+        *,
+        coeff: float = 1.0,
+        certain: bool = False,
+    ) -> None:
+        super().__init__()
+        self.actor_network = actor_network
+        self.kind = kind
+        self._register_coefficient("coeff", coeff)
+        distribution = getattr(actor_network, "distribution", None)
+        name = type(actor_network).__name__
+        self.teacher_keys: tuple[str, ...] = ("action",)
+        if kind == "kl":
+            if distribution is None or not (certain or distribution.kl_keys):
+                raise ConfigError(
+                    f"ImitationLoss(kind='kl'): the divergence of {name} has no closed form: use "
+                    "kind='mse', or a teacher that only gives actions."
+                )
+            self.teacher_keys = ("action",) if certain else distribution.kl_keys
+        elif kind != "mse":
+            raise ConfigError(f"ImitationLoss(kind={kind!r}): pass 'mse' or 'kl'.")
+        elif distribution is not None and distribution.mask_size:
+            raise ConfigError(
+                f"ImitationLoss(kind='mse'): the actions of {name} are discrete: use kind='kl'."
+            )
+        self._certain = certain
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads."""
+        return [*self.actor_network.in_keys, *(PREFIX + key for key in self.teacher_keys)]
+
+    @property
+    def out_keys(self) -> list[str]:
+        """The loss it returns."""
+        return ["loss_imitation"]
+
+    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+        """The loss of the entries of a batch."""
+        actor = self.actor_network
+        inputs = [entries[key] for key in actor.in_keys]
+        taught = {key: entries[PREFIX + key] for key in self.teacher_keys}
+        if self.kind == "mse":
+            mine = actor.mode(*inputs) if hasattr(actor, "mode") else actor.evaluate(*inputs)
+            loss = mse_loss(mine, taught["action"].view(mine.shape))
+        elif self._certain:
+            loss = -actor.log_prob_and_entropy(inputs, taught["action"])[0].mean()
+        else:
+            loss = actor.distribution.kl_from(taught, actor.evaluate(*inputs)).mean()
+        return {"loss_imitation": self.coeff * loss}
