@@ -9,7 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
-from ..collect.worlds.world_ids import is_built
+from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
 
 Actions = Literal["continuous", "discrete", "any"]
@@ -30,7 +30,7 @@ def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
             f"{algorithm}: env={name_of(env)} is built already, and the policy is evaluated in "
             "environments of its own: give the function that builds it, or eval_episodes=0."
         )
-    if isinstance(env, (gym.Env, gym.vector.VectorEnv)):
+    if isinstance(env, (gym.Env, gym.vector.VectorEnv)) and not is_built(env):
         raise ConfigError(
             f"{algorithm}: env={env!r} is built already; give its id, or a function that builds "
             "one, since the policy is evaluated in environments of its own."
@@ -196,8 +196,8 @@ def name_of(env: Any) -> str:
     """What an environment, given by id, specification, factory or factories, is called."""
     if isinstance(env, str):
         return env
+    if is_world(env):
+        return world_name(env)
     if isinstance(env, Sequence):
         return ", ".join(map(name_of, env))
-    if is_built(env):
-        return str(env.name)
     return str(getattr(env, "id", None) or getattr(env, "__qualname__", type(env).__name__))

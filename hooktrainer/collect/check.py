@@ -137,9 +137,8 @@ def _episodes(check: _Check) -> None:
     whole: TensorDictBase = torch.cat(batches, -1)
     ends = (whole["next", "terminated"] | whole["next", "truncated"]).squeeze(-1)[..., :-1]
     for key in _observations(whole):
-        after = whole["next", key][:, :-1].flatten(2)
-        first = whole[key][:, 1:].flatten(2)
-        same = (after == first).all(-1) if after.ndim > 2 else after == first
+        after, first = whole["next", key][:, :-1], whole[key][:, 1:]
+        same = (after == first).reshape(*ends.shape, -1).all(-1)
         check.require(
             bool(same[~ends].all()),
             f"('next', {key!r}) is not the {key!r} that the following transition begins with",

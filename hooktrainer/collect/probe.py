@@ -49,7 +49,7 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
             comes with the first step and not with the reset.
         MissingPackageError: If a package it needs is not installed; it says what to type.
     """
-    if isinstance(env, gym.vector.VectorEnv):
+    if isinstance(env, gym.vector.VectorEnv) and not is_world(env):
         spaces_ = (env.single_observation_space, env.single_action_space)
         return EnvSpaces(*spaces_, _mask_in_observation(spaces_[0]))
     if is_world(env) and not isinstance(env, str):  # an id stands for Gymnasium's own as well

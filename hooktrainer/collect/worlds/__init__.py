@@ -12,6 +12,11 @@ from typing import TYPE_CHECKING
 from ...base.lazy import attach
 
 if TYPE_CHECKING:
+    from .adapters import GymWorld as GymWorld
+    from .adapters import JaxWorld as JaxWorld
+    from .adapters import RslRlWorld as RslRlWorld
+    from .adapters import TorchRLWorld as TorchRLWorld
+    from .adapters import adapt_world as adapt_world
     from .functional_world import Carry as Carry
     from .functional_world import FunctionalWorld as FunctionalWorld
     from .tensor_world import Outcome as Outcome

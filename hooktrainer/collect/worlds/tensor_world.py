@@ -24,8 +24,8 @@ class Outcome(NamedTuple):
         truncated: Whether it was broken off, as by a time limit, bool ``[num_envs]``.
         final: What the step led to: where an episode ended, its **true final observation**,
             elsewhere what ``observation`` holds. ``None`` if the simulator does not show it.
-        log: What else the simulator has to say: numbers by name, each a scalar or ``[num_envs]``;
-            ``None`` for nothing.
+        log: What else the simulator has to say: numbers by name, each a scalar or ``[num_envs]``,
+            NaN where nothing is said of an environment; ``None`` for nothing.
     """
 
     observation: Observations

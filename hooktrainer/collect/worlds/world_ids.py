@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from functools import partial
 from importlib import import_module
 from typing import Any, Final
 
@@ -11,6 +12,8 @@ import gymnasium as gym
 import torch
 
 from ...errors import ConfigError
+from .adapters.foreign_world import name_of
+from .adapters.kinds import adapt_world, is_functional, kind_of
 from .tensor_world import TensorWorld
 
 PREFIX: Final = "torch/"
@@ -48,16 +51,30 @@ def is_world(env: Any) -> bool:
     """Whether this names, makes or is a tensor world.
 
     That is an id such as ``"torch/CartPole-v1"``; a class or function with a parameter ``num_envs``
-    that has no default; or a `TensorWorld`.
+    that has no default; a `TensorWorld`; or what `adapt_world` makes one of.
     """
     if isinstance(env, str):
         return env in WORLDS
-    return _makes_worlds(env) or is_built(env)
+    return kind_of(env) is not None or _makes_worlds(env)
 
 
 def is_built(env: Any) -> bool:
-    """Whether this is a tensor world, and not what makes one."""
-    return not isinstance(env, (str, type)) and isinstance(env, TensorWorld)
+    """Whether this is a batch of environments, and not what makes one."""
+    return kind_of(env) is not None and not is_functional(env)
+
+
+def world_name(env: Any) -> str:
+    """What an environment is called of which `is_world` holds."""
+    if isinstance(env, str):
+        return env
+    kind = kind_of(env)
+    if kind == "world":
+        return str(env.name)
+    if kind == "gymnax":
+        return str((env[0] if isinstance(env, tuple) else env).name)
+    if kind is not None:
+        return type(env).__name__ if kind == "torchrl" else name_of(env)
+    return str(getattr(env, "__qualname__", type(env).__name__))
 
 
 def check_can_share(env: Any) -> None:
@@ -68,13 +85,13 @@ def check_can_share(env: Any) -> None:
     """
     if is_built(env):
         raise ConfigError(
-            f"{env.name} is built already, and cannot be shared by several processes: give the "
-            "function that builds it."
+            f"{world_name(env)} is built already, and cannot be shared by several processes: give "
+            "the function that builds it."
         )
-    if not isinstance(env, str) and not _takes(env, "first_env"):
+    if not (isinstance(env, str) or is_functional(env) or _takes(env, "first_env")):
         raise ConfigError(
-            f"{_name_of(env)} has no parameter first_env, so that several processes would all play "
-            "the same episodes: give it one, and hand it on to the world."
+            f"{world_name(env)} has no parameter first_env, so that several processes would all "
+            "play the same episodes: give it one, and hand it on to the world."
         )
 
 
@@ -91,7 +108,7 @@ def make_tensor_world(
     Args:
         env: An id such as ``"torch/CartPole-v1"``, or what makes a world: a class or function that
             takes ``num_envs`` and, if it has such parameters, ``device`` and ``first_env``. Or a
-            world, which is returned as it is.
+            world, which is returned as it is. Whatever `adapt_world` takes is adapted.
         num_envs: How many environments.
         device: Where they are simulated.
         first_env: Index of the first among all environments of the run.
@@ -102,20 +119,26 @@ def make_tensor_world(
     """
     kwargs = dict(env_kwargs or {})
     if is_built(env):
-        if kwargs or num_envs not in (None, env.num_envs):
+        world = adapt_world(env)
+        if kwargs or num_envs not in (None, world.num_envs):
             raise ConfigError(
-                f"{env.name} is built already, with {env.num_envs} environments: give num_envs="
-                f"{env.num_envs} and no env_kwargs, or the function that builds it."
+                f"{world.name} is built already, with {world.num_envs} environments: give num_envs="
+                f"{world.num_envs} and no env_kwargs, or the function that builds it."
             )
-        world: TensorWorld = env
         return world
     if num_envs is None:
         raise ConfigError("num_envs is missing: say how many environments to step.")
     make: Callable[..., Any] = _class_of(env) if isinstance(env, str) else env
-    name = _name_of(env)
+    if is_functional(env):
+        make = partial(adapt_world, env)
+    name = world_name(env)
     if taken := sorted({"num_envs", "device", "first_env"} & kwargs.keys()):
         raise ConfigError(f"env_kwargs: {', '.join(taken)} cannot be given; hooktrainer sets it.")
-    given = {"num_envs": num_envs, "device": torch.device(device), "first_env": first_env}
+    given: dict[str, Any] = {
+        "num_envs": num_envs,
+        "device": torch.device(device),
+        "first_env": first_env,
+    }
     own = {key: value for key, value in given.items() if _takes(make, key)}
     try:
         made = make(**own, **kwargs)
@@ -123,11 +146,10 @@ def make_tensor_world(
         if not kwargs:
             raise
         raise ConfigError(f"{name} cannot be made with env_kwargs={kwargs}: {error}") from error
-    if not isinstance(made, TensorWorld):
-        raise ConfigError(
-            f"{name} made a {type(made).__name__}, which is no tensor world: it lacks "
-            f"{', '.join(_lacking(made))}."
-        )
+    try:
+        made = adapt_world(made, **given)
+    except ConfigError as error:
+        raise ConfigError(f"{name} made no world: {error}") from None
     if made.num_envs != num_envs:
         raise ConfigError(
             f"{name} made a world of {made.num_envs} environments where {num_envs} were asked for."
@@ -143,10 +165,6 @@ def _class_of(env_id: str) -> Callable[..., Any]:
     return made
 
 
-def _name_of(env: Any) -> str:
-    return env if isinstance(env, str) else getattr(env, "__qualname__", type(env).__name__)
-
-
 def _takes(make: Callable[..., Any], name: str) -> bool:
     known = inspect.signature(make).parameters
     return name in known or any(one.kind is one.VAR_KEYWORD for one in known.values())
@@ -160,8 +178,3 @@ def _makes_worlds(env: Any) -> bool:
     except (TypeError, ValueError):
         return False
     return number is not None and number.default is number.empty
-
-
-def _lacking(made: Any) -> list[str]:
-    wanted = [*TensorWorld.__annotations__, "seed", "reset", "step", "state_dict"]
-    return [name for name in [*wanted, "load_state_dict", "close"] if not hasattr(made, name)]

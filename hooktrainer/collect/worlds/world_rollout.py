@@ -317,7 +317,7 @@ class _Said:
 
     def add(self, log: Mapping[str, torch.Tensor]) -> None:
         for name, value in log.items():
-            self._values.setdefault(name, []).append(value.float().mean())
+            self._values.setdefault(name, []).append(value.float().nanmean())
 
     def means(self) -> dict[str, torch.Tensor]:
-        return {name: torch.stack(values).mean() for name, values in self._values.items()}
+        return {name: torch.stack(values).nanmean() for name, values in self._values.items()}

@@ -150,7 +150,10 @@ def test_continuous_actions_are_clipped_for_the_world_alone():
         ({"env": "CartPole-v1", "num_envs": 2}, "CartPole-v1 is no tensor world"),
         ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"gravity": 1}}, "cannot be made with"),
         ({"env": CARTPOLE, "num_envs": 2, "env_kwargs": {"device": "cpu"}}, "cannot be given"),
-        ({"env": lambda num_envs: object(), "num_envs": 2}, "is no tensor world: it lacks name"),
+        (
+            {"env": lambda num_envs: object(), "num_envs": 2},
+            "object is no tensor world: give a TensorWorld",
+        ),
         ({"env": lambda num_envs: Ladder(3), "num_envs": 2}, "a world of 3 environments where 2"),
         ({"env": Ladder(3), "num_envs": 2}, "built already, with 3 environments"),
     ],

@@ -1,0 +1,21 @@
+"""Adapters: simulators of others as tensor worlds, each as it is.
+
+`adapt_world` is the one place that asks an object what it is. `GymWorld` takes Gymnasium's vector
+environments that return tensors, `RslRlWorld` those of rsl_rl, `TorchRLWorld` TorchRL's, and
+`JaxWorld` what is written in JAX.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ....base.lazy import attach
+
+if TYPE_CHECKING:
+    from .gym_world import GymWorld as GymWorld
+    from .jax_world import JaxWorld as JaxWorld
+    from .kinds import adapt_world as adapt_world
+    from .rsl_rl_world import RslRlWorld as RslRlWorld
+    from .torchrl_world import TorchRLWorld as TorchRLWorld
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,132 @@
+"""`ForeignWorld`: what the worlds around simulators of others have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey, TensorDictBase, unravel_key
+
+from ....base.space_parts import leaves_of
+from ..tensor_world import Observations, Outcome
+
+
+class ForeignWorld(ABC):
+    """A simulator that keeps its state to itself, as a `TensorWorld`.
+
+    Its running episodes are lost when a run is resumed. The episodes that begin then are those of
+    a seed made of the run's and of how often it was resumed, so none is played twice.
+
+    Args:
+        name: What it is called in messages.
+        num_envs: How many environments.
+        device: Where its tensors are.
+        observation_space: The observation space of one environment.
+        action_space: Its action space.
+        lost: Why running episodes cannot be saved.
+    """
+
+    shares = False
+    frame_skip = 1
+
+    def __init__(
+        self,
+        name: str,
+        num_envs: int,
+        device: torch.device | str,
+        observation_space: spaces.Space[Any],
+        action_space: spaces.Space[Any],
+        lost: str,
+    ) -> None:
+        self.name = name
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.observation_space = observation_space
+        self.action_space = action_space
+        self.lost: str | None = lost
+        self.episodes = [-1] * num_envs
+        self._seed = self._resumed = 0
+        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
+            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(observation_space)
+        ]
+
+    @abstractmethod
+    def reset(self) -> Observations:
+        """Begin the next episode of every environment."""
+
+    @abstractmethod
+    def step(self, actions: torch.Tensor) -> Outcome:
+        """Step all environments, and begin the next episode of those that ended."""
+
+    @abstractmethod
+    def _start_over(self, seed: int) -> None:
+        """Seed the simulator; a reset follows."""
+
+    def seed(self, seed: int) -> None:
+        """Start over: the episodes that begin from now on are those of this seed."""
+        self._seed, self._resumed = seed, 0
+        self._start_over(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """How often the run was resumed, when it is from here."""
+        return {"resumed": self._resumed + 1}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Seed the simulator for episodes that were not played yet; none goes on."""
+        self._resumed = int(state["resumed"])
+        words = np.random.SeedSequence((self._seed, self._resumed)).generate_state(1)
+        self._start_over(int(words[0] >> 1))  # simulators take seeds of 31 bits
+        return False
+
+    def close(self) -> None:  # noqa: B027 - to be replaced only where there is something
+        """Close all environments; safe to call again."""
+
+    def _entries(self, observed: Any) -> Observations:
+        """The leaves of what is observed, by their keys."""
+        found = {}
+        for key, path in self._paths:
+            value = observed
+            for step in path:
+                value = value[step]
+            found[key] = value
+        return found
+
+
+def find(env: Any, name: str) -> Any:
+    """An attribute of an environment, or of what it wraps; ``None`` if there is none."""
+    value = getattr(env, name, None)
+    return value if value is not None else getattr(getattr(env, "unwrapped", None), name, None)
+
+
+def name_of(env: Any) -> str:
+    """The id that an environment was made by, or its class."""
+    spec = find(env, "spec")
+    return str(getattr(spec, "id", None) or type(getattr(env, "unwrapped", env)).__name__)
+
+
+def numbers_in(
+    said: Any, num_envs: int, device: torch.device, group: str = ""
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """What there is to log in a dict of infos: names, joined by ``/``, and numbers.
+
+    A number is a scalar or ``[num_envs]``. What has another form, and what begins with ``_``, as
+    Gymnasium's masks do, is left out. No tensor is read.
+    """
+    for key, value in said.items() if isinstance(said, Mapping | TensorDictBase) else ():
+        name = str(key).strip("/")
+        if name.startswith("_"):
+            continue
+        name = f"{group}/{name}" if group else name
+        if isinstance(value, (bool, int, float)):
+            yield name, torch.full((), float(value), device=device)
+        elif isinstance(value, torch.Tensor):
+            if value.numel() == 1 and num_envs != 1:
+                yield name, value.reshape(())
+            elif value.shape in ((), (num_envs,), (num_envs, 1)) and not value.is_complex():
+                yield name, value.reshape(-1)[:num_envs] if value.ndim else value
+        else:
+            yield from numbers_in(value, num_envs, device, name)

@@ -1,0 +1,138 @@
+"""`GymWorld`: a vector environment of Gymnasium's kind whose steps return tensors on a device."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+
+from ....errors import ConfigError
+from ..tensor_world import Observations, Outcome
+from .foreign_world import ForeignWorld, find, name_of, numbers_in
+
+_FINAL_OBSERVATIONS: Final = ("final_obs", "final_observation")
+_FINAL_INFO: Final = "final_info"
+_EPISODE: Final = "episode/"
+_LOG: Final = "log"
+
+
+class GymWorld(ForeignWorld):
+    """A vector environment of Gymnasium's kind, whose steps return tensors, as a `TensorWorld`.
+
+    Such are ManiSkill's ``ManiSkillVectorEnv``, Isaac Lab's environments as ``gymnasium.make``
+    makes them, and every ``VectorEnv`` that has a ``device`` and begins the next episode in the
+    same step. ``final_obs`` (of old ``final_observation``) is the true final observation; Isaac
+    Lab's environments have none.
+
+    Numbers in ``info`` are its log: those of ``info["log"]`` by their own names, those of
+    ``info["episode"]`` only of episodes that ended, and of an environment that ended those that
+    ``final_info`` says.
+
+    Args:
+        env: The environment. Nothing is called before `seed` and `reset`.
+        device: Where its tensors are; by default what it says itself.
+        hides_final: Whether final observations are never shown; by default whether it is one of
+            Isaac Lab's.
+
+    Raises:
+        ConfigError: If it lacks what is needed, or begins episodes in another way; it says what.
+    """
+
+    def __init__(
+        self, env: Any, device: torch.device | str | None = None, hides_final: bool | None = None
+    ) -> None:
+        name = name_of(env)
+        needed = ("num_envs", "single_observation_space", "single_action_space")
+        if missing := [one for one in needed if find(env, one) is None]:
+            raise ConfigError(f"{name} is no batch of environments: it lacks {', '.join(missing)}.")
+        place = find(env, "device") if device is None else device
+        if place is None:
+            raise ConfigError(
+                f"{name} has no device, so its steps return NumPy arrays: give it to "
+                "VectorCollector, or say device= of GymWorld if they are tensors."
+            )
+        hides = _check_same_step(env, name)
+        self._env = env
+        self._hides_final = hides if hides_final is None else hides_final
+        self._seeds: int | None = None
+        super().__init__(
+            name,
+            int(find(env, "num_envs")),
+            place,
+            find(env, "single_observation_space"),
+            find(env, "single_action_space"),
+            lost="Gymnasium has no call that saves an environment, its random numbers included",
+        )
+
+    def _start_over(self, seed: int) -> None:
+        self._seeds = seed
+
+    def reset(self) -> Observations:
+        """Begin the next episode of every environment."""
+        seed, self._seeds = self._seeds, None
+        observed, _ = self._env.reset(seed=seed)
+        return self._entries(observed)
+
+    def step(self, actions: torch.Tensor) -> Outcome:
+        """Step all environments, and begin the next episode of those that ended."""
+        observed, reward, terminated, truncated, info = self._env.step(actions)
+        done = terminated | truncated
+        following = self._entries(observed)
+        final: Observations | None = None
+        shown = next((info[key] for key in _FINAL_OBSERVATIONS if key in info), None)
+        if shown is not None:
+            final = {
+                key: torch.where(_like(done, value), value, following[key])
+                for key, value in self._entries(shown).items()
+            }
+        elif not self._hides_final:  # nobody ended: all that there is to see is seen
+            final = following
+        return Outcome(following, reward, terminated, truncated, final, self._log(info, done))
+
+    def close(self) -> None:
+        """Close all environments."""
+        self._env.close()
+
+    def _log(self, info: Mapping[str, Any], done: torch.Tensor) -> dict[str, torch.Tensor]:
+        hidden = {*_FINAL_OBSERVATIONS, _FINAL_INFO, _LOG}
+        now = {key: value for key, value in info.items() if key not in hidden}
+        said = dict(numbers_in(now, self.num_envs, self.device))
+        last = info.get(_FINAL_INFO)
+        for name, value in numbers_in(last, self.num_envs, self.device):
+            if value.ndim and name != _LOG:
+                rest = said.get(name, torch.full((), float("nan"), device=self.device))
+                said[name] = torch.where(done, value.float(), rest.float())
+        for name, value in said.items():
+            if name.startswith(_EPISODE) and value.ndim:
+                said[name] = torch.where(done, value.float(), float("nan"))
+        said.update(numbers_in(info.get(_LOG), self.num_envs, self.device))
+        return said
+
+
+def _check_same_step(env: Any, name: str) -> bool:
+    """Refuse what does not begin episodes in the step that ends others; whether it hides ends."""
+    mode = getattr(env, "metadata", {}).get("autoreset_mode")
+    if mode is not None:
+        said = str(getattr(mode, "name", mode)).upper()
+        if said not in ("SAME_STEP", "SAMESTEP"):
+            raise ConfigError(
+                f"{name} has autoreset_mode={said}, where environments that ended wait for others: "
+                "make it with AutoresetMode.SAME_STEP."
+            )
+        return False
+    if (resets := getattr(env, "auto_reset", None)) is not None:  # ManiSkill's
+        if not resets:
+            raise ConfigError(f"{name} was made with auto_reset=False: leave it True.")
+        return False
+    if find(env, "episode_length_buf") is not None:  # Isaac Lab's
+        return True
+    raise ConfigError(
+        f"{name} does not say how episodes begin: metadata['autoreset_mode'] is missing. Set it to "
+        "AutoresetMode.SAME_STEP if those that ended begin the next in the same step; wrap "
+        "ManiSkill's in ManiSkillVectorEnv."
+    )
+
+
+def _like(envs: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    return envs.view(-1, *[1] * (value.ndim - 1))

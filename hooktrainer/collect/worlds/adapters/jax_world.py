@@ -1,0 +1,238 @@
+"""`JaxWorld`: an environment written in JAX, as many times as wanted, through DLPack."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey, unravel_key
+from torch.utils.dlpack import from_dlpack
+
+from ....base.space_parts import leaves_of
+from ....errors import ConfigError, MissingPackageError, StateMismatchError
+from ..tensor_world import Observations, Outcome
+from .jax_env import JaxEnv
+
+_RESET = 0  # what of an episode's random numbers is for its beginning; steps count from 1
+
+
+class JaxWorld:
+    """Environments written in JAX as a `TensorWorld`: vectorized, compiled, never copied.
+
+    Tensors and arrays share their memory through DLPack, on the same device, and neither side
+    waits for the other there. Time limits, and the episodes that begin where others end, are part
+    of the compiled step, so true final observations are known. An episode is a function of the
+    seed, the environment's index and its own index; a running one is its state, so that a resumed
+    run goes on exactly.
+
+    Args:
+        env: The environment.
+        num_envs: How many environments.
+        device: Where they are simulated.
+        first_env: Index of the first among all environments of the run.
+
+    Raises:
+        MissingPackageError: If JAX is not installed.
+        ConfigError: If JAX has no such device.
+    """
+
+    shares = True
+    frame_skip = 1
+    lost: str | None = None
+
+    def __init__(
+        self,
+        env: JaxEnv,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        first_env: int = 0,
+    ) -> None:
+        if num_envs < 1:
+            raise ConfigError(f"num_envs={num_envs}: there has to be at least 1.")
+        self.name = env.name
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        self.action_space = env.action_space
+        self._env = env
+        self._first_env = first_env
+        self._jax = jax = _import_jax(self.name)
+        self._place = _device_of(jax, self.device)
+        key = jax.random.PRNGKey(0)
+        self.observation_space = env.observation_space(jax.eval_shape(env.reset, key)[1])
+        self._paths: list[tuple[NestedKey, tuple[str | int, ...]]] = [
+            (unravel_key(leaf.key), leaf.path) for leaf in leaves_of(self.observation_space)
+        ]
+        self._begin = jax.jit(jax.vmap(self._begin_one))
+        self._advance = jax.jit(jax.vmap(self._advance_one))
+        self.seed(0)
+
+    # -- one environment, in JAX -----------------------------------------------------------------
+
+    def _begin_one(self, key: Any, episode: Any) -> tuple[dict[str, Any], Any]:
+        state, observed = self._env.reset(self._key(key, episode, _RESET))
+        carry = {"key": key, "episode": episode, "length": episode * 0, "state": state}
+        if self._env.keeps_start:
+            carry["start"] = (state, observed)
+        return carry, observed
+
+    def _advance_one(self, carry: dict[str, Any], action: Any) -> tuple[dict[str, Any], Any]:
+        env, where = self._env, self._jax.numpy.where
+        key, episode, length = carry["key"], carry["episode"], carry["length"] + 1
+        out = env.step(self._key(key, episode, length), carry["state"], action)
+        truncated = out.truncated
+        if env.max_episode_steps is not None:
+            truncated = truncated | (length >= env.max_episode_steps)
+        done = out.terminated | truncated
+        episode = where(done, episode + 1, episode)
+        if env.keeps_start:
+            start, observed = carry["start"]
+        else:
+            start, observed = env.reset(self._key(key, episode, _RESET))
+        state, observed = self._jax.tree.map(
+            partial(where, done),
+            (env.resumed(start, out.state), observed),
+            (out.state, out.observation),
+        )
+        length = where(done, length * 0, length)
+        carry = carry | {"episode": episode, "length": length, "state": state}
+        said = {"reward": out.reward, "terminated": out.terminated, "truncated": truncated}
+        return carry, (observed, out.observation, said, out.log)
+
+    def _key(self, key: Any, episode: Any, step: Any) -> Any:
+        fold = self._jax.random.fold_in
+        return fold(fold(key, episode), step)
+
+    # -- the world -------------------------------------------------------------------------------
+
+    def seed(self, seed: int) -> None:
+        """Start over: the episodes that begin from now on are those of this seed."""
+        self._seed = seed
+        self._carry: dict[str, Any] | None = None
+        self._begun = [-1] * self.num_envs
+
+    @property
+    def episodes(self) -> list[int]:
+        """For each environment the index of its running episode, -1 before the first."""
+        if self._carry is None:
+            return list(self._begun)
+        found: list[int] = np.asarray(self._carry["episode"]).tolist()
+        return found
+
+    @episodes.setter
+    def episodes(self, episodes: list[int]) -> None:
+        self._carry, self._begun = None, list(episodes)
+
+    def reset(self) -> Observations:
+        """Begin the next episode of every environment."""
+        self._carry, observed = self._begun_after(self.episodes)
+        return self._tensors(observed)
+
+    def _begun_after(self, episodes: list[int]) -> tuple[dict[str, Any], Any]:
+        jax = self._jax
+        words = np.random.SeedSequence(self._seed).generate_state(1)
+        with jax.default_device(self._place):
+            fold = partial(jax.random.fold_in, jax.random.PRNGKey(int(words[0] >> 1)))
+            first = self._first_env
+            indices = jax.numpy.arange(first, first + self.num_envs)
+            following = jax.numpy.asarray([one + 1 for one in episodes], dtype="int32")
+            begun: tuple[dict[str, Any], Any] = self._begin(jax.vmap(fold)(indices), following)
+        return begun
+
+    def step(self, actions: torch.Tensor) -> Outcome:
+        """Step all environments, and begin the next episode of those that ended."""
+        if actions.dtype is torch.int64:
+            actions = actions.to(torch.int32)  # JAX's own integers
+        given = self._jax.dlpack.from_dlpack(actions.contiguous())
+        self._carry, (observed, final, said, log) = self._advance(self._carry, given)
+        outcome = {key: from_dlpack(value) for key, value in said.items()}
+        return Outcome(
+            observation=self._tensors(observed),
+            reward=outcome["reward"].float(),
+            terminated=outcome["terminated"].bool(),
+            truncated=outcome["truncated"].bool(),
+            final=self._tensors(final),
+            log={
+                key: from_dlpack(value)
+                for key, value in log.items()
+                if value.shape == (self.num_envs,)
+            },
+        )
+
+    def _tensors(self, observed: Any) -> Observations:
+        found = {}
+        for key, path in self._paths:
+            value = observed
+            for step in path:
+                value = value[step]
+            found[key] = from_dlpack(value)
+        return found
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, if they have begun: the bytes of all arrays."""
+        if self._carry is None:
+            return {"episodes": list(self._begun)}
+        arrays = [self._plain(leaf) for leaf in self._jax.tree.leaves(self._carry)]
+        return {
+            "forms": [[str(array.dtype), list(array.shape)] for array in arrays],
+            "bytes": [torch.from_numpy(array.reshape(-1).view(np.uint8)) for array in arrays],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Restore what `state_dict` returned; whether running episodes go on."""
+        if "episodes" in state:
+            self.episodes = list(state["episodes"])
+            return False
+        jax = self._jax
+        own, tree = jax.tree.flatten(self._begun_after(self._begun)[0])
+        forms = [[str(x.dtype), list(x.shape)] for x in map(self._plain, own)]
+        if forms != [list(form) for form in state["forms"]]:
+            raise StateMismatchError(
+                f"The saved state of {self.name} has the arrays {state['forms']}, this one {forms}."
+            )
+        leaves = []
+        for leaf, saved in zip(own, state["bytes"], strict=True):
+            plain = self._plain(leaf)
+            array = saved.cpu().numpy().view(plain.dtype).reshape(plain.shape).copy()
+            there = jax.device_put(array, self._place)
+            leaves.append(jax.random.wrap_key_data(there) if self._is_key(leaf) else there)
+        self._carry = jax.tree.unflatten(tree, leaves)
+        return True
+
+    def _plain(self, leaf: Any) -> Any:
+        """A copy as a NumPy array."""
+        return np.asarray(self._jax.random.key_data(leaf) if self._is_key(leaf) else leaf).copy()
+
+    def _is_key(self, leaf: Any) -> bool:
+        return str(leaf.dtype).startswith("key<")
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def __repr__(self) -> str:
+        return f"JaxWorld({self.name}, num_envs={self.num_envs}, device={str(self.device)!r})"
+
+
+def _import_jax(name: str) -> Any:
+    try:
+        return import_module("jax")
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{name} is written in JAX, which cannot be imported ({error}): pip install jax",
+            name="jax",
+        ) from None
+
+
+def _device_of(jax: Any, device: torch.device) -> Any:
+    try:
+        found = jax.devices("gpu" if device.type == "cuda" else device.type)
+        return found[device.index or 0]
+    except (RuntimeError, IndexError) as error:
+        raise ConfigError(
+            f"JAX has no device {str(device)!r} ({str(error).splitlines()[0]}): install it with "
+            "support for that, such as jax[cuda12], or train with device='cpu'."
+        ) from None

@@ -1,0 +1,145 @@
+"""`adapt_world`: asks an object what it is, and makes a tensor world of it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, Final, Literal, TypeAlias
+
+import torch
+
+from ....errors import ConfigError
+from ..tensor_world import TensorWorld
+from .foreign_world import find
+
+Kind: TypeAlias = Literal["world", "torchrl", "rsl_rl", "gym", "gymnax", "brax"]
+
+_MARKS: Final[tuple[tuple[Kind, tuple[str, ...]], ...]] = (
+    ("rsl_rl", ("num_envs", "num_actions", "device", "get_observations", "step")),
+    ("gym", ("num_envs", "single_observation_space", "single_action_space", "device")),
+    ("gymnax", ("step_env", "reset_env", "default_params")),
+    ("brax", ("action_size", "observation_size", "reset", "step")),
+)
+"""What each kind has, all of it; the first that fits is it."""
+
+
+def kind_of(env: Any) -> Kind | None:
+    """What an object is a world of; ``None`` if of nothing that is known. No package is imported.
+
+    An ``EnvBase`` of TorchRL, a ``VecEnv`` of rsl_rl, an environment of Gymnasium's kind that has
+    ``num_envs`` and a ``device``, an environment of gymnax or the pair that ``gymnax.make``
+    returns, an environment of Brax or MuJoCo Playground, or a `TensorWorld` already.
+    """
+    if env is None or isinstance(env, (str, type)):
+        return None
+    if isinstance(env, tuple):
+        return "gymnax" if len(env) == 2 and kind_of(env[0]) == "gymnax" else None
+    torchrl = sys.modules.get("torchrl.envs.common")
+    if torchrl is not None and isinstance(env, torchrl.EnvBase):
+        return "torchrl"
+    if isinstance(env, TensorWorld):
+        return "world"
+    return next((kind for kind, marks in _MARKS if not _lacks(env, marks)), None)
+
+
+def is_functional(env: Any) -> bool:
+    """Whether it is one environment as pure functions, of which there can be any number."""
+    return kind_of(env) in ("gymnax", "brax")
+
+
+def adapt_world(
+    env: Any,
+    *,
+    num_envs: int | None = None,
+    device: torch.device | str = "cpu",
+    first_env: int = 0,
+    **options: Any,
+) -> TensorWorld:
+    """Make a tensor world of an object, whatever it is; one that is a world is returned as it is.
+
+    Args:
+        env: See `kind_of`.
+        num_envs: How many environments, of one that is pure functions; others have their number.
+        device: Where these are simulated; others are where they are.
+        first_env: Index of the first among all environments of the run.
+        **options: Further arguments of `GymWorld`, `RslRlWorld`, `GymnaxEnv` or `BraxEnv`.
+
+    Raises:
+        ConfigError: If it is nothing that is known, or lacks what is needed; it says what.
+        MissingPackageError: If it needs JAX, which is not installed.
+
+    Examples:
+        >>> from hooktrainer.collect.worlds import make_tensor_world
+        >>> world = make_tensor_world("torch/CartPole-v1", 2)
+        >>> adapt_world(world) is world
+        True
+    """
+    kind = kind_of(env)
+    if kind == "world":
+        world: TensorWorld = env
+        return world
+    if kind == "torchrl":
+        from .torchrl_world import TorchRLWorld
+
+        return TorchRLWorld(env, **options)
+    if kind == "rsl_rl":
+        from .rsl_rl_world import RslRlWorld
+
+        return RslRlWorld(env, **options)
+    if kind == "gym":
+        from .gym_world import GymWorld
+
+        return GymWorld(env, **options)
+    if kind is None:
+        raise ConfigError(_refused(env))
+    if num_envs is None:
+        raise ConfigError("num_envs is missing: say how many environments to step.")
+    from .jax_env import BraxEnv, GymnaxEnv, JaxEnv
+    from .jax_world import JaxWorld
+
+    parts = env if isinstance(env, tuple) else (env,)
+    one: JaxEnv = (GymnaxEnv if kind == "gymnax" else BraxEnv)(*parts, **options)
+    return JaxWorld(one, num_envs, device, first_env=first_env)
+
+
+def _refused(env: Any) -> str:
+    """What is missing to what it is nearest to."""
+    marks: dict[str, tuple[str, ...]] = {**dict(_MARKS), "TensorWorld": world_members()}
+    titles = {
+        "rsl_rl": "a VecEnv of rsl_rl",
+        "gym": "a vector environment that returns tensors",
+        "gymnax": "an environment of gymnax",
+        "brax": "one of Brax or Playground",
+        "TensorWorld": "a TensorWorld",
+    }
+    share = {kind: len(_lacks(env, wanted)) / len(wanted) for kind, wanted in marks.items()}
+    nearest = min(share, key=lambda kind: share[kind])
+    if share[nearest] > 0.5:
+        others = ", ".join(title for kind, title in titles.items() if kind != "TensorWorld")
+        return (
+            f"{type(env).__name__} is no tensor world: give a TensorWorld, a batched EnvBase of "
+            f"TorchRL, {others}."
+        )
+    lacks = ", ".join(_lacks(env, marks[nearest]))
+    return f"{type(env).__name__} is not {titles[nearest]}: it lacks {lacks}."
+
+
+def world_members() -> tuple[str, ...]:
+    """The names of all that a `TensorWorld` has."""
+    calls = ("seed", "reset", "step", "state_dict", "load_state_dict", "close")
+    return (*TensorWorld.__annotations__, *calls)
+
+
+def _lacks(env: Any, wanted: tuple[str, ...]) -> list[str]:
+    return [name for name in wanted if not _has(env, name)]
+
+
+def _has(env: Any, name: str) -> bool:
+    # Brax computes its sizes when asked; that they are there is seen by its class.
+    return hasattr(type(env), name) or name in getattr(env, "__dict__", {}) or _asked(env, name)
+
+
+def _asked(env: Any, name: str) -> bool:
+    try:
+        return find(env, name) is not None
+    except Exception:  # a wrapper that forwards what is not there, in its own way
+        return False

@@ -1,0 +1,179 @@
+"""`RslRlWorld`: a ``VecEnv`` of rsl_rl, such as Isaac Lab's and mjlab's wrappers are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import TensorDictBase
+
+from ....base.space_parts import CRITIC, POLICY
+from ....errors import ConfigError
+from ..tensor_world import Observations, Outcome
+from .foreign_world import ForeignWorld, find, name_of, numbers_in
+
+_ACTOR: Final = "actor"
+_TIME_OUTS: Final = "time_outs"
+
+
+class RslRlWorld(ForeignWorld):
+    """A ``VecEnv`` of rsl_rl as a `TensorWorld`: Isaac Lab's, mjlab's and legged_gym's.
+
+    Of every version: observations in groups as a TensorDict (from 3.0), a tensor with groups in
+    ``extras["observations"]`` (2.x), or a tensor with ``get_privileged_observations`` (1.x). The
+    final observation of an episode is hidden, so `Outcome.final` is ``None``.
+    ``extras["time_outs"]`` are truncations, all other ends are terminations. ``extras["log"]``,
+    or else ``extras["episode"]``, is its log.
+
+    Args:
+        env: The environment.
+        obs_groups: As in rsl_rl's configuration, by set which groups it is made of, such as
+            ``{"actor": ["policy", "scan"], "critic": ["critic"]}``; several groups become entries.
+            By default the policy sees ``"policy"`` or ``"actor"``, and values ``"critic"``.
+        random_episode_lengths: Whether the first episodes begin at random lengths, as
+            ``init_at_random_ep_len`` has it, so that not all environments end at once.
+
+    Raises:
+        ConfigError: If it lacks what is needed, or has no such group; it says what.
+    """
+
+    def __init__(
+        self,
+        env: Any,
+        *,
+        obs_groups: Mapping[str, Sequence[str]] | None = None,
+        random_episode_lengths: bool = False,
+    ) -> None:
+        name = name_of(env)
+        needed = ("num_envs", "num_actions", "device", "get_observations", "step")
+        if missing := [one for one in needed if not hasattr(env, one)]:
+            raise ConfigError(f"{name} is no VecEnv of rsl_rl: it lacks {', '.join(missing)}.")
+        self._env = env
+        self._groups: dict[str, list[str]] = {}
+        groups = self._observed(env.get_observations())
+        self._groups = _resolved(name, groups, obs_groups)
+        sets = self._sets(groups)
+        self._is_plain = list(sets) == [POLICY]
+        observed = {key: _space(value) for key, value in sets.items()}
+        self._random_lengths = self._lengths_are_due = random_episode_lengths
+        self._generator = torch.Generator()
+        limit = getattr(env, "clip_actions", None)
+        high = np.inf if limit is None else float(limit)
+        super().__init__(
+            name,
+            int(env.num_envs),
+            env.device,
+            observed[POLICY] if self._is_plain else spaces.Dict(observed),
+            spaces.Box(-high, high, (int(env.num_actions),)),
+            lost="rsl_rl's VecEnv saves nothing, its random numbers and curricula included",
+        )
+
+    def _start_over(self, seed: int) -> None:
+        self._generator.manual_seed(seed)
+        if callable(seeds := getattr(self._env, "seed", None)):
+            seeds(seed)
+        self._lengths_are_due = self._random_lengths
+
+    def reset(self) -> Observations:
+        """Begin the next episode of every environment.
+
+        A ``VecEnv`` need not be able to; then those that it runs already are the first.
+        """
+        env = self._env
+        reset = getattr(env, "reset", None) or getattr(getattr(env, "env", None), "reset", None)
+        if callable(reset):
+            reset()
+        if self._lengths_are_due:
+            self._lengths_are_due = False
+            self._draw_lengths()
+        return self._leaves(self._observed(env.get_observations()))
+
+    def step(self, actions: torch.Tensor) -> Outcome:
+        """Step all environments, and begin the next episode of those that ended."""
+        observed, *more, reward, dones, extras = self._env.step(actions)
+        done = dones.bool()
+        truncated = torch.zeros_like(done)
+        if _TIME_OUTS in extras:
+            truncated = extras[_TIME_OUTS].bool().to(done.device) & done
+        said = extras.get("log", extras.get("episode"))
+        return Outcome(
+            observation=self._leaves(self._observed((observed, *more, extras))),
+            reward=reward,
+            terminated=done & ~truncated,
+            truncated=truncated,
+            log=dict(numbers_in(said, self.num_envs, self.device)),
+        )
+
+    def close(self) -> None:
+        """Close all environments, if they can be."""
+        if callable(close := getattr(self._env, "close", None)):
+            close()
+
+    def _observed(self, given: Any) -> dict[str, Any]:
+        """The groups of what ``get_observations`` or ``step`` gave, whatever the version."""
+        parts = given if isinstance(given, tuple) else (given,)
+        first = parts[0]
+        if isinstance(first, TensorDictBase | Mapping):
+            return dict(first.items())
+        groups: dict[str, Any] = {POLICY: first}
+        extras = parts[-1] if isinstance(parts[-1], Mapping) else {}
+        privileged = parts[1] if len(parts) == 3 else None  # as 1.x has it
+        if len(parts) == 1 and callable(ask := find(self._env, "get_privileged_observations")):
+            privileged = ask()
+        if privileged is not None:
+            groups[CRITIC] = privileged
+        return groups | dict(extras.get("observations", {}))
+
+    def _sets(self, groups: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            key: groups[names[0]] if len(names) == 1 else {name: groups[name] for name in names}
+            for key, names in self._groups.items()
+        }
+
+    def _leaves(self, groups: Mapping[str, Any]) -> Observations:
+        sets = self._sets(groups)
+        return self._entries(sets[POLICY] if self._is_plain else sets)
+
+    def _draw_lengths(self) -> None:
+        """Let every environment be somewhere in its first episode."""
+        lengths = self._env.episode_length_buf
+        uniform = torch.rand(lengths.shape, generator=self._generator).to(lengths.device)
+        self._env.episode_length_buf = (uniform * self._env.max_episode_length).to(lengths.dtype)
+
+
+def _resolved(
+    name: str, groups: Mapping[str, Any], given: Mapping[str, Sequence[str]] | None
+) -> dict[str, list[str]]:
+    """By set, ``"policy"`` and maybe ``"critic"``, the groups that it is made of."""
+    if given is None:
+        own = next((key for key in (POLICY, _ACTOR) if key in groups), None)
+        if own is None:
+            raise ConfigError(
+                f"{name} has the observation groups {', '.join(groups)}, none called 'policy' or "
+                "'actor': say obs_groups={'actor': [...]} of RslRlWorld."
+            )
+        return {POLICY: [own]} | ({CRITIC: [CRITIC]} if CRITIC in groups else {})
+    sets = {POLICY if key == _ACTOR else key: list(names) for key, names in given.items()}
+    if POLICY not in sets or sets.keys() - {POLICY, CRITIC}:
+        raise ConfigError(
+            f"obs_groups={dict(given)}: the sets are 'actor' (or 'policy') and, if values see "
+            "something else, 'critic'."
+        )
+    for one in (one for names in sets.values() for one in names):
+        if one not in groups:
+            raise ConfigError(
+                f"obs_groups: {name} has no group {one!r}; it has {', '.join(groups)}."
+            )
+    return sets
+
+
+def _space(value: Any) -> spaces.Space[Any]:
+    """The space of a group, of which a ``VecEnv`` says no bounds."""
+    if isinstance(value, TensorDictBase | Mapping):
+        return spaces.Dict({key: _space(part) for key, part in value.items()})
+    if value.dtype == torch.uint8:
+        return spaces.Box(0, 255, tuple(value.shape[1:]), np.uint8)
+    return spaces.Box(-np.inf, np.inf, tuple(value.shape[1:]))

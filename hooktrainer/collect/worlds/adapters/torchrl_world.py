@@ -1,0 +1,176 @@
+"""`TorchRLWorld`: an ``EnvBase`` of TorchRL with a batch of environments."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey, TensorDictBase, unravel_key
+from torch.nn import functional
+
+from ....errors import ConfigError
+from ..tensor_world import Observations, Outcome
+from .foreign_world import ForeignWorld
+from .torchrl_spaces import is_one_hot, space_of
+
+_INFO: Final = "info"
+
+
+class TorchRLWorld(ForeignWorld):
+    """An ``EnvBase`` of TorchRL with a batch size ``[num_envs]`` as a `TensorWorld`.
+
+    VMAS, Brax, MJX and so on through TorchRL, transforms included. It is stepped by
+    ``step_and_maybe_reset``, which shows the true final observations, and in which TorchRL itself
+    looks at who has ended; that waits for the device. What is observed under a key ``"info"`` is
+    its log. Of environments with groups of agents those with a single agent are taken.
+
+    Args:
+        env: The environment. Nothing is called before `seed` and `reset`.
+
+    Raises:
+        ConfigError: If it has no batch size, several agents, or specs without a space; it says
+            what.
+    """
+
+    def __init__(self, env: Any) -> None:
+        name = type(env).__name__
+        if len(env.batch_size) != 1:
+            raise ConfigError(
+                f"{name} has the batch size {list(env.batch_size)}: one number of environments is "
+                "missing. Make it with one, such as num_envs= or batch_size=, or give Gymnasium's "
+                "environment itself."
+            )
+        if _resets_a_step_late(env):
+            raise ConfigError(
+                f"{name} is a vector environment of Gymnasium's in TorchRL, which shows no final "
+                "observations and a step too many between episodes: give Gymnasium's itself, or "
+                "SerialEnv or ParallelEnv of single ones."
+            )
+        num_envs = env.batch_size[0]
+        self._env = env
+        self._action_key = _only(env.action_keys, name, "actions")
+        self._reward_key = _only(env.reward_keys, name, "rewards")
+        action_spec = env.full_action_spec[self._action_key]
+        self._action_shape = tuple(action_spec.shape)
+        self._dtype = action_spec.dtype
+        self._choices = action_spec.space.n if is_one_hot(action_spec) else None
+        agents = env.full_reward_spec[self._reward_key].shape.numel() // num_envs
+        if agents != 1:
+            raise ConfigError(
+                f"{name} gives {agents} rewards a step, so it has several agents: train them with "
+                "mappo or ippo, scenarios of VMAS as env='vmas/...'."
+            )
+        done_keys = {_last(key): key for key in env.done_keys}
+        self._terminated = done_keys.get("terminated", done_keys["done"])
+        self._truncated = done_keys.get("truncated")
+        self._keys, self._logs, observed = _observed(env, name, num_envs)
+        self._td: TensorDictBase | None = None
+        super().__init__(
+            name,
+            num_envs,
+            env.device or "cpu",
+            spaces.Dict(observed) if [*observed] != ["observation"] else observed["observation"],
+            _action_space(action_spec, name),
+            lost="TorchRL has no call that saves what an environment holds",
+        )
+
+    def _start_over(self, seed: int) -> None:
+        self._env.set_seed(seed)
+
+    def reset(self) -> Observations:
+        """Begin the next episode of every environment."""
+        td = self._env.reset()
+        self._td = td
+        return self._seen(td)
+
+    def step(self, actions: torch.Tensor) -> Outcome:
+        """Step all environments, and begin the next episode of those that ended."""
+        assert self._td is not None, "reset comes before the first step"
+        if self._choices is not None:
+            actions = functional.one_hot(actions, self._choices).to(self._dtype)
+        td = self._td.set(self._action_key, actions.reshape(self._action_shape))
+        td, self._td = self._env.step_and_maybe_reset(td)
+        after = td["next"]
+        terminated = self._flag(after, self._terminated)
+        truncated = torch.zeros_like(terminated)
+        if self._truncated is not None:
+            truncated = self._flag(after, self._truncated)
+        return Outcome(
+            self._seen(self._td),
+            after[self._reward_key].reshape(self.num_envs),
+            terminated,
+            truncated,
+            self._seen(after),
+            {name: after[key].reshape(self.num_envs) for name, key in self._logs.items()},
+        )
+
+    def close(self) -> None:
+        """Close the environment."""
+        if not self._env.is_closed:
+            self._env.close()
+
+    def _seen(self, td: TensorDictBase) -> Observations:
+        return {name: td[key].reshape(shape) for name, (key, shape) in self._keys.items()}
+
+    def _flag(self, td: TensorDictBase, key: NestedKey) -> torch.Tensor:
+        return td[key].reshape(self.num_envs, -1)[:, 0]
+
+
+def _observed(
+    env: Any, name: str, num_envs: int
+) -> tuple[dict[NestedKey, Any], dict[str, NestedKey], dict[str, spaces.Space[Any]]]:
+    """By name what is observed, its key and shape; what is logged; and the spaces by name."""
+    keys: dict[NestedKey, Any] = {}
+    logs: dict[str, NestedKey] = {}
+    observed: dict[str, spaces.Space[Any]] = {}
+    for key, spec in env.observation_spec.items(True, True):
+        path = key if isinstance(key, tuple) else (key,)
+        if _INFO in path:
+            if spec.shape.numel() == num_envs:
+                logs["/".join(path[path.index(_INFO) :])] = unravel_key(path)
+            continue
+        # A group of one agent has a dimension for it, which its observation does not need.
+        alone = len(path) > 1 and spec.shape[1:2] == (1,) and spec.ndim > 2
+        entry = str(path[-1]) if len(path) > 1 else str(key)
+        if entry in observed:
+            raise ConfigError(
+                f"{name} observes two entries called {entry!r}: let a transform rename one."
+            )
+        one = spec[0][0] if alone else spec[0]
+        observed[entry] = space_of(one, f"The observation {entry!r} of {name}")
+        keys[entry] = (unravel_key(path), (num_envs, *one.shape))
+    if not observed:
+        raise ConfigError(f"{name} observes nothing but infos: there is nothing to learn from.")
+    return keys, logs, observed
+
+
+def _action_space(spec: Any, name: str) -> spaces.Space[Any]:
+    one = spec[0]
+    while one.ndim > 1 and one.shape[0] == 1 and not is_one_hot(one):
+        one = one[0]  # the dimension of a group of one agent
+    return space_of(one, f"The action of {name}")
+
+
+def _only(keys: Any, name: str, what: str) -> NestedKey:
+    if len(keys) != 1:
+        raise ConfigError(
+            f"{name} has the {what} {', '.join(map(str, keys))}: one is needed, of one agent."
+        )
+    key: NestedKey = keys[0]
+    return key
+
+
+def _resets_a_step_late(env: Any) -> bool:
+    from torchrl.envs import TransformedEnv, VecGymEnvTransform
+
+    while isinstance(env, TransformedEnv):
+        transforms = env.transform
+        if any(isinstance(one, VecGymEnvTransform) for one in transforms.modules()):
+            return True
+        env = env.base_env
+    return False
+
+
+def _last(key: NestedKey) -> str:
+    return str(key[-1] if isinstance(key, tuple) else key)

@@ -1,0 +1,174 @@
+"""``EnvBase`` of TorchRL with a batch size: its specs as spaces, its steps as outcomes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from gymnasium import spaces
+from tensordict import TensorDict
+from torchrl.data import (
+    Binary,
+    Bounded,
+    Categorical,
+    Composite,
+    MultiCategorical,
+    OneHot,
+    Unbounded,
+)
+from torchrl.envs import (
+    EnvBase,
+    GymEnv,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+    VecGymEnvTransform,
+    VmasEnv,
+)
+
+from hooktrainer import ConfigError
+from hooktrainer.algorithms import DQN, PPO
+from hooktrainer.collect.worlds import TorchRLWorld, WorldCollector, adapt_world
+from hooktrainer.testing import check_collector
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:A resumed run cannot restore"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+]
+
+
+class Climb(EnvBase):
+    """Climbs by 1 or not at all; terminates at 3; what it observes has several parts."""
+
+    def __init__(self, action=None, num_envs=2):
+        super().__init__(batch_size=(num_envs,), device="cpu")
+        size = (num_envs,)
+        self.action_spec = action or OneHot(2, shape=(*size, 2))
+        self.observation_spec = Composite(
+            observation=Unbounded((*size, 1)),
+            level=Categorical(4, shape=size),
+            bits=Binary(3, shape=(*size, 3), dtype=torch.bool),
+            info=Composite(height=Unbounded((*size, 1)), shape=size),
+            shape=size,
+        )
+        self.reward_spec = Unbounded((*size, 1))
+        self.at = torch.zeros(*size, 1)
+        self.seeds = []
+
+    def observe(self):
+        n = len(self.at)
+        return {
+            "observation": self.at.clone(),
+            "level": self.at.squeeze(-1).long().clamp(max=3),
+            "bits": torch.zeros(n, 3, dtype=torch.bool),
+            "info": TensorDict({"height": 2 * self.at}, (n,)),
+        }
+
+    def _reset(self, tensordict=None):
+        done = None if tensordict is None else tensordict.get("_reset", None)
+        rows = torch.ones_like(self.at, dtype=torch.bool) if done is None else done
+        self.at = torch.where(rows, 0.0, self.at)
+        return TensorDict(self.observe(), self.batch_size)
+
+    def _step(self, tensordict):
+        self.at = self.at + tensordict["action"].long().argmax(-1, keepdim=True)
+        ended = self.at >= 3
+        said = {"reward": self.at.clone(), "done": ended, "terminated": ended}
+        return TensorDict({**self.observe(), **said}, self.batch_size)
+
+    def _set_seed(self, seed):
+        self.seeds.append(seed)
+
+
+def test_specs_become_spaces_and_infos_the_log():
+    world = adapt_world(Climb())
+    assert isinstance(world, TorchRLWorld)
+    assert world.action_space == spaces.Discrete(2)
+    assert world.observation_space["level"] == spaces.Discrete(4)
+    assert world.observation_space["bits"] == spaces.MultiBinary([3])
+    assert set(world.reset()) == {"observation", "level", "bits"}
+    out = world.step(torch.tensor([1, 0]))
+    assert out.log["info/height"].tolist() == [2, 0]
+
+
+@pytest.mark.parametrize(
+    ("spec", "space"),
+    [
+        (Categorical(5, shape=(2,)), spaces.Discrete(5)),
+        (MultiCategorical([2, 3], shape=(2, 2)), spaces.MultiDiscrete([2, 3])),
+        (Bounded(-2, 2, shape=(2, 3)), spaces.Box(-2, 2, (3,))),
+        (Unbounded((2, 3)), spaces.Box(-float("inf"), float("inf"), (3,))),
+    ],
+)
+def test_actions_of_every_kind_are_taken(spec, space):
+    assert adapt_world(Climb(spec)).action_space == space
+
+
+def test_true_final_observations_and_ends_are_taken():
+    world = adapt_world(TransformedEnv(Climb(), StepCounter(max_steps=4)))
+    world.seed(0)
+    world.reset()
+    seen = [world.step(torch.tensor([1, 0])) for _ in range(4)]
+    assert [out.final["observation"][0].item() for out in seen] == [1, 2, 3, 1]
+    assert [out.observation["observation"][0].item() for out in seen] == [1, 2, 0, 1]
+    assert [out.reward.tolist() for out in seen] == [[1, 0], [2, 0], [3, 0], [1, 0]]
+    assert [out.terminated.tolist() for out in seen] == [[t == 2, False] for t in range(4)]
+    assert [out.truncated.tolist() for out in seen] == [[False, t == 3] for t in range(4)]
+
+
+def test_transitions_are_those_of_the_environment_where_episodes_end():
+    """Of several environments one after another in TorchRL, many episodes end."""
+    env = SerialEnv(3, lambda: GymEnv("CartPole-v1"))
+    batch = WorldCollector(env, frames_per_batch=300, seed=1).collect()
+    done = batch["next", "done"].squeeze(-1)
+    assert int(done.sum()) > 5
+    after, before = batch["next", "observation"][:, :-1], batch["observation"][:, 1:]
+    assert torch.equal(after[~done[:, :-1]], before[~done[:, :-1]])
+    assert (before[done[:, :-1]].abs() <= 0.05).all()  # where CartPole begins
+    ends = after[done[:, :-1]]
+    assert ((ends[:, 0].abs() > 2.4) | (ends[:, 2].abs() > 0.2)).all()  # and where it fails
+    env.close()
+
+
+def test_a_scenario_of_vmas_with_one_agent_is_taken_and_several_are_refused():
+    pytest.importorskip("vmas")
+    env = VmasEnv("waterfall", num_envs=3, n_agents=1, max_steps=5, continuous_actions=True)
+    world = adapt_world(env)
+    assert isinstance(world.action_space, spaces.Box)
+    batch = WorldCollector(world, frames_per_batch=36).collect()
+    assert batch["observation"].ndim == 3
+    assert batch["next", "step_count"].max() <= 6
+    several = VmasEnv("waterfall", num_envs=3, n_agents=2, max_steps=5)
+    with pytest.raises(ConfigError, match=r"VmasEnv gives 2 rewards a step.*mappo or ippo"):
+        adapt_world(several)
+
+
+def test_the_contract_of_collectors_is_kept():
+    check_collector(lambda: WorldCollector(Climb(), frames_per_batch=12, total_frames=60))
+
+
+def test_algorithms_train_on_it():
+    for make in (PPO, DQN):
+        run = make(
+            env=Climb(),
+            num_envs=2,
+            steps_per_batch=8,
+            total_frames=64,
+            eval_episodes=0,
+            progress_bar=False,
+        )
+        run.trainer().train()
+
+
+def test_a_vector_environment_of_gymnasium_s_is_not_taken_through_torchrl():
+    """TorchRL's observation at an end is all zeros, and a step of reward 0 follows it."""
+    base = Climb()
+    env = TransformedEnv(base, VecGymEnvTransform())
+    with pytest.raises(ConfigError, match="give Gymnasium's itself, or SerialEnv or ParallelEnv"):
+        adapt_world(env)
+
+
+def test_one_without_a_batch_is_refused():
+    with pytest.raises(
+        ConfigError, match=r"GymEnv has the batch size \[\]: one number of environm"
+    ):
+        adapt_world(GymEnv("CartPole-v1"))
