@@ -175,6 +175,11 @@ class EnvWorker:
             for group, rows, state in zip(self._groups, self._rows, states, strict=True)
         ]
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """See `EnvGroup.set_attribute`."""
+        for group in self._groups:
+            group.set_attribute(name, value)
+
     def close(self) -> None:
         """Close the environments."""
         for group in self._groups:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import gymnasium as gym
 
+from ..errors import ConfigError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .info import InfoKeys, check_info
@@ -173,6 +175,31 @@ class EnvGroup(ABC):
         row: Row,
     ) -> list[int]:
         """What `restore` does, for a group where it can be done for some environment."""
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment.
+
+        Raises:
+            ConfigError: If they have none of this name.
+        """
+        for env in self._holders():
+            owner = env.unwrapped if isinstance(env, gym.vector.VectorEnv) else env
+            has = getattr(owner, "has_wrapper_attr", None) or partial(hasattr, owner)
+            if not has(name):
+                raise ConfigError(
+                    f"{self.names[0]} has no attribute {name!r} to be set: name one that it has "
+                    "from the beginning."
+                )
+            if isinstance(env, (gym.vector.SyncVectorEnv, gym.vector.AsyncVectorEnv)):
+                env.set_attr(name, value)
+            elif hasattr(owner, "set_wrapper_attr"):
+                owner.set_wrapper_attr(name, value)
+            else:
+                setattr(owner, name, value)
+
+    def _holders(self) -> Sequence[Any]:
+        """The environments that have attributes, each to be set."""
+        raise NotImplementedError
 
     @abstractmethod
     def close(self) -> None:

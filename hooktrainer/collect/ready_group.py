@@ -146,6 +146,9 @@ class ReadyGroup(EnvGroup):
         self._compare(observation, row)
         return []
 
+    def _holders(self) -> Sequence[Any]:
+        return [self._env]
+
     def close(self) -> None:
         """Close the environment."""
         self._env.close()

@@ -155,6 +155,9 @@ class ScalarGroup(EnvGroup):
                 self._layout.write(row.observation, i, observation, info)
         return lost
 
+    def _holders(self) -> Sequence[Any]:
+        return self._envs
+
     def close(self) -> None:
         """Close the environments."""
         for env in self._envs:

@@ -115,6 +115,9 @@ class SlotGroup(EnvGroup):
                 self._slots.write(self._env, i, text)
         return []
 
+    def _holders(self) -> Sequence[Any]:
+        return [self._env, self._one]
+
     def close(self) -> None:
         """Close the environment."""
         self._env.close()

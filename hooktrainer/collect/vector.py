@@ -178,6 +178,7 @@ class VectorCollector(CollectorBase):
         self._device = device
         self._policy_device = policy_device
         self._warm_up_frames = init_random_frames
+        self._attributes: dict[str, Any] = {}  # set since the environments were made
         self._shares = 1  # how many collectors have as many environments, this one included
         self._open_group(self._spec)
         try:
@@ -283,6 +284,21 @@ class VectorCollector(CollectorBase):
         """Abandon the running episodes: the next batch begins with new ones."""
         self._fresh = True
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, which begins a new episode; part of the state.
+
+        Args:
+            name: Its name, in the environment or one of its wrappers.
+            value: A plain value.
+
+        Raises:
+            ConfigError: If there is none of this name.
+        """
+        self.start()
+        self._group.set_attribute(name, value)
+        self._attributes[name] = value
+        self.reset()
+
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
         self._spec.share(self.num_envs, 0, number)
@@ -378,6 +394,7 @@ class VectorCollector(CollectorBase):
         """
         return {
             **self.position(),
+            "attributes": dict(self._attributes),
             "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
@@ -410,6 +427,8 @@ class VectorCollector(CollectorBase):
         for line in self.differences(state_dict):
             raise StateMismatchError(line)
         saved, episodes = state_dict["rollout"], state_dict["episodes"]
+        for name, value in state_dict.get("attributes", {}).items():
+            self.set_attribute(name, value)
         if saved is not None:
             self._open().check(saved)
         self.set_seed(state_dict["seed"])

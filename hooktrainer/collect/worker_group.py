@@ -216,6 +216,11 @@ class WorkerGroup(EnvGroup):
     def _restore(self, *args: Any) -> list[int]:
         raise AssertionError("the processes restore their environments")
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """See `EnvGroup.set_attribute`."""
+        self._settle()
+        self._ask_all("set_attribute", lambda w: (name, value))
+
     def close(self) -> None:
         """End the processes. Safe to call again."""
         self._end()

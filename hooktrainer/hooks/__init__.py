@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .clear_cuda_cache import ClearCudaCache as ClearCudaCache
     from .compiled_step import CompiledStep as CompiledStep
     from .count_frames_log import CountFramesLog as CountFramesLog
+    from .curriculum import Curriculum as Curriculum
     from .distillation import Distillation as Distillation
     from .early_stopping import EarlyStopping as EarlyStopping
     from .evaluate import Evaluate as Evaluate

@@ -110,6 +110,7 @@ class WorldCollector(CollectorBase):
         self._env = env
         self._env_kwargs = env_kwargs
         self._first_env = first_env
+        self._attributes: dict[str, Any] = {}  # set since the world was made
         self._shares = 1
         self._warm_up_frames = init_random_frames
         self._categorical_actions = categorical_actions
@@ -226,6 +227,29 @@ class WorldCollector(CollectorBase):
         if self._rollout is not None:
             self._rollout.abandon()
 
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, which begins a new episode; part of the state.
+
+        Args:
+            name: Its name, in the world; a tensor is filled.
+            value: A plain value.
+
+        Raises:
+            ConfigError: If there is none of this name.
+        """
+        if not hasattr(self.world, name):
+            raise ConfigError(
+                f"{self.world.name} has no attribute {name!r} to be set: name one that it has from "
+                "the beginning."
+            )
+        now = getattr(self.world, name)
+        if isinstance(now, torch.Tensor):
+            now.copy_(torch.as_tensor(value))
+        else:
+            setattr(self.world, name, value)
+        self._attributes[name] = value
+        self.reset()
+
     def check_shares(self, number: int) -> None:
         """Refuse worlds whose environments depend on each other, or cannot be divided."""
         check_can_share(self._env)
@@ -259,7 +283,9 @@ class WorldCollector(CollectorBase):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on with the same data, bit for bit."""
-        return {**self.position(), "rollout": self._rollout and self._rollout.state_dict()}
+        attributes = dict(self._attributes)
+        rollout = self._rollout and self._rollout.state_dict()
+        return {**self.position(), "attributes": attributes, "rollout": rollout}
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Say if the state is that of another number of environments."""
@@ -286,6 +312,8 @@ class WorldCollector(CollectorBase):
         saved = state_dict["rollout"]
         if saved is not None:
             self._begun().check(saved)
+        for name, value in state_dict.get("attributes", {}).items():
+            self.set_attribute(name, value)
         self.set_seed(state_dict["seed"])
         self.frames = state_dict["frames"]
         self.world.episodes = list(state_dict["episodes"])

@@ -1,0 +1,142 @@
+"""Make the environments harder as the run goes on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase
+
+from ..base.checks import check_count
+from ..errors import ConfigError
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest
+from ..loop.priorities import EARLY
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+
+class Curriculum(TrainerHookBase):
+    """Sets an attribute of the environments by level, and goes up a level by frames or by success.
+
+    It begins with the first of ``values``. With ``frames`` the level rises where so many were
+    collected. With ``above`` it rises by one when the mean over the last ``episodes`` episodes of
+    this level reaches the threshold of the level. Where it changes, the environments begin new
+    episodes.
+
+    The level is saved, and so is what was set, with the collector; a resumed run goes on exactly.
+    It is logged as ``curriculum/<attribute>``. Environments that policies are evaluated in are not
+    changed.
+
+    Args:
+        attribute: Name of the attribute, of the environment or a wrapper, or of the tensor world.
+        values: What it is set to at each level.
+        frames: For each level but the last, the frames of the run at which it ends, rising.
+        above: Or for each level but the last, the mean at which it ends.
+        episodes: How many episodes that is the mean of.
+        key: What it is the mean of, where an episode ends: a return; or what ``info_keys`` has put
+            into the batch, such as ``("next", "success")``.
+
+    Attributes:
+        level: The level, from 0.
+        average_over_ranks: Replaces tensors by their mean over the processes that train together.
+
+    Raises:
+        ConfigError: If the numbers do not fit the values; when training begins, if the collector
+            sets no attributes, or its environments have none of this name.
+    """
+
+    def __init__(
+        self,
+        attribute: str,
+        values: Sequence[Any],
+        *,
+        frames: Sequence[int] | None = None,
+        above: Sequence[float] | None = None,
+        episodes: int = 100,
+        key: NestedKey = ("next", "episode_reward"),
+    ) -> None:
+        check_count("Curriculum: episodes", episodes)
+        ends = frames if above is None else above
+        if ends is None or (frames is not None and above is not None):
+            raise ConfigError(f"Curriculum({attribute!r}): pass either frames or above.")
+        if len(ends) != len(values) - 1 or (frames is not None and list(frames) != sorted(frames)):
+            raise ConfigError(
+                f"Curriculum({attribute!r}): {list(ends)} for {len(values)} values: pass one for "
+                "each value but the last, frames in rising order."
+            )
+        self.attribute = attribute
+        self.values = list(values)
+        self.frames = None if frames is None else list(frames)
+        self.above = None if above is None else list(above)
+        self.key = key
+        self.level = 0
+        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
+        self._last: deque[float] = deque(maxlen=episodes)
+        self._set_level: int | None = None
+
+    def observe(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Take note of the episodes that ended; metric: the level."""
+        if self.above is not None:
+            done = batch.get(("next", "done"))
+            self._last.extend(batch.get(self.key)[done].flatten().tolist())
+        return {f"curriculum/{self.attribute}": Latest(self.level)}
+
+    def __call__(self) -> None:
+        """Go up a level if it is time, for the next batch."""
+        if self.frames is not None:
+            self.level = sum(self.trainer.collected_frames >= end for end in self.frames)
+        elif self.above is not None and self.level < len(self.above):
+            full = len(self._last) == self._last.maxlen
+            mean = sum(self._last) / max(len(self._last), 1)
+            said = torch.tensor([mean, float(full)], dtype=torch.float64)
+            if self.average_over_ranks is not None:
+                self.average_over_ranks([said])
+            if said[1].item() == 1.0 and said[0].item() >= self.above[self.level]:
+                self.level += 1
+                self._last.clear()
+        if self.level != self._set_level:
+            self._set(self.trainer)
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Set the value of the level, unless the collector was restored with it.
+
+        Raises:
+            ConfigError: If the collector sets no attributes, or there is none of this name.
+        """
+        if self._set_level is None:
+            self._set(trainer)
+
+    def _set(self, trainer: Loop) -> None:
+        source: Any = trainer.source
+        if not callable(getattr(source, "set_attribute", None)):
+            raise ConfigError(
+                f"Curriculum({self.attribute!r}): {type(source).__name__} sets no attributes of "
+                "its environments: collect with VectorCollector or WorldCollector, without "
+                "overlap, or give a collector of yours a method set_attribute(name, value)."
+            )
+        source.set_attribute(self.attribute, self.values[self.level])
+        self._set_level = self.level
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the level, and the episodes that it was tried in."""
+        return {"level": self.level, "set": self._set_level, "last": list(self._last)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.level = state_dict["level"]
+        self._set_level = state_dict["set"]
+        self._last.clear()
+        self._last.extend(state_dict["last"])
+
+    def register(self, trainer: Loop, name: str = "curriculum") -> None:
+        """Register at ``pre_steps_log`` and ``post_steps``."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self.observe)
+        trainer.register_op("post_steps", self, priority=EARLY)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"average_over_ranks": None}

@@ -1,0 +1,169 @@
+"""`Curriculum`: when the level rises, who is told, and runs that go on exactly."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+
+from hooktrainer import ConfigError, Curriculum, Trainer, VectorCollector, WorldCollector
+from hooktrainer.testing import tiny_trainer
+
+
+def example_trainer() -> Trainer:
+    return tiny_trainer(collector=VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10))
+
+
+def example(trainer) -> Curriculum:
+    return Curriculum("g", [9.0, 10.0, 11.0], frames=[10, 30])
+
+
+class Source:
+    """Stands for a collector that was restored or not."""
+
+    def __init__(self):
+        self.told = []
+
+    def set_attribute(self, name, value):
+        self.told.append((name, value))
+
+
+def values_over_run(hook, trainer: Trainer) -> list[float]:
+    """The value of g during each batch."""
+    seen = []
+    hook.register(trainer)
+    group = trainer.source._group
+    trainer.register_op("batch_process", lambda b: seen.append(group._envs[0].unwrapped.g))
+    trainer.train()
+    return seen
+
+
+def test_it_rises_by_frames(logger):
+    trainer = tiny_trainer(
+        collector=VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10),
+        logger=logger,
+        log_interval=10,
+    )
+    seen = values_over_run(Curriculum("g", [9.0, 10.0, 11.0], frames=[10, 30]), trainer)
+    assert seen == [9.0, 10.0, 10.0, 11.0, 11.0]
+    assert logger.column("curriculum/g") == {10: 0, 20: 1, 30: 1, 40: 2, 50: 2}
+
+
+def ended(*returns: float) -> TensorDict:
+    values = torch.tensor(returns).view(1, -1, 1)
+    following = {"episode_reward": values, "done": torch.ones_like(values, dtype=torch.bool)}
+    return TensorDict({"next": following}, values.shape[:2])
+
+
+def test_it_rises_by_the_mean_of_the_last_episodes_of_the_level():
+    hook = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=3)
+    source = Source()
+    hook.trainer = type("T", (), {"source": source, "collected_frames": 0})()
+    hook.on_train_start(hook.trainer)
+    levels = []
+    for returns in ([50.0, 50.0], [0.0], [5.0, 10.0, 15.0], [60.0, 60.0], [60.0], [0.0], [99.0]):
+        hook.observe(ended(*returns))
+        hook()
+        levels.append(hook.level)
+    # Two episodes are no three, the third makes the mean 33. Of the next level three have the mean
+    # 10, and the last three 45.
+    assert levels == [0, 1, 1, 2, 2, 2, 2]
+    assert source.told == [("g", 1), ("g", 2), ("g", 3)]
+
+
+def test_a_level_is_tried_anew_and_goes_on_after_a_resume():
+    hook = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=2)
+    hook.trainer = type("T", (), {"source": Source(), "collected_frames": 0})()
+    hook.observe(ended(50.0, 50.0))
+    hook()
+    hook.observe(ended(60.0))
+    hook()
+    assert hook.level == 1
+    rest = Curriculum("g", [1, 2, 3], above=[10.0, 20.0], episodes=2)
+    rest.trainer = hook.trainer
+    rest.load_state_dict(hook.state_dict())
+    assert rest.level == 1
+    rest.observe(ended(0.0))
+    rest()
+    assert rest.level == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{}, {"frames": [1], "above": [1.0]}, {"frames": [1, 2]}, {"above": []}, {"episodes": 0}],
+)
+def test_numbers_that_do_not_fit_are_refused(wrong):
+    with pytest.raises(ConfigError):
+        Curriculum("g", [1, 2], **wrong)
+    with pytest.raises(ConfigError, match="in rising order"):
+        Curriculum("g", [1, 2, 3], frames=[20, 10])
+
+
+def test_what_cannot_be_set_is_named():
+    trainer = tiny_trainer()
+    Curriculum("g", [1, 2], frames=[10]).register(trainer)
+    with pytest.raises(ConfigError, match="sets no attributes of its env"):
+        trainer.train()
+    for make, env in ((VectorCollector, "Pendulum-v1"), (WorldCollector, "torch/Pendulum-v1")):
+        collector = make(env, num_envs=2, frames_per_batch=4)
+        with pytest.raises(ConfigError, match="has no attribute 'gravity' to be set"):
+            collector.set_attribute("gravity", 3.0)
+        collector.shutdown()
+
+
+# -- collectors ------------------------------------------------------------------------------------
+
+KINDS = {
+    "scalar": lambda: VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=40),
+    "slots": lambda: VectorCollector("CartPole-v1", num_envs=6, frames_per_batch=120),
+    "workers": lambda: VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=40, workers=2),
+    "world": lambda: WorldCollector("torch/Pendulum-v1", num_envs=2, frames_per_batch=40),
+}
+NAMES = {"scalar": "g", "slots": "gravity", "workers": "g", "world": "_g"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_is_set_holds_and_survives_a_resume(kind):
+    collector, plain = KINDS[kind](), KINDS[kind]()
+    collector.collect()
+    collector.set_attribute(NAMES[kind], 30.0)
+    saved_at_once = collector.state_dict()
+    first = collector.collect()
+    state = collector.state_dict()
+    second = collector.collect()
+    plain.collect()
+    plain.reset()
+    assert not torch.equal(plain.collect()["next", "observation"], first["next", "observation"])
+    for saved, expected in ((saved_at_once, [first, second]), (state, [second])):
+        other = KINDS[kind]()
+        other.load_state_dict(saved)
+        for batch in expected:
+            got = other.collect()
+            for key in ("observation", ("next", "observation"), ("next", "reward")):
+                assert torch.equal(got[key], batch[key]), key
+        other.shutdown()
+    collector.shutdown()
+    plain.shutdown()
+
+
+def test_a_resumed_run_is_the_run_that_was_not_interrupted():
+    def make() -> tuple[Trainer, list]:
+        collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10, seed=1)
+        trainer, seen = tiny_trainer(collector=collector, seed=4), []
+        Curriculum("g", [5.0, 10.0, 30.0], frames=[20, 40]).register(trainer)
+        trainer.register_op("batch_process", lambda b: seen.append(b["next", "reward"].clone()))
+        return trainer, seen
+
+    whole, expected = make()
+    whole.train()
+    first, _ = make()
+    first.register_op(
+        "post_steps", lambda: first.request_stop("here") if first.collected_frames == 30 else None
+    )
+    first.train()
+    half = first.state_dict()
+    rest, seen = make()
+    rest.load_state_dict(half)
+    rest.train()
+    assert len(seen) == 2
+    assert all(map(torch.equal, seen, expected[3:]))
