@@ -6,6 +6,7 @@ In a copy of the tree one of each is added, and the tests that find every one by
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -189,21 +190,24 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+TESTS = {
+    "hooks/test_conformance.py": ["CountBatches", "listed", "every_hook"],
+    "algorithms/test_algorithms.py": ["loose", "public_names"],
+    "algorithms/test_description.py": ["LOOSE"],
+    "cli/test_cli.py": ["greet", "every"],
+    "store/test_backends.py": ["echo"],
+    "test_docs.py": ["every_command", "every_public", "of_the_architecture"],
+}
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("tests", "some"),
-    [
-        ("hooks/test_conformance.py", "CountBatches or listed or every_hook"),
-        ("algorithms/test_algorithms.py", "loose or public_names"),
-        ("algorithms/test_description.py", "LOOSE"),
-        ("cli/test_cli.py", "greet or every"),
-        ("store/test_backends.py", "echo"),
-        ("test_docs.py", "every_command or every_public or of_the_architecture"),
-    ],
-)
-def test_the_tests_find_it_by_themselves(tests: str, some: str, copy: Path) -> None:
+def test_the_tests_find_it_by_themselves(copy: Path) -> None:
+    """All of them in one process, which takes as long to start as they take."""
+    some = [f"({Path(file).stem} and ({' or '.join(names)}))" for file, names in TESTS.items()]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", f"tests/{tests}", "-k", some],
+        [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-vv"]
+        + [f"tests/{file}" for file in TESTS]
+        + ["-k", " or ".join(some)],
         cwd=copy,
         env={**os.environ, "PYTHONPATH": str(copy), "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -211,6 +215,9 @@ def test_the_tests_find_it_by_themselves(tests: str, some: str, copy: Path) -> N
         timeout=300,
     )
     assert done.returncode == 0, done.stdout
+    for file, names in TESTS.items():
+        ran = re.findall(rf"^tests/{file}::(\S+) PASSED", done.stdout, re.MULTILINE)
+        assert [name for name in names if not any(name.lower() in r.lower() for r in ran)] == []
 
 
 def test_it_can_be_used(copy: Path) -> None:
