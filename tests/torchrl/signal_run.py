@@ -26,6 +26,7 @@ from hooktrainer import Trainer, UpdateWeights  # noqa: E402
 def main(file: Path, total_frames: int, kind: str, place: str) -> None:
     torch.manual_seed(0)
     torch.set_num_threads(1)
+    torch.multiprocessing.set_start_method("fork", force=True)  # spawned ones import anew
     actor = QValueActor(nn.Linear(4, 2), in_keys=["observation"], action_space="one-hot")
     collector = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}[kind](
         [lambda: GymEnv("CartPole-v1")] * 2, actor, frames_per_batch=40, total_frames=-1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing as mp
 import os
 import signal
 import socket
@@ -10,25 +9,10 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Sequence
-from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
-_CONTEXT = mp.get_context("forkserver")
-
-
-def _warm_up() -> None:
-    """Start the process that ranks are forked from, with what they import imported."""
-    _CONTEXT.set_forkserver_preload(["warm"])
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
-    try:
-        forkserver.ensure_running()
-    finally:
-        if before is None:
-            del os.environ["PYTHONPATH"]
-        else:
-            os.environ["PYTHONPATH"] = before
+from warm_program import CONTEXT, warm_up
 
 
 class RankProcesses:
@@ -47,9 +31,9 @@ class RankProcesses:
         self.log = log
         log.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        _warm_up()
+        warm_up()
         self.processes = [
-            _CONTEXT.Process(target=_call, args=(rank, number, port, log, function, args))
+            CONTEXT.Process(target=_call, args=(rank, number, port, log, function, args))
             for rank in range(number)
         ]
         for process in self.processes:

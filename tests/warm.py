@@ -1,4 +1,4 @@
-"""What the processes of these tests import, once."""
+"""What processes of tests import, once."""
 
 import warnings
 
@@ -8,6 +8,8 @@ with warnings.catch_warnings():
     import torch
     import torchrl.objectives  # noqa: F401
 
+    import hooktrainer.algorithms.ppo
+    import hooktrainer.hooks.evaluate
     import hooktrainer.run.ranks
     import hooktrainer.run.recipe  # noqa: F401
 
