@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from warm_program import run
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.run.recipe import Run, RunConfig
@@ -15,24 +13,16 @@ from hooktrainer.run.recipe import Run, RunConfig
 ROOT = Path(__file__).parents[2]
 
 
-def run(where: Path, *command: object) -> str:
-    done = subprocess.run(
-        [sys.executable, *map(str, command)],
-        cwd=where,
-        env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def train(where: Path, *words: object) -> str:
+    done = run(ROOT / "recipes/ppo_cartpole.py", *words, where=where)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
 
 def test_snapshots_of_a_recipe_are_saved_played_and_taken_up_by_a_resume(tmp_path):
-    recipe = (ROOT / "recipes/ppo_cartpole.py", "--run-dir", "g", "--no-progress-bar")
+    words = ("--run-dir", "g", "--no-progress-bar")
     small = ("--num-envs", 2, "--steps-per-batch", 32, "--eval-episodes", 2, "--save-interval", 128)
-    out = run(tmp_path, *recipe, *small, "--total-frames", 512, "--snapshots", 3)
+    out = train(tmp_path, *words, *small, "--total-frames", 512, "--snapshots", 3)
     assert "3 policies in g/policies · best: return" in out
     saved = list_policies(tmp_path / "g")
     assert [policy.frames for policy in saved] == [0, 256, 512]
@@ -41,7 +31,7 @@ def test_snapshots_of_a_recipe_are_saved_played_and_taken_up_by_a_resume(tmp_pat
     assert [episode.return_ for episode in played] == list(saved[-1].evaluation.returns)
     # The number of snapshots is free, and so is the end of the run.
     more = ("--total-frames", 1024, "--snapshots", 5, "--resume", "latest")
-    run(tmp_path, *recipe, *small, *more)
+    train(tmp_path, *words, *small, *more)
     assert [policy.frames for policy in list_policies(tmp_path / "g")] == [0, 256, 512, 768, 1024]
 
 
