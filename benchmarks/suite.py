@@ -150,7 +150,9 @@ PPO = Benchmark(
     title="PPO on CartPole-v1, 4 environments: 128 steps each, 4 epochs of 4 minibatches, 64x64",
     cases=(
         Case("hooktrainer, eager", "hooktrainer_ppo.py", frames(90_000, 10_240)),
-        Case("hooktrainer, compiled", "hooktrainer_ppo.py", frames(120_000, 10_240, "--compile")),
+        Case(
+            "hooktrainer, compiled", "hooktrainer_ppo.py", frames(120_000, 10_240, "--compile=step")
+        ),
         Case("hand-written, eager", "handwritten_ppo.py", frames(120_000, 10_240)),
         Case("hand-written, compiled", "handwritten_ppo.py", frames(150_000, 10_240, "--compile")),
         Case("TorchRL, PPOTrainer", "torchrl_ppo.py", frames(20_000, 4_096)),
@@ -210,7 +212,11 @@ PPO64 = Benchmark(
         Case(name, script, (*options, "--num-envs=64"))
         for name, script, options in (
             ("hooktrainer, eager", "hooktrainer_ppo.py", frames(500_000, 50_000)),
-            ("hooktrainer, compiled", "hooktrainer_ppo.py", frames(500_000, 50_000, "--compile")),
+            (
+                "hooktrainer, compiled",
+                "hooktrainer_ppo.py",
+                frames(500_000, 50_000, "--compile=step"),
+            ),
             ("hand-written, eager", "handwritten_ppo.py", frames(600_000, 50_000)),
             ("hand-written, compiled", "handwritten_ppo.py", frames(600_000, 50_000, "--compile")),
             ("TorchRL, PPOTrainer", "torchrl_ppo.py", frames(60_000, 16_384)),
@@ -230,6 +236,49 @@ PPO64 = Benchmark(
         Ratio("hooktrainer, eager", "hand-written, eager", 0.9),
     ),
     quick=frames(35_000, 8_192),
+)
+
+WORLDS = Benchmark(
+    name="worlds",
+    title="PPO on torch/CartPole-v1, the environments as tensors: 128 steps each, as above",
+    cases=tuple(
+        case
+        for envs, count in ((4, 250_000), (64, 800_000))
+        for case in (
+            Case(
+                f"hooktrainer, all compiled, {envs} environments",
+                "hooktrainer_ppo.py",
+                frames(count, 50_000, "--world", "--compile=all", f"--num-envs={envs}"),
+            ),
+            Case(
+                f"hooktrainer, eager, {envs} environments",
+                "hooktrainer_ppo.py",
+                frames(count // 2, 50_000, "--world", f"--num-envs={envs}"),
+            ),
+            Case(
+                f"hand-written, eager, Gymnasium, {envs} environments",
+                "handwritten_ppo.py",
+                frames(count // 2, 50_000, f"--num-envs={envs}"),
+            ),
+        )
+    ),
+    measures=SPEED,
+    compared=tuple(f"hooktrainer, all compiled, {envs} environments" for envs in (4, 64)),
+    targets=(
+        Ratio(
+            "hooktrainer, all compiled, 4 environments",
+            "hand-written, eager, Gymnasium, 4 environments",
+            2.0,
+        ),
+        Ratio(
+            "hooktrainer, all compiled, 64 environments",
+            "hand-written, eager, Gymnasium, 64 environments",
+            1.4,
+        ),
+    ),
+    rounds=3,
+    quick=frames(35_000, 10_240),
+    drawn=False,
 )
 
 # Our off-policy rows collect 16 frames and then make 16 gradient steps, as our recipes do in larger
@@ -469,6 +518,7 @@ BENCHMARKS = {
         PPO,
         ATARI,
         PPO64,
+        WORLDS,
         MAPPO,
         DQN,
         SAC,
