@@ -99,6 +99,7 @@ def _keep_between_runs() -> None:
 def _reason(error: Exception) -> str:
     """What a compiler's error says in its first lines, and where in the user's code."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith("backend=")]
     said = lines[0] if lines else type(error).__name__
     for place, line in enumerate(lines):
         if line.startswith("from user code"):

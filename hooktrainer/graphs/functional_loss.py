@@ -23,11 +23,23 @@ class FunctionalLoss:
 
     Args:
         module: Maps a TensorDict to a TensorDict of losses.
+
+    Attributes:
+        names: Every parameter, and what it is called in a call.
     """
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module
         self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
+        # A module that several others hold is met once, a parameter in every module that has it.
+        self._places: dict[str, list[str]] = {}
+        self.names: dict[nn.Parameter, str] = {}
+        for prefix, owner in self._body.named_modules():
+            for own, parameter in owner._parameters.items():
+                if parameter is not None:
+                    name = f"{prefix}.{own}"
+                    first = self.names.setdefault(parameter, name)
+                    self._places.setdefault(first, []).append(name)
 
     def __call__(self, parameters: Mapping[str, torch.Tensor], entries: Entries) -> Losses:
         """The losses, and what else the module computes, with these parameters.
@@ -36,12 +48,12 @@ class FunctionalLoss:
             parameters: By their names in `names`; the others are the module's own.
             entries: What `read` gave.
         """
-        return torch.func.functional_call(self._body, dict(parameters), (entries,))
-
-    @property
-    def names(self) -> dict[nn.Parameter, str]:
-        """Every parameter, and what it is called in a call."""
-        return {parameter: name for name, parameter in self._body.named_parameters()}
+        placed = {
+            place: parameter
+            for name, parameter in parameters.items()
+            for place in self._places[name]
+        }
+        return torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
 
     @property
     def variant(self) -> Hashable:

@@ -142,7 +142,8 @@ class CompiledStep(TrainerHookBase):
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
             self._hooks[0].update = self._fused
             self._mini_batches, why = self._against_several()
-            if self._mini_batches is not None and not loss.compute_always_the_same():
+            same = loss.compute_always_the_same()
+            if self._mini_batches is not None and not same:
                 self._mini_batches, why = None, f"{type(loss.module).__name__} alternates"
             how_much = "optimizer steps are graphs of their own"
         else:
@@ -151,7 +152,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if why is not None and why != self._said:
             self._said = why
-            _log.info("compiled: %s, since %s.", how_much, why)
+            self._say(f"compiled: {how_much}, since {why}.")
 
     def _against_steps(self) -> str | None:
         """Why a whole optimizer step cannot be a graph; `None` if it can."""

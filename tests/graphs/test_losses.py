@@ -7,6 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 from tensordict import TensorDict
+from torch import nn
 
 from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, StepGraph, compiling
@@ -128,6 +129,40 @@ def test_every_loss_is_here():
     named = (getattr(objectives, name) for name in objectives.__all__)
     kinds = (each for each in named if isinstance(each, type) and issubclass(each, Loss))
     assert set(kinds) - {Loss} == set(MAKE)
+
+
+class Tied(nn.Module):
+    """Two layers of one weight, one of them held twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+        self.again = self.first
+
+    def forward(self, batch: TensorDict) -> TensorDict:
+        out = self.second(self.first(batch["observation"]).tanh()).tanh()
+        return TensorDict({"loss": self.again(out).square().mean()})
+
+
+def test_parameters_and_modules_in_several_places(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
+    eager, compiled = Tied(), Tied()
+    functional = FunctionalLoss(compiled)
+    steps = [FlatAdam(loss.parameters(), lr=0.01) for loss in (eager, compiled)]
+    graph = None
+    for _ in range(3):
+        eager(batch(DQNLoss))["loss"].backward()
+        steps[0].step()
+        steps[0].zero_grad()
+        entries = functional.read(batch(DQNLoss))
+        if graph is None:
+            on = reached(functional, entries, [Objective(list(compiled.parameters()))])
+            graph = StepGraph(functional, steps[1], on, StepRules(clips=None))
+        graph([entries], None)
+    torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
+    assert all(isinstance(p, nn.Parameter) for p in compiled.parameters())
 
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
