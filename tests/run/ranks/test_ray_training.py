@@ -1,0 +1,99 @@
+"""Trainers that collect and evaluate in processes of a Ray cluster of three machines."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from ray_toy import local, policy
+from tensordict.nn import InteractionType
+
+from hooktrainer import Evaluate, Every, Trainer, ValueEstimatorHook
+from hooktrainer.loop.hook_points import HOOK_POINTS
+from hooktrainer.networks import ValueNetwork, mlp
+from hooktrainer.objectives import GAE, ClipPPOLoss
+from hooktrainer.run.placement import Place
+from hooktrainer.run.ranks import Ranks, rank_state
+from hooktrainer.store.tree import flatten, unflatten
+from hooktrainer.testing import CallRecorder
+
+ray = pytest.importorskip("ray")
+
+from hooktrainer.run.ray import use_ray  # noqa: E402
+
+ROOT = Path(__file__).parents[3]
+
+
+def make_trainer(logger, actor, critic) -> Trainer:
+    loss = ClipPPOLoss(actor, critic)
+    trainer = Trainer(
+        collector=local(actor, exploration_type=InteractionType.RANDOM),
+        total_frames=320,
+        optim_steps_per_batch=2,
+        loss_module=loss,
+        optimizer=torch.optim.Adam(loss.parameters(), lr=1e-3),
+        logger=logger,
+        log_interval=64,
+        progress_bar=False,
+        seed=1,
+    )
+    ValueEstimatorHook(GAE(gamma=0.99, lmbda=0.95, value_network=critic)).register(trainer)
+    Evaluate("CartPole-v1", actor, every=Every(frames=128), episodes=2).register(trainer)
+    return trainer
+
+
+def test_a_run_that_goes_on_with_other_processes_says_so(cluster, logger):
+    def trainer(number: int) -> Trainer:
+        made = make_trainer(logger, policy(), ValueNetwork(mlp(4, 1)))
+        if number:
+            use_ray(made, Place(count=number), Place())
+        return made
+
+    alone, several = trainer(0), trainer(2)
+    resumed = rank_state(several, Ranks(), alone.state_dict())
+    assert "saved by one process that collects, resumed by 2 processes" in resumed.note
+    several.load_state_dict(resumed.state)
+    state = several.state_dict()
+    assert rank_state(several, Ranks(), state).note is None
+    assert "saved by 2 processes that collect, resumed by one" in str(
+        rank_state(alone, Ranks(), state).note
+    )
+    alone.shutdown()
+    several.shutdown()
+
+
+def test_a_trainer_trains_and_evaluates_with_all_hook_points(cluster, logger):
+    trainer = make_trainer(logger, policy(), ValueNetwork(mlp(4, 1)))
+    recorder = CallRecorder()
+    recorder.register(trainer)
+    collector = use_ray(trainer, Place(count=2), Place())
+    trainer.train()
+    assert set(recorder.calls) == set(map(str, HOOK_POINTS))
+    assert trainer.collected_frames == 320
+    at = sorted(set(logger.column("eval/frames").values()))
+    assert at[0] in (128, 192)
+    assert at[-1] == 320
+    assert set(logger.column("data/age").values()) == {0.0}
+    beside = {name for name in trainer.timing.totals if name.startswith("worker/")}
+    assert beside == {"worker/env", "worker/inference", "worker/transfer"}
+    assert trainer.timing.totals["sync_weights"] > 0
+    with pytest.raises(RuntimeError, match="shut down"):
+        collector.collect()
+    time.sleep(0.5)
+    assert ray.is_initialized()  # the cluster was there before
+
+
+def test_the_state_of_an_evaluation_under_way_is_its_result(cluster, logger):
+    trainer = make_trainer(logger, policy(), ValueNetwork(mlp(4, 1)))
+    use_ray(trainer, Place(), Place())
+    hook = trainer.registry.modules["evaluate"]
+    hook(None)
+    state = unflatten(*flatten(hook.state_dict()))
+    assert state["arrived"]["eval/frames"] == 0
+    hook.load_state_dict(state)
+    metrics = hook.look(None)
+    assert float(metrics["eval/return"]) == state["arrived"]["eval/return"] > 0
+    assert hook.look(None) is None
+    trainer.shutdown()
