@@ -19,6 +19,7 @@ with warnings.catch_warnings():  # torchrl deprecates its own classes while it i
     import torchrl.objectives
     import torchrl.trainers  # noqa: F401
 
+from hooktrainer.graphs import compiling
 
 # A shell starts what is in the background with SIGINT ignored, which every process that a test
 # starts would inherit.
@@ -75,6 +76,12 @@ class MemoryLogger:
 def _one_thread_one_seed() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What would be compiled is computed; a test of compiling says with which backend."""
+    monkeypatch.setattr(compiling, "BACKEND", None)
 
 
 @pytest.fixture

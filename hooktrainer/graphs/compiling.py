@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch._dynamo.exc import FailOnRecompileLimitHit
 
 BACKEND: str | None = "inductor"
 """The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""
@@ -53,10 +54,16 @@ class Graph(Generic[T]):
         """Call the function.
 
         Raises:
-            CannotCompileError: By the first call, if it is no graph.
+            CannotCompileError: If it is no graph, or has to be compiled anew again and again.
         """
         if self._is_compiled:
-            return self._call(*args)
+            try:
+                return self._call(*args)
+            except FailOnRecompileLimitHit as error:
+                raise CannotCompileError(
+                    f"{self._what} had to be compiled anew again and again, since something that "
+                    "is no tensor changes: make it a buffer of the module"
+                ) from error
         start = time.perf_counter()
         self._say(f"compiling {self._what} ...")
         try:

@@ -44,7 +44,7 @@ class GradientGraph:
         """The losses of a batch, and by objective the parameters and their gradients.
 
         Raises:
-            CannotCompileError: By the first call, if they are no graph.
+            CannotCompileError: If they are no graph.
         """
         out, grads = self._graph([p.detach() for p in self._parameters], entries)
         return dict(out), list(zip(self._reached.parameters, grads, strict=True))

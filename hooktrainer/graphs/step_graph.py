@@ -91,7 +91,7 @@ class StepGraph:
             For each the losses, and the norm of the gradient before it was clipped.
 
         Raises:
-            CannotCompileError: By the first call, if they are no graph.
+            CannotCompileError: If they are no graph.
         """
         groups = [self._optimizer.param_groups[place] for place in self._places]
         given = [hyperparameters(group) for group in groups]

@@ -54,7 +54,8 @@ def test_the_package_of_an_environment_is_named(env_id, install):
 
 
 def test_every_package_is_tried():
-    assert {package.install for package in PACKAGES} == set(IDS.values())
+    others = {package.install for package in PACKAGES} - {"hooktrainer"}  # which is always there
+    assert others == set(IDS.values())
 
 
 @pytest.fixture
@@ -145,6 +146,7 @@ def test_a_module_that_fails_keeps_its_error(tmp_path, monkeypatch):
 
 def test_what_gymnasium_itself_has_is_no_package():
     own = [s.id for s in gym.registry.values() if "gymnasium.envs" in str(s.entry_point)]
-    assert [env_id for env_id in own if package_of(env_id)] == []
+    worlds = "torch/"  # ours, under which stand Gymnasium's own
+    assert [i for i in own if package_of(i) and not i.startswith(worlds)] == []
     with pytest.raises(ConfigError, match="Did you mean CartPole-v0 or CartPole-v1"):
         find_spec("cartpole")

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -30,12 +31,6 @@ DEFAULTS = {
     "num_epochs": 2,
     "clip_norm": 0.5,
 }
-
-
-@pytest.fixture(autouse=True)
-def quick(monkeypatch):
-    """What is tested here does not depend on what is made of a graph."""
-    monkeypatch.setattr(compiling, "BACKEND", None)
 
 
 def data() -> list[TensorDict]:
@@ -373,6 +368,37 @@ def test_what_cannot_be_compiled_is_said_and_computed_eagerly(caplog, monkeypatc
     assert said[0].startswith("Branches cannot be compiled, and is computed eagerly: ")
     assert "test_compiled_step.py" in said[0]
     assert_same(compiled, train(step=None, loss=Branches()))
+
+
+class Anneals(nn.Module):
+    """A loss with a factor that is no buffer, and another at every step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.net = nn.Linear(4, 1)
+        self.factor = 1.0
+
+    def forward(self, batch):
+        return TensorDict({"loss": self.factor * self.net(batch["observation"]).square().mean()})
+
+
+def test_what_changes_at_every_step_is_seen_and_in_the_end_computed_eagerly(caplog, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    runs = []
+    for step in (CompiledStep(), None):
+        loss = Anneals()
+        runs.append(train(At("post_optim", halving(loss)), step=step, loss=loss))
+    assert_same(*runs)
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
+    assert len([line for line in said if "make it a buffer of the module" in line]) == 1
+
+
+def halving(loss: Anneals) -> Callable[[], None]:
+    def halve() -> None:
+        loss.factor *= 0.9
+
+    return halve
 
 
 def test_a_loss_that_alternates_has_a_graph_for_each(called):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
+import gymnasium as gym
 import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control import Continuous_MountainCarEnv, MountainCarEnv
@@ -15,7 +16,40 @@ _MAX_SPEED = 0.07
 _GRAVITY = 0.0025
 
 
-class MountainCarWorld(FunctionalWorld):
+class _Car(FunctionalWorld):
+    """What both cars share.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        goal_velocity: How fast the car has to be at the goal.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    num_uniforms = 1
+    original: ClassVar[type[gym.Env[Any, Any]]]
+    """Gymnasium's environment, whose spaces they have."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        goal_velocity: float = 0.0,
+        **rest: Any,
+    ) -> None:
+        original = self.original()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        self._goal_velocity = goal_velocity
+        super().__init__(num_envs, device, **rest)
+
+    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Near the bottom, at rest, ``[num_envs, 2]``."""
+        return torch.cat([0.2 * uniform - 0.6, torch.zeros_like(uniform)], -1)
+
+
+class MountainCarWorld(_Car):
     """Gymnasium's ``MountainCar-v0`` (Moore, 1990) as tensors.
 
     Args:
@@ -27,25 +61,7 @@ class MountainCarWorld(FunctionalWorld):
 
     name = "torch/MountainCar-v0"
     max_episode_steps = 200
-    num_uniforms = 1
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        goal_velocity: float = 0.0,
-        **rest: Any,
-    ) -> None:
-        original = MountainCarEnv()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
-        self._goal_velocity = goal_velocity
-        super().__init__(num_envs, device, **rest)
-
-    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Near the bottom, at rest, ``[num_envs, 2]``."""
-        return _at_rest(uniform)
+    original = MountainCarEnv
 
     def transition(
         self, state: Any, action: torch.Tensor
@@ -57,7 +73,7 @@ class MountainCarWorld(FunctionalWorld):
         return following, -torch.ones_like(position), arrived
 
 
-class MountainCarContinuousWorld(FunctionalWorld):
+class MountainCarContinuousWorld(_Car):
     """Gymnasium's ``MountainCarContinuous-v0`` as tensors.
 
     Args:
@@ -69,25 +85,7 @@ class MountainCarContinuousWorld(FunctionalWorld):
 
     name = "torch/MountainCarContinuous-v0"
     max_episode_steps = 999
-    num_uniforms = 1
-
-    def __init__(
-        self,
-        num_envs: int,
-        device: torch.device | str = "cpu",
-        *,
-        goal_velocity: float = 0.0,
-        **rest: Any,
-    ) -> None:
-        original = Continuous_MountainCarEnv()
-        self.observation_space: spaces.Space[Any] = original.observation_space
-        self.action_space: spaces.Space[Any] = original.action_space
-        self._goal_velocity = goal_velocity
-        super().__init__(num_envs, device, **rest)
-
-    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
-        """Near the bottom, at rest, ``[num_envs, 2]``."""
-        return _at_rest(uniform)
+    original = Continuous_MountainCarEnv
 
     def transition(
         self, state: Any, action: torch.Tensor
@@ -98,10 +96,6 @@ class MountainCarContinuousWorld(FunctionalWorld):
         position, speed = following.unbind(-1)
         arrived = (position >= 0.45) & (speed >= self._goal_velocity)
         return following, 100.0 * arrived - 0.1 * asked.square(), arrived
-
-
-def _at_rest(uniform: torch.Tensor) -> torch.Tensor:
-    return torch.cat([0.2 * uniform - 0.6, torch.zeros_like(uniform)], -1)
 
 
 def _drive(state: torch.Tensor, push: torch.Tensor) -> torch.Tensor:

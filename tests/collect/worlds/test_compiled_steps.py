@@ -88,27 +88,21 @@ def assert_equal(some: list[TensorDict], others: list[TensorDict], exactly: bool
             torch.testing.assert_close(value, other[key], msg=str(key), **tolerance)
 
 
-@pytest.fixture
-def uncompiled(monkeypatch):
-    """What is tested does not depend on what is made of a graph."""
-    monkeypatch.setattr(compiling, "BACKEND", None)
-
-
 @pytest.mark.parametrize("steps", [21, 8, 3], ids=lambda steps: f"{steps} steps")
 @pytest.mark.parametrize("env", POLICIES, ids=str)
-def test_batches_are_those_of_single_steps(env, steps, uncompiled):
+def test_batches_are_those_of_single_steps(env, steps):
     own, plain = (batches(collector(env, compile, steps)) for compile in (True, False))
     # NumPy evaluates small networks while single steps are made.
     assert_equal(own, plain, exactly=env is Wind)
 
 
-def test_random_actions_come_first_and_are_the_same(uncompiled):
+def test_random_actions_come_first_and_are_the_same():
     kwargs = {"init_random_frames": 5 * 21}
     own, plain = (batches(collector(Wind, compile, **kwargs)) for compile in (True, False))
     assert_equal(own, plain)
 
 
-def test_a_saved_state_goes_on_in_the_middle_of_an_episode(uncompiled):
+def test_a_saved_state_goes_on_in_the_middle_of_an_episode():
     first = collector(Wind, True)
     batches(first, 2)
     state, random = first.state_dict(), torch.get_rng_state()
@@ -119,7 +113,7 @@ def test_a_saved_state_goes_on_in_the_middle_of_an_episode(uncompiled):
     assert_equal([second.collect()], [expected])
 
 
-def test_a_batch_stays_as_it_is(uncompiled):
+def test_a_batch_stays_as_it_is():
     source = collector(Wind, True)
     (first,) = batches(source, 1)
     before = first.clone()
@@ -127,7 +121,7 @@ def test_a_batch_stays_as_it_is(uncompiled):
     assert_equal([first], [before])
 
 
-def test_weights_that_were_trained_are_those_that_act(uncompiled):
+def test_weights_that_were_trained_are_those_that_act():
     source = collector("torch/CartPole-v1", True)
     batches(source, 1)
     with torch.no_grad():
@@ -145,6 +139,7 @@ def test_steps_are_one_graph(monkeypatch):
 
 @pytest.mark.slow
 def test_inductors_steps_equal_eager_ones(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
     own = batches(collector(Wind, True, 4), 2)
     assert_equal(own, batches(collector(Wind, False, 4), 2), exactly=False)
 
