@@ -268,12 +268,12 @@ WORLDS = Benchmark(
         Ratio(
             "hooktrainer, all compiled, 4 environments",
             "hand-written, eager, Gymnasium, 4 environments",
-            2.0,
+            1.7,
         ),
         Ratio(
             "hooktrainer, all compiled, 64 environments",
             "hand-written, eager, Gymnasium, 64 environments",
-            1.4,
+            1.2,
         ),
     ),
     rounds=3,
