@@ -65,6 +65,19 @@ class Actor(Protocol):
         """Restore what `state_dict` returned."""
 
 
+def learn_outputs(actor: Actor, device: torch.device) -> None:
+    """Call a policy once to see what it writes, and undo the call.
+
+    Args:
+        actor: The policy.
+        device: Where it computes.
+    """
+    state = actor.state_dict()
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        actor.act(0)
+    actor.load_state_dict(state)
+
+
 @runtime_checkable
 class PartActor(Actor, Protocol):
     """An `Actor` that can be asked for some of the environments at a time."""

@@ -11,6 +11,7 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ..errors import ConfigError, StateMismatchError
+from .autoreset import said_autoreset_mode
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import of_one, write_vector_info
@@ -208,7 +209,7 @@ class ReadyGroup(EnvGroup):
 
 
 def _mode(env: VectorEnv) -> AutoresetMode:
-    said = env.metadata.get("autoreset_mode")
+    said = said_autoreset_mode(env)
     try:
         return AutoresetMode(said)
     except ValueError:

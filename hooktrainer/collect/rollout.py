@@ -19,7 +19,7 @@ from ..loop.timing import Timing
 from .action_format import AnyActionFormat
 from .action_log import ActionLog
 from .actor_of import actor_of
-from .actors import Actor, Policy, as_array
+from .actors import Actor, Policy, as_array, learn_outputs
 from .buffers import env_first_array
 from .group import EnvGroup
 from .random_actor import RandomActor, WarmUp
@@ -105,7 +105,7 @@ class Rollout:
         self._timing = timing
         self._buffers.carry()
         if warm_up and not self._actor.is_laid_out:
-            self._learn_outputs()
+            learn_outputs(self._actor, self._policy_device)
         first_episodes = list(self._group.episodes)
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         self._check_masks(slice(0, 1))
@@ -317,14 +317,6 @@ class Rollout:
                 f" in a running episode: {self._masks[steps][tuple(nothing[0])].astype(int)}. Let "
                 "it allow one, or end the episode."
             )
-
-    def _learn_outputs(self) -> None:
-        """Call the policy once to see what it writes, and undo the call."""
-        state = self._actor.state_dict()
-        cuda = [self._policy_device] if self._policy_device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            self._actor.act(0)
-        self._actor.load_state_dict(state)
 
     def _tensor(self, array: Array) -> torch.Tensor:
         tensor = torch.from_numpy(array)

@@ -41,6 +41,7 @@ def resharded(
         "frames": frames * num_envs // of,
         "seed": states[0]["seed"],
         "episodes": episodes[first_env : first_env + num_envs],
+        "attributes": dict(states[0]["attributes"]),
         "rollout": None,
     }
 

@@ -18,6 +18,7 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
+from .autoreset import said_autoreset_mode
 from .buffers import Row
 from .codec import dumps, loads
 from .group import EnvGroup, Finished, GroupOptions
@@ -209,7 +210,7 @@ def slot_axes(make: Callable[[int], VectorEnv]) -> dict[str, int] | None:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             two, three = build(2, 0), build(3, 0)
-            if two.metadata.get("autoreset_mode") is AutoresetMode.SAME_STEP:
+            if said_autoreset_mode(two) is AutoresetMode.SAME_STEP:
                 return None  # the final observation is not where it is looked for
             axes = _find_axes(two, three)
             if axes and _independent(axes, build):

@@ -17,7 +17,8 @@ from ..loop.timing import Timing
 from .action_format import action_format_of
 from .actors import Policy
 from .buffers import StepBuffers
-from .collector import CollectorBase, Resumes
+from .collector import Resumes
+from .episodes_collector import EpisodesCollector
 from .gapped_rollout import GappedRollout
 from .group import GroupOptions
 from .group_spec import GroupSpec
@@ -27,7 +28,6 @@ from .overlap.overlap_state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
 from .seeding import EpisodeSeeds
-from .sharing import differing_envs, resharded, resized
 from .spaces import ObservationLayout
 from .staged_rollout import StagedRollout
 from .vector_arguments import (
@@ -41,7 +41,7 @@ from .vector_arguments import (
 from .worker_group import WorkerGroup
 
 
-class VectorCollector(CollectorBase):
+class VectorCollector(EpisodesCollector):
     """Collects batches ``[num_envs, time]`` from Gymnasium environments, fast and resumable.
 
     Each batch is a TensorDict in TorchRL's layout. Per transition it holds:
@@ -179,7 +179,6 @@ class VectorCollector(CollectorBase):
         self._policy_device = policy_device
         self._warm_up_frames = init_random_frames
         self._attributes: dict[str, Any] = {}  # set since the environments were made
-        self._shares = 1  # how many collectors have as many environments, this one included
         self._open_group(self._spec)
         try:
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
@@ -320,12 +319,7 @@ class VectorCollector(CollectorBase):
         share = self._spec.share(self.num_envs, rank, world_size)
         starts_later = self._starts_later
         self.shutdown()
-        self._first_env += rank * (self.num_envs // world_size)
-        self._shares *= world_size
-        self._warm_up_frames //= world_size
-        self.frames_per_batch //= world_size
-        if self.total_frames > 0:
-            self.total_frames //= world_size
+        self._take_share(rank, world_size)
         self._spec = share
         self._open_group(share.here() if starts_later else share)
 
@@ -363,24 +357,6 @@ class VectorCollector(CollectorBase):
         """Whether there are to be workers, but the environments are still in this process."""
         return bool(self._spec.workers) and not isinstance(self._group, WorkerGroup)
 
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to go on with when the environments are shared out otherwise than before.
-
-        Args:
-            states: What `state_dict` of each former share returned, in order.
-
-        Returns:
-            A state for `load_state_dict` by which each environment begins a new episode, one that
-            was not played yet.
-        """
-        all_envs = self._shares * self.num_envs
-        return resharded(states, self.num_envs, self._first_env, all_envs)
-
-    def position(self) -> dict[str, Any]:
-        """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
-        episodes = list(self._group.episodes)
-        return {"frames": self.frames, "seed": self.seed, "episodes": episodes}
-
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
         return list(self._group.restores)
@@ -394,7 +370,6 @@ class VectorCollector(CollectorBase):
         """
         return {
             **self.position(),
-            "attributes": dict(self._attributes),
             "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
@@ -405,15 +380,7 @@ class VectorCollector(CollectorBase):
                 "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
                 "and --allow-change overlap, which begins with the batches that it had in hand"
             ]
-        return differing_envs(saved, self.num_envs)
-
-    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state by which this many environments go on; each begins a new episode.
-
-        Returns:
-            ``None`` for one share of several, which does not know what the others have played.
-        """
-        return resized(saved, self.num_envs) if self._shares == 1 else None
+        return super().differences(saved)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, in this process or another.
@@ -427,7 +394,7 @@ class VectorCollector(CollectorBase):
         for line in self.differences(state_dict):
             raise StateMismatchError(line)
         saved, episodes = state_dict["rollout"], state_dict["episodes"]
-        for name, value in state_dict.get("attributes", {}).items():
+        for name, value in state_dict["attributes"].items():
             self.set_attribute(name, value)
         if saved is not None:
             self._open().check(saved)
@@ -479,8 +446,7 @@ class VectorCollector(CollectorBase):
         return f", workers={workers}, stages={stages}" if workers else ""
 
     def _open(self) -> Rollout:
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         if self._rollout is None:
             self.start()
             kind = StagedRollout if self._spec.workers else Rollout

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.total_loss import total_loss
 from ..objectives.common import Entries
 from .functional_loss import FunctionalLoss
 
@@ -29,16 +30,7 @@ class Objective:
 
     def total(self, losses: Mapping[Any, torch.Tensor]) -> torch.Tensor | None:
         """The sum that is minimized; ``None`` if a loss is missing."""
-        if self.components is None:
-            terms = [value for key, value in losses.items() if is_loss(key)]
-        elif all(key in losses for key in self.components):
-            terms = [losses[key] for key in self.components]
-        else:
-            terms = []
-        total = None
-        for term in terms:
-            total = term if total is None else total + term
-        return total
+        return total_loss(losses, self.components)
 
 
 @dataclass(frozen=True)
@@ -52,11 +44,6 @@ class Reached:
 
     parameters: Sequence[Sequence[nn.Parameter]]
     apart: bool
-
-
-def is_loss(key: Any) -> bool:
-    """Whether an entry is a loss, by its name."""
-    return isinstance(key, str) and key.startswith("loss")
 
 
 def reached(loss: FunctionalLoss, entries: Entries, objectives: Sequence[Objective]) -> Reached:

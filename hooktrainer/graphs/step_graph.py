@@ -7,12 +7,13 @@ from dataclasses import dataclass
 
 import torch
 
+from ..base.total_loss import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.adam import AdamState, adam_step, hyperparameters
-from .compiling import Graph, quiet
+from .compiling import CannotCompileError, Graph, quiet
 from .functional_loss import FunctionalLoss, Losses
-from .objective import Objective, Reached, is_loss
+from .objective import Objective, Reached
 
 
 @dataclass(frozen=True)
@@ -44,6 +45,9 @@ class StepGraph:
         reached: What the sum of the losses depends on.
         rules: How steps are taken.
         say: Told when it is compiled.
+
+    Raises:
+        CannotCompileError: If only some parameters of a group have a gradient.
     """
 
     def __init__(
@@ -65,6 +69,12 @@ class StepGraph:
             if not moved.isdisjoint(flat.views)
         ]
         self._flats = [optimizer.flat_groups[place] for place in self._places]
+        if any(not moved.issuperset(flat.views) for flat in self._flats):
+            raise CannotCompileError("of a group of FlatAdam only some parameters have a gradient")
+        self._states = [
+            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
+            for flat in self._flats
+        ]
         # Plain values, of which a compiler can see that they stay as they are.
         self._names = [[names[view] for view in flat.views] for flat in self._flats]
         self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]
@@ -102,12 +112,8 @@ class StepGraph:
         if clip_norm is not None and clip_norm != self._bound[0]:
             bound = torch.tensor(clip_norm).to(self._flats[0].parameters.device)
             self._bound = (clip_norm, bound)
-        states = [
-            AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
-            for flat in self._flats
-        ]
         call = self._graph.again if again else self._graph
-        return call(states, self._hyper, self._bound[1], batches)
+        return call(self._states, self._hyper, self._bound[1], batches)
 
     def _run(
         self,

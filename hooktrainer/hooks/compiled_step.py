@@ -88,7 +88,7 @@ class CompiledStep(TrainerHookBase):
         """Have the loss module and the optimizers call graphs.
 
         Raises:
-            ConfigError: If the loss is no module.
+            ConfigError: If the loss is no module, or no `OptimizerHook` takes the steps.
         """
         module = trainer.loss_module
         if not isinstance(module, nn.Module):
@@ -103,6 +103,11 @@ class CompiledStep(TrainerHookBase):
                 "there is nothing to compile: leave CompiledStep out."
             )
         self._hooks = [h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook)]
+        if not self._hooks:
+            raise ConfigError(
+                "CompiledStep: no OptimizerHook takes the steps: pass Trainer an optimizer=, or "
+                "leave CompiledStep out."
+            )
         self._objectives = [
             Objective(
                 [p for p in parameters_of(hook.optimizer) if p.requires_grad],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.hook import TrainerHookBase
+from ..loop.averaging_hook import AveragingHook
 from ..loop.metrics import Latest
 from ..loop.priorities import EARLY
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-class Curriculum(TrainerHookBase):
+class Curriculum(AveragingHook):
     """Sets an attribute of the environments by level, and goes up a level by frames or by success.
 
     It begins with the first of ``values``. With ``frames`` the level rises where so many were
@@ -42,7 +42,6 @@ class Curriculum(TrainerHookBase):
 
     Attributes:
         level: The level, from 0.
-        average_over_ranks: Replaces tensors by their mean over the processes that train together.
 
     Raises:
         ConfigError: If the numbers do not fit the values; when training begins, if the collector
@@ -74,7 +73,6 @@ class Curriculum(TrainerHookBase):
         self.above = None if above is None else list(above)
         self.key = key
         self.level = 0
-        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
         self._last: deque[float] = deque(maxlen=episodes)
         self._set_level: int | None = None
 
@@ -93,8 +91,7 @@ class Curriculum(TrainerHookBase):
             full = len(self._last) == self._last.maxlen
             mean = sum(self._last) / max(len(self._last), 1)
             said = torch.tensor([mean, float(full)], dtype=torch.float64)
-            if self.average_over_ranks is not None:
-                self.average_over_ranks([said])
+            self._average([said])
             if said[1].item() == 1.0 and said[0].item() >= self.above[self.level]:
                 self.level += 1
                 self._last.clear()
@@ -137,6 +134,3 @@ class Curriculum(TrainerHookBase):
         trainer.register_module(name, self)
         trainer.register_op("pre_steps_log", self.observe)
         trainer.register_op("post_steps", self, priority=EARLY)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"average_over_ranks": None}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -10,14 +9,14 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
-from ..loop.hook import TrainerHookBase
+from ..loop.averaging_hook import AveragingHook
 from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-class KLAdaptiveLR(TrainerHookBase):
+class KLAdaptiveLR(AveragingHook):
     """Sets the learning rate so that the policy moves by about ``desired_kl`` from what collected.
 
     Before every optimizer step, with the divergence D between the old policy and that of now, over
@@ -40,9 +39,6 @@ class KLAdaptiveLR(TrainerHookBase):
         low: Least rate.
         high: Greatest rate.
         key: The entry of the losses.
-
-    Attributes:
-        average_over_ranks: Replaces tensors by their mean over the processes that train together.
 
     Raises:
         ConfigError: If a number cannot work.
@@ -73,7 +69,6 @@ class KLAdaptiveLR(TrainerHookBase):
         self.low = low
         self.high = high
         self.key = key
-        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
         self._metric = "train/lr"
 
     def __call__(
@@ -92,7 +87,7 @@ class KLAdaptiveLR(TrainerHookBase):
             )
         if self.average_over_ranks is not None:
             kl = kl.detach().clone()
-            self.average_over_ranks([kl])
+            self._average([kl])
         lr = self.optimizer.param_groups[0]["lr"]
         if torch.is_tensor(lr):
             slower, faster = (lr / self.factor).clamp_min(self.low), (lr * self.factor)
@@ -131,6 +126,3 @@ class KLAdaptiveLR(TrainerHookBase):
     def _set(self, lr: float | torch.Tensor) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = lr
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"average_over_ranks": None}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import nn
 
 from ..base.batches import mask_of
 from ..base.checks import check_count, check_fraction, check_rate
-from ..loop.hook import TrainerHookBase
+from ..base.returns import running_returns
+from ..loop.averaging_hook import AveragingHook
 from ..loop.priorities import EARLY
 from ..networks import RunningNorm, mlp
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-class RandomNetworkDistillation(TrainerHookBase):
+class RandomNetworkDistillation(AveragingHook):
     """Adds a reward for observations that a network cannot predict features of yet.
 
     Burda, Edwards, Storkey and Klimov, 2018, Exploration by Random Network Distillation,
@@ -48,9 +49,6 @@ class RandomNetworkDistillation(TrainerHookBase):
         steps: Optimizer steps of the predictor after each batch, each on an equal part of it.
         proportion: Share of the observations that the predictor is shown, chosen at random.
         key: Where the observations are.
-
-    Attributes:
-        average_over_ranks: Replaces tensors by their mean over the processes that train together.
 
     Raises:
         ConfigError: If a number cannot work.
@@ -86,7 +84,6 @@ class RandomNetworkDistillation(TrainerHookBase):
         self.predictor = predictor or mlp(features, 32, (64, 64))
         self.target.requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=lr)
-        self.average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
         # Of the intrinsic return: its mean, square and count, and that of each environment now.
         self._moments = torch.zeros(3, dtype=torch.float64)
         self._returns = torch.zeros(0, dtype=torch.float64)
@@ -123,10 +120,9 @@ class RandomNetworkDistillation(TrainerHookBase):
             # Of equal shares the mean of means is that of all; so is that of second moments.
             norm = self.norm
             square = norm.var + norm.mean.square()
-            self.average_over_ranks([norm.mean, square])
+            self._average([norm.mean, square])
             norm.var.copy_(square - norm.mean.square())
-            norm._shift.copy_(norm.mean)
-            norm._scale.copy_((norm.var + norm.eps).rsqrt())
+            norm.refresh()
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
         """Add the discounted returns of intrinsic rewards, ``[num_envs, time]``, to what is known.
@@ -137,16 +133,11 @@ class RandomNetworkDistillation(TrainerHookBase):
         returns = self._returns
         if mask is not None or len(returns) != len(reward):
             returns = torch.zeros_like(reward[:, 0])
-        seen = []
-        for r in reward.unbind(1):
-            returns = returns * self.gamma + r
-            seen.append(returns)
-        self._returns = returns
-        values = torch.stack(seen, 1)
+        seen, self._returns = running_returns(reward, returns, self.gamma)
+        values = seen.T
         values = values.flatten() if mask is None else values[mask]
         new = torch.stack([values.mean(), values.square().mean()])
-        if self.average_over_ranks is not None:
-            self.average_over_ranks([new])
+        self._average([new])
         count = self._moments[2] + len(values)
         share = len(values) / count
         self._moments[:2] += (new - self._moments[:2]) * share
@@ -166,14 +157,10 @@ class RandomNetworkDistillation(TrainerHookBase):
             loss = self._error(self.norm(seen[part])).mean()
             self.optimizer.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
-            if self.average_over_ranks is not None:
-                self.average_over_ranks([p.grad for p in self._weights() if p.grad is not None])
+            self._average([p.grad for p in self.predictor.parameters() if p.grad is not None])
             self.optimizer.step()
             total += loss.detach()
         return total / len(parts)
-
-    def _weights(self) -> list[nn.Parameter]:
-        return list(self.predictor.parameters())
 
     def state_dict(self) -> dict[str, Any]:
         """Return the networks, the optimizer and all statistics."""
@@ -198,9 +185,8 @@ class RandomNetworkDistillation(TrainerHookBase):
 
     def on_train_start(self, trainer: Loop) -> None:
         """Have all ranks begin with the same networks."""
-        if self.average_over_ranks is not None:
-            for module in (self.target, self.predictor):
-                self.average_over_ranks([p.detach() for p in module.parameters()])
+        for module in (self.target, self.predictor):
+            self._average([p.detach() for p in module.parameters()])
 
     def register(self, trainer: Loop, name: str = "random_network_distillation") -> None:
         """Register at ``batch_process``, before what looks at rewards, and at ``pre_steps_log``.
@@ -216,6 +202,3 @@ class RandomNetworkDistillation(TrainerHookBase):
             self._returns = self._returns.to(weight.device)
         trainer.register_op("batch_process", self, priority=EARLY)
         trainer.register_op("pre_steps_log", self.log)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"average_over_ranks": None}

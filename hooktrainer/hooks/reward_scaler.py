@@ -8,6 +8,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.batches import mask_of
+from ..base.returns import running_returns
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import EARLY, LATE
@@ -74,12 +75,7 @@ class RewardScaler(TrainerHookBase):
         returns = self._returns.to(reward.device)
         if mask is not None or len(returns) != len(reward):  # as in the beginning
             returns = torch.zeros_like(reward[:, 0])
-        seen = []
-        for r, over in zip(reward.unbind(1), done.unbind(1), strict=True):
-            returns = returns * self.gamma + r
-            seen.append(returns)
-            returns = torch.where(over, 0.0, returns)
-        values = torch.stack(seen)
+        values, returns = running_returns(reward, returns, self.gamma, done)
         if mask is None:
             self._returns = returns
         else:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..base.checks import check_count
+from ..base.total_loss import is_loss
 from ..errors import ConfigError, StateMismatchError
 
 
@@ -47,7 +48,7 @@ def check_loss_module(loss_module: Any) -> None:
             "from a TensorDict to a TensorDict of losses."
         )
     keys = getattr(loss_module, "out_keys", None)
-    if keys and not any(isinstance(key, str) and key.startswith("loss") for key in keys):
+    if keys and not any(map(is_loss, keys)):
         raise ConfigError(
             f"loss_module {type(loss_module).__name__} computes {list(keys)}: none of these keys "
             "begins with 'loss', so there is nothing to minimize. Rename the loss's key."

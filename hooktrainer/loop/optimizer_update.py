@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
+from ..base.total_loss import total_loss
 from ..errors import HookError
 from .check_trainer import parameters_of
 
@@ -82,18 +83,7 @@ class EagerUpdate:
         self._optimizer.zero_grad()
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:
-        total: torch.Tensor | None = None
-        if self._components is None:
-            for key, loss in losses.items():
-                if key.startswith("loss"):
-                    total = loss if total is None else total + loss
-        else:
-            for key in self._components:
-                loss = losses.get(key, None)
-                if loss is None:
-                    total = None
-                    break
-                total = loss if total is None else total + loss
+        total = total_loss(losses, self._components)
         if total is None:
             raise HookError(
                 f"no {self._components or 'key that begins with loss'} among the losses "

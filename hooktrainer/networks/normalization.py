@@ -69,5 +69,9 @@ class RunningNorm(nn.Module):
         self.mean += delta * (number / total)
         self.var.copy_(squares / total)
         self.count.copy_(total)
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Have `forward` use the mean and the variance as they are now."""
         self._shift.copy_(self.mean)
         self._scale.copy_((self.var + self.eps).rsqrt())

@@ -93,6 +93,8 @@ ELSEWHERE = {
     "RayCollector": "tests/run/ranks/test_ray.py, which has a cluster",
     "RemoteCollector": "those that derive from it",
     "CollectorBase": "those that derive from it",
+    "EpisodesCollector": "those that derive from it",
+    "WorldsCollector": "those that derive from it",
     "Collector": "the protocol",
 }
 

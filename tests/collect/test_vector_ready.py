@@ -23,6 +23,7 @@ from toy_envs import (
 )
 
 from hooktrainer import ConfigError, StateMismatchError, VectorCollector
+from hooktrainer.collect.autoreset import said_autoreset_mode
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 
@@ -121,6 +122,18 @@ def test_an_environment_that_does_not_say_when_it_resets(mode: Any) -> None:
     env.metadata = {"autoreset_mode": mode}
     with pytest.raises(ConfigError, match=f"autoreset_mode={mode!r}.*NEXT_STEP, SAME_STEP and DIS"):
         VectorCollector(env, frames_per_batch=2)
+
+
+def test_an_environment_that_writes_its_mode_into_the_metadata_all_share(monkeypatch) -> None:
+    monkeypatch.setattr(gym.vector.VectorEnv, "metadata", {})
+
+    class LikeAtari(gym.vector.VectorEnv):
+        def __init__(self, mode: AutoresetMode):
+            self.autoreset_mode = mode
+            self.metadata["autoreset_mode"] = mode
+
+    first, _ = LikeAtari(AutoresetMode.NEXT_STEP), LikeAtari(AutoresetMode.DISABLED)
+    assert said_autoreset_mode(first) is AutoresetMode.NEXT_STEP
 
 
 def test_rewards_of_another_shape_are_refused() -> None:

@@ -453,6 +453,19 @@ def test_a_loss_that_is_no_module_is_refused():
         train(At("optimizer", step_nothing), step=CompiledStep(), loss=lambda b: b, optimizer=None)
 
 
+def test_without_an_optimizer_hook_there_is_nothing_to_compile():
+    with pytest.raises(ConfigError, match=r"CompiledStep: no OptimizerHook takes the steps"):
+        train(At("optimizer", step_nothing), step=CompiledStep(), optimizer=None)
+
+
+def test_a_parameter_without_gradient_in_a_group_is_refused_as_without_compiling():
+    for step in (None, CompiledStep()):
+        loss = Writes()
+        loss.unused = nn.Parameter(torch.zeros(2))
+        with pytest.raises(ConfigError, match=r"FlatAdam: the parameters of shapes \[\(2,\)\]"):
+            train(step=step, loss=loss)
+
+
 def test_everything_computes_by_itself_again_afterwards():
     loss = ppo()
     trainer = train(step=CompiledStep(), loss=loss)

@@ -146,6 +146,27 @@ def test_what_is_set_holds_and_survives_a_resume(kind):
     plain.shutdown()
 
 
+@pytest.mark.parametrize("kind", ["scalar", "slots", "world"])
+def test_what_is_set_holds_when_the_environments_are_shared_out_anew(kind):
+    shares = [KINDS[kind](), KINDS[kind]()]
+    for rank, share in enumerate(shares):
+        share.shard(rank, 2)
+        share.collect()
+        share.set_attribute(NAMES[kind], 30.0)
+        share.collect()
+    whole, other = KINDS[kind](), KINDS[kind]()
+    whole.set_attribute(NAMES[kind], 30.0)
+    states = [share.position() for share in shares]
+    for collector in (whole, other):
+        collector.load_state_dict(collector.reshard(states))
+    assert torch.equal(
+        other.collect()["next", "observation"], whole.collect()["next", "observation"]
+    )
+    assert other.state_dict()["attributes"] == {NAMES[kind]: 30.0}
+    for collector in (*shares, whole, other):
+        collector.shutdown()
+
+
 def test_a_resumed_run_is_the_run_that_was_not_interrupted():
     def make() -> tuple[Trainer, list]:
         collector = VectorCollector("Pendulum-v1", num_envs=2, frames_per_batch=10, seed=1)

@@ -8,7 +8,6 @@ from tensordict import TensorDict
 
 from hooktrainer import CompiledStep, ConfigError, HookError, SymmetryAugmentation, Trainer
 from hooktrainer.algorithms import PPO
-from hooktrainer.graphs import compiling
 from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.testing import tiny_trainer
@@ -183,8 +182,7 @@ def test_the_loss_sees_both_sides():
     assert trainer.metrics.reported["loss/mirror"] > 0
 
 
-def test_beside_compiled_steps(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", None)
+def test_beside_compiled_steps():
     ends = []
     for compile in (None, "step"):
         trainer = ppo(compile=compile)

@@ -13,9 +13,9 @@ from tensordict.nn import InteractionType, set_interaction_type
 from ...base.checks import check_count, share_equally
 from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
-from ..collector import CollectorBase, Resumes
+from ..collector import Resumes
+from ..episodes_collector import WorldsCollector
 from ..seeding import random_action_seed
-from ..sharing import differing_envs, resharded, resized
 from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
 from .agents_rollout import AgentsRollout
@@ -24,7 +24,7 @@ from .world import World
 from .worlds import make_world
 
 
-class AgentsCollector(CollectorBase):
+class AgentsCollector(WorldsCollector):
     """Collects batches ``[num_envs, time]`` from environments of several agents.
 
     The agents of a group are a dimension, and a group is a TensorDict ``[num_envs, time, agents]``
@@ -80,6 +80,7 @@ class AgentsCollector(CollectorBase):
     frame_skip: int
     device: torch.device
     seed: int
+    world: World
 
     def __init__(
         self,
@@ -112,7 +113,6 @@ class AgentsCollector(CollectorBase):
                 "[('agents', 'observation')], and act(); or use AgentsPolicy."
             )
         self.policy = policy
-        self.num_envs = num_envs
         self.frames_per_batch = frames_per_batch
         self.total_frames = total_frames
         self.init_random_frames = init_random_frames
@@ -125,9 +125,8 @@ class AgentsCollector(CollectorBase):
         self._made = {"env_kwargs": env_kwargs, "groups": groups}
         self._env = env
         self._first_env = 0
-        self._shares = 1
         self._warm_up_frames = init_random_frames
-        self._open()
+        self._open(num_envs)
         if self.world.lost:
             warnings.warn(
                 f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
@@ -135,10 +134,12 @@ class AgentsCollector(CollectorBase):
                 stacklevel=2,
             )
 
-    def _open(self) -> None:
+    def _open(self, num_envs: int) -> None:
+        """Make the world, of which nothing is played yet."""
+        self.num_envs = num_envs
         self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
-        self.world: World = make_world(
-            self._env, self.num_envs, device=self.device, first_env=self._first_env, **self._made
+        self.world = make_world(
+            self._env, num_envs, device=self.device, first_env=self._first_env, **self._made
         )
         self._actor: AgentsActor | None = None
         self.frames = 0
@@ -155,10 +156,6 @@ class AgentsCollector(CollectorBase):
         """``"exactly"``, unless running episodes cannot be restored."""
         return "partly" if self.world.lost else "exactly"
 
-    @property
-    def unsaved(self) -> None:
-        """Nothing: what cannot be restored was said when the collector was made."""
-
     def collect(self) -> TensorDict:
         """Collect one batch, whatever ``total_frames`` says.
 
@@ -168,8 +165,7 @@ class AgentsCollector(CollectorBase):
             RuntimeError: If the collector is shut down, or the policy or an environment raises
                 ``StopIteration``.
         """
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         actor: AgentsActor | RandomAgents = self._random
         if self.policy is not None and self.frames >= self._warm_up_frames:
             actor = self._ask()
@@ -214,35 +210,9 @@ class AgentsCollector(CollectorBase):
             )
         share_equally(self.num_envs, number, "num_envs")
 
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep one of ``world_size`` equal shares of the environments, before the first batch."""
-        self.check_shares(world_size)
-        self.shutdown()
-        self.num_envs //= world_size
-        self._first_env += rank * self.num_envs
-        self._shares *= world_size
-        self._warm_up_frames //= world_size
-        self.frames_per_batch //= world_size
-        if self.total_frames > 0:
-            self.total_frames //= world_size
-        self._open()
-
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state by which each environment begins an episode that was not played yet."""
-        state = resharded(states, self.num_envs, self._first_env, self._shares * self.num_envs)
-        return state | {"random": self._random.generator.get_state()}
-
-    def position(self) -> dict[str, Any]:
-        """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
-        return {"frames": self.frames, "seed": self.seed, "episodes": list(self.world.episodes)}
-
-    def shutdown(self) -> None:
-        """Close the environments; safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self.world.close()
-
-    close = shutdown
+        return super().reshard(states) | {"random": self._random.generator.get_state()}
 
     def state_dict(self) -> dict[str, Any]:
         """The running episodes, random states and counters: all that a resumed run needs."""
@@ -251,20 +221,6 @@ class AgentsCollector(CollectorBase):
             "random": self._random.generator.get_state(),
             "rollout": self._rollout.state_dict(),
         }
-
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say if the state is that of another number of environments."""
-        return differing_envs(saved, self.num_envs)
-
-    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state by which this many environments go on with new episodes.
-
-        Returns:
-            ``None`` for one share of several, and where episodes are drawn from one stream of
-            random numbers: they would be those that were played already.
-        """
-        alone = self._shares == 1 and self.world.shares
-        return resized(saved, self.num_envs) if alone else None
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned.
@@ -287,14 +243,6 @@ class AgentsCollector(CollectorBase):
     def __getstate__(self) -> dict[str, Any]:
         live = {"world": None, "_rollout": None, "_random": None, "_actor": None}
         return self.__dict__ | live | {"_timing": Timing(), "saved": self.state_dict()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        saved, closed = state.pop("saved"), state["_closed"]
-        self.__dict__.update(state)
-        self._open()
-        self.load_state_dict(saved)
-        if closed:
-            self.shutdown()
 
     def __repr__(self) -> str:
         agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)

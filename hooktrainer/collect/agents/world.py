@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey
 
+from ..any_world import AnyWorld
 from .groups import AgentGroup
 
 Entries = dict[NestedKey, torch.Tensor]
@@ -38,7 +39,7 @@ class WorldStep:
     agents_truncated: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
-class World(Protocol):
+class World(AnyWorld, Protocol):
     """A batch of environments of several agents, whose steps are tensors on one device.
 
     Tensors that it returns stay as they are: a later step writes into others.
@@ -57,17 +58,8 @@ class World(Protocol):
         lost: Why its running episodes cannot be saved; ``None`` if they can.
     """
 
-    name: str
-    num_envs: int
     groups: tuple[AgentGroup, ...]
-    device: torch.device
     state_space: spaces.Space[Any] | None
-    shares: bool
-    episodes: list[int]
-    lost: str | None
-
-    def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
 
     def reset(self, envs: torch.Tensor | None = None) -> Entries:
         """Begin new episodes.
@@ -88,19 +80,3 @@ class World(Protocol):
         Args:
             actions: By group, ``[num_envs, agents, ...]``.
         """
-
-    def state_dict(self) -> dict[str, Any]:
-        """The running episodes and the random state."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned.
-
-        Returns:
-            Whether the running episodes go on; if not, new ones have to begin.
-
-        Raises:
-            StateMismatchError: If it is the state of another world.
-        """
-
-    def close(self) -> None:
-        """Close all environments."""

@@ -9,6 +9,8 @@ import torch
 from gymnasium import spaces
 from tensordict import NestedKey
 
+from ..any_world import AnyWorld
+
 Observations: TypeAlias = dict[NestedKey, torch.Tensor]
 """What all environments observe: each entry of the observation space, ``[num_envs, ...]``."""
 
@@ -37,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 @runtime_checkable
-class TensorWorld(Protocol):
+class TensorWorld(AnyWorld, Protocol):
     """A batch of environments of one agent, as tensors on one device.
 
     What a simulator has to give to be trained in, `hooktrainer.collect.WorldCollector` does the
@@ -70,18 +72,9 @@ class TensorWorld(Protocol):
         lost: Why running episodes cannot be saved; ``None`` if they can.
     """
 
-    name: str
-    num_envs: int
-    device: torch.device
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
     frame_skip: int
-    shares: bool
-    episodes: list[int]
-    lost: str | None
-
-    def seed(self, seed: int) -> None:
-        """Start over: the episodes that begin from now on are those of this seed."""
 
     def reset(self) -> Observations:
         """Begin the next episode of every environment."""
@@ -93,19 +86,3 @@ class TensorWorld(Protocol):
             actions: As the action space has them: int64 ``[num_envs]`` for a ``Discrete``, float32
                 ``[num_envs, *shape]`` for a ``Box``, not clipped unless the collector was told to.
         """
-
-    def state_dict(self) -> dict[str, Any]:
-        """The running episodes: tensors and plain values. Nothing if they are ``lost``."""
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
-        """Restore what `state_dict` returned; the seed was set before.
-
-        Returns:
-            Whether the running episodes go on; if not, new ones have to begin.
-
-        Raises:
-            StateMismatchError: If it is the state of another world.
-        """
-
-    def close(self) -> None:
-        """Close all environments; safe to call again."""

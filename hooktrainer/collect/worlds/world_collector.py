@@ -14,9 +14,9 @@ from ...base.checks import check_count, share_equally
 from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
 from ..actors import Policy
-from ..collector import CollectorBase, Resumes
+from ..collector import Resumes
+from ..episodes_collector import WorldsCollector
 from ..info import check_info_keys
-from ..sharing import differing_envs, resharded, resized
 from ..vector_arguments import check_counts, check_policy, device_of, steps_per_batch
 from .tensor_world import TensorWorld
 from .world_actions import WorldActions
@@ -24,7 +24,7 @@ from .world_ids import check_can_share, make_tensor_world
 from .world_rollout import WorldRollout
 
 
-class WorldCollector(CollectorBase):
+class WorldCollector(WorldsCollector):
     """Collects batches ``[num_envs, time]`` from a tensor world, on its device.
 
     A batch holds what one of `VectorCollector` holds, entry by entry. Nothing passes through NumPy,
@@ -77,6 +77,7 @@ class WorldCollector(CollectorBase):
     frame_skip: int
     device: torch.device
     seed: int
+    world: TensorWorld
 
     def __init__(
         self,
@@ -111,7 +112,6 @@ class WorldCollector(CollectorBase):
         self._env_kwargs = env_kwargs
         self._first_env = first_env
         self._attributes: dict[str, Any] = {}  # set since the world was made
-        self._shares = 1
         self._warm_up_frames = init_random_frames
         self._categorical_actions = categorical_actions
         self._clip_actions = clip_actions
@@ -134,7 +134,7 @@ class WorldCollector(CollectorBase):
 
     def _open(self, num_envs: int | None) -> None:
         """Make the world, of which nothing is played yet."""
-        self.world: TensorWorld = make_tensor_world(
+        self.world = make_tensor_world(
             self._env,
             num_envs,
             device=self._device,
@@ -157,10 +157,6 @@ class WorldCollector(CollectorBase):
     def resumes(self) -> Resumes:  # type: ignore[override]
         """``"exactly"``, unless running episodes cannot be restored."""
         return "partly" if self.world.lost else "exactly"
-
-    @property
-    def unsaved(self) -> None:
-        """Nothing: what cannot be restored was said when the collector was made."""
 
     def register(self, trainer: Any) -> None:
         """Log what the world says in its log."""
@@ -193,8 +189,7 @@ class WorldCollector(CollectorBase):
         return batch
 
     def _begun(self) -> WorldRollout:
-        if self._closed:
-            raise RuntimeError("The collector is shut down; build a new one.")
+        self._check_open()
         if self._rollout is None:
             self._rollout = WorldRollout(
                 self.world,
@@ -260,46 +255,10 @@ class WorldCollector(CollectorBase):
             )
         share_equally(self.num_envs, number, "num_envs")
 
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep one of ``world_size`` equal shares of the environments, before the first batch."""
-        self.check_shares(world_size)
-        self.shutdown()
-        share = self.num_envs // world_size
-        self._first_env += rank * share
-        self._shares *= world_size
-        self._warm_up_frames //= world_size
-        self.frames_per_batch //= world_size
-        if self.total_frames > 0:
-            self.total_frames //= world_size
-        self._open(share)
-
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state by which each environment begins an episode that was not played yet."""
-        return resharded(states, self.num_envs, self._first_env, self._shares * self.num_envs)
-
-    def position(self) -> dict[str, Any]:
-        """Return what `reshard` needs: counters, the seed, and which episodes were begun."""
-        return {"frames": self.frames, "seed": self.seed, "episodes": list(self.world.episodes)}
-
     def state_dict(self) -> dict[str, Any]:
         """Everything a resumed run needs to go on with the same data, bit for bit."""
-        attributes = dict(self._attributes)
         rollout = self._rollout and self._rollout.state_dict()
-        return {**self.position(), "attributes": attributes, "rollout": rollout}
-
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say if the state is that of another number of environments."""
-        return differing_envs(saved, self.num_envs)
-
-    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state by which this many environments go on; each begins a new episode.
-
-        Returns:
-            ``None`` for one share of several, which does not know what the others have played, and
-            for worlds whose episodes are not counted.
-        """
-        alone = self._shares == 1 and self.world.shares
-        return resized(saved, self.num_envs) if alone else None
+        return {**self.position(), "rollout": rollout}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, in this process or another.
@@ -312,7 +271,7 @@ class WorldCollector(CollectorBase):
         saved = state_dict["rollout"]
         if saved is not None:
             self._begun().check(saved)
-        for name, value in state_dict.get("attributes", {}).items():
+        for name, value in state_dict["attributes"].items():
             self.set_attribute(name, value)
         self.set_seed(state_dict["seed"])
         self.frames = state_dict["frames"]
@@ -320,25 +279,9 @@ class WorldCollector(CollectorBase):
         if saved is not None:
             self._begun().load_state_dict(saved)
 
-    def shutdown(self) -> None:
-        """Close the world; safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self.world.close()
-
-    close = shutdown
-
     def __getstate__(self) -> dict[str, Any]:
         live = {"world": None, "_rollout": None, "_actions": None, "_timing": Timing()}
         return self.__dict__ | live | {"saved": self.state_dict()}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        saved, closed = state.pop("saved"), state["_closed"]
-        self.__dict__.update(state)
-        self._open(self.num_envs)
-        self.load_state_dict(saved)
-        if closed:
-            self.shutdown()
 
     def __repr__(self) -> str:
         return (

@@ -16,7 +16,7 @@ from ...errors import ConfigError, StateMismatchError
 from ...graphs.compiling import CannotCompileError
 from ...loop.timing import Timing
 from ..actor_of import actor_of
-from ..actors import Actor, FunctionActor, Policy
+from ..actors import Actor, FunctionActor, Policy, learn_outputs
 from ..buffers import env_first
 from ..random_actor import WarmUp
 from .compiled_steps import STEPS, CompiledSteps
@@ -110,7 +110,7 @@ class WorldRollout:
         else:
             self._begin()
         if warm_up and not self._actor.is_laid_out:
-            self._learn_outputs()
+            learn_outputs(self._actor, self._policy_device)
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         if self._compiled is None or warm_up:
             hidden = self._step(actor, timing)
@@ -177,7 +177,7 @@ class WorldRollout:
         world = self._world
         assert isinstance(world, FunctionalWorld)
         if not self._actor.is_laid_out:
-            self._learn_outputs()
+            learn_outputs(self._actor, self._policy_device)
         start = perf_counter()
         try:
             for t in range(0, self._horizon, STEPS):
@@ -238,14 +238,6 @@ class WorldRollout:
         self._returns = returns[-1].masked_fill(done[-1], 0.0)
         self._lengths = lengths[-1].masked_fill(done[-1], 0)
         return returns.to(rewards.dtype), lengths
-
-    def _learn_outputs(self) -> None:
-        """Call the policy once to see what it writes, and undo the call."""
-        state = self._actor.state_dict()
-        cuda = [self._policy_device] if self._policy_device.type == "cuda" else []
-        with torch.random.fork_rng(devices=cuda):
-            self._actor.act(0)
-        self._actor.load_state_dict(state)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next rollout depends on, the policy's parameters aside."""

@@ -8,6 +8,7 @@ from typing import Any, Final
 import torch
 
 from ....errors import ConfigError
+from ...autoreset import said_autoreset_mode
 from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld, find, name_of, numbers_in
 
@@ -112,7 +113,7 @@ class GymWorld(ForeignWorld):
 
 def _check_same_step(env: Any, name: str) -> bool:
     """Refuse what does not begin episodes in the step that ends others; whether it hides ends."""
-    mode = getattr(env, "metadata", {}).get("autoreset_mode")
+    mode = said_autoreset_mode(env)
     if mode is not None:
         said = str(getattr(mode, "name", mode)).upper()
         if said not in ("SAME_STEP", "SAMESTEP"):

@@ -235,6 +235,13 @@ def test_other_ways_to_begin_episodes_are_refused(changes, message):
         adapt_world(env)
 
 
+def test_what_another_environment_wrote_into_the_metadata_all_share_is_not_believed(monkeypatch):
+    shared = gym.vector.VectorEnv.metadata
+    assert ManiSkill().metadata is shared
+    monkeypatch.setitem(shared, "autoreset_mode", AutoresetMode.NEXT_STEP)  # as ALE's do
+    assert adapt_world(ManiSkill()).num_envs == 2
+
+
 def test_one_of_numpy_is_not_taken_for_one_of_tensors():
     env = gym.make_vec("CartPole-v1", num_envs=2)
     with pytest.raises(
