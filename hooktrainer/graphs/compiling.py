@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import time
 import types
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
+from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
+
+from .shortcut import Compiled, Shortcut
 
 BACKEND: str | None = "inductor"
 """The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""
@@ -38,16 +42,14 @@ class Graph(Generic[T]):
     def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
         self._what, self._say = what, say
         self._is_compiled = BACKEND is None
-        if BACKEND is None:
-            self._call = function
-            return
-        _keep_between_runs()
-        options: dict[str, Any] | None = (
-            {"fallback_random": True} if BACKEND == "inductor" else None
-        )
-        self._call = torch.compile(
-            _apart(function), fullgraph=True, dynamic=False, backend=BACKEND, options=options
-        )
+        self._seen: tuple[Any, ...] = ()  # a graph that was called, its inputs and its outputs
+        self._shortcut: Shortcut | None = None
+        self._call = function
+        if BACKEND is not None:
+            _keep_between_runs()
+            self._call = torch.compile(
+                _apart(function), fullgraph=True, dynamic=False, backend=self._compile
+            )
 
     @torch.no_grad()
     def __call__(self, *args: Any) -> T:
@@ -58,12 +60,25 @@ class Graph(Generic[T]):
         """
         if self._is_compiled:
             try:
-                return self._call(*args)
+                out = self._call(*args)
             except FailOnRecompileLimitHit as error:
                 raise CannotCompileError(
                     f"{self._what} had to be compiled anew again and again, since something that "
                     "is no tensor changes: make it a buffer of the module"
                 ) from error
+        else:
+            out = self._first(args)
+        if self._seen:
+            self._shortcut = Shortcut.found(*self._seen, args, out)
+            self._seen = ()
+        return out
+
+    @torch.no_grad()
+    def again(self, *args: Any) -> T:
+        """Call the function, with tensors like those of the last call."""
+        return self(*args) if self._shortcut is None else self._shortcut(args)
+
+    def _first(self, args: tuple[Any, ...]) -> T:
         start = time.perf_counter()
         self._say(f"compiling {self._what} ...")
         try:
@@ -74,13 +89,28 @@ class Graph(Generic[T]):
         self._is_compiled = True
         return out
 
-    @torch.no_grad()
-    def again(self, *args: Any) -> T:
-        """Call the function, with tensors like those of the last call."""
-        if not self._is_compiled:
-            return self(*args)
-        with torch.compiler.set_stance(skip_guard_eval_unsafe=True):
-            return self._call(*args)
+    def _compile(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
+        """What ``torch.compile`` calls with a graph."""
+        assert BACKEND is not None
+        compiler = lookup_backend(BACKEND)
+        options = {}
+        if BACKEND == "inductor":
+            options["config_patches"] = {
+                "fallback_random": True,
+                # Calls the kernels from C++. Elsewhere they take longer than to be called.
+                "cpp_wrapper": all(x.is_cpu for x in inputs if isinstance(x, torch.Tensor)),
+            }
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
+            compiled = compiler(module, inputs, **options)
+
+        def call(*args: Any) -> Any:
+            out = compiled(*args)
+            if self._shortcut is None or self._shortcut.compiled is not compiled:
+                self._seen = (compiled, args, out)
+            return out
+
+        return call
 
 
 def quiet(line: str) -> None:
