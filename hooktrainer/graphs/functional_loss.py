@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping
+from functools import partial
 from typing import Any
 
 import torch
@@ -68,8 +69,8 @@ class FunctionalLoss:
         """The entries of a batch that a call needs."""
         return self._body.read(tensordict)
 
-    def replace(self, call: Callable[[Entries], Losses]) -> None:
-        """Have the module call this with entries, instead of computing."""
+    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
+        """Have the module call this with its batch, instead of reading it and computing."""
         self._body.replace(call)
 
     def restore(self) -> None:
@@ -90,11 +91,11 @@ class _OfLoss(nn.Module):
     def read(self, tensordict: TensorDictBase) -> Entries:
         return self.loss.gather(tensordict)
 
-    def replace(self, call: Callable[[Entries], Losses]) -> None:
-        self.loss.__dict__["compute"] = call
+    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
+        self.loss.__dict__["forward"] = partial(self.loss.call, call)
 
     def restore(self) -> None:
-        self.loss.__dict__.pop("compute", None)
+        self.loss.__dict__.pop("forward", None)
 
 
 class _OfModule(nn.Module):
@@ -103,10 +104,11 @@ class _OfModule(nn.Module):
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
         self.module = module
-        self._shape: torch.Size | None = None
+        self._batch_dims = 1
 
     def forward(self, entries: Entries) -> Losses:
-        batch = TensorDict({}, self._shape)
+        shape = next(iter(entries.values())).shape[: self._batch_dims]
+        batch = TensorDict({}, shape)
         for key, value in entries.items():
             batch.set(key, value)
         out = type(self.module).forward(self.module, batch)
@@ -118,16 +120,16 @@ class _OfModule(nn.Module):
         return {**written, **_leaves(out)}
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        self._shape = tensordict.batch_size
+        self._batch_dims = tensordict.ndim
         wanted = getattr(self.module, "in_keys", None)
         leaves = _leaves(tensordict)
         if not wanted:
             return leaves
         return {key: leaves[key] for key in wanted if key in leaves}
 
-    def replace(self, call: Callable[[Entries], Losses]) -> None:
+    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
         def forward(tensordict: TensorDictBase) -> TensorDict:
-            out = call(self.read(tensordict))
+            out = call(tensordict)
             for key in [key for key in out if isinstance(key, tuple) and key[0] == "written"]:
                 tensordict.set(key[1], out.pop(key))
             return TensorDict(out)

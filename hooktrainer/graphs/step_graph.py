@@ -88,14 +88,19 @@ class StepGraph:
         self._graph = Graph(self._run, "the optimizer step", say)
 
     def __call__(
-        self, batches: Sequence[Entries], clip_norm: float | None, again: bool = False
+        self,
+        batches: Sequence[Entries],
+        clip_norm: float | None,
+        again: bool = False,
+        rows: Sequence[torch.Tensor] = (),
     ) -> list[tuple[Losses, torch.Tensor | None]]:
         """Take a step for each of some batches.
 
         Args:
-            batches: The entries of each.
+            batches: The entries of each; with ``rows`` those of one batch that all are parts of.
             clip_norm: The bound of what is clipped.
             again: Whether nothing but numbers can have changed since the last call.
+            rows: For each the indices of its rows, int64.
 
         Returns:
             For each the losses, and the norm of the gradient before it was clipped.
@@ -113,7 +118,7 @@ class StepGraph:
             bound = torch.tensor(clip_norm).to(self._flats[0].parameters.device)
             self._bound = (clip_norm, bound)
         call = self._graph.again if again else self._graph
-        return call(self._states, self._hyper, self._bound[1], batches)
+        return call(self._states, self._hyper, self._bound[1], batches, rows)
 
     def _run(
         self,
@@ -121,7 +126,10 @@ class StepGraph:
         hyper: list[torch.Tensor],
         bound: torch.Tensor,
         batches: Sequence[Entries],
+        rows: Sequence[torch.Tensor],
     ) -> list[tuple[Losses, torch.Tensor | None]]:
+        if rows:
+            batches = [{key: x[row] for key, x in batches[0].items()} for row in rows]
         now = states
         goes_on: torch.Tensor | None = None
         results = []

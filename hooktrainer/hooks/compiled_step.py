@@ -24,7 +24,7 @@ from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
 from ..objectives.common import Entries
 from ..optim import FlatAdam
-from .mini_batches import MiniBatches
+from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import OptimizerHook
 
@@ -125,6 +125,9 @@ class CompiledStep(TrainerHookBase):
             self._loss = None
         for hook in self._hooks:
             hook.update = hook.eager_update
+        if self._mini_batches is not None:
+            self._mini_batches.gathers = True
+            self._mini_batches = None
 
     def shard(self, rank: int, world_size: int) -> None:
         """Leave it to rank 0 to say what is compiled."""
@@ -139,6 +142,8 @@ class CompiledStep(TrainerHookBase):
     def _plan(self, loss: FunctionalLoss) -> None:
         """Decide how much is one graph."""
         self._changes = self.trainer.registry.changes
+        if self._mini_batches is not None:
+            self._mini_batches.gathers = True
         self._fused = self._mini_batches = None
         why = self._against_steps()
         if why is None:
@@ -150,6 +155,8 @@ class CompiledStep(TrainerHookBase):
             same = loss.compute_always_the_same()
             if self._mini_batches is not None and not same:
                 self._mini_batches, why = None, f"{type(loss.module).__name__} alternates"
+            if self._mini_batches is not None:
+                self._mini_batches.gathers = False
             how_much = "optimizer steps are graphs of their own"
         else:
             for hook in self._hooks:
@@ -190,22 +197,26 @@ class CompiledStep(TrainerHookBase):
             return entry.owner, None
         return None, f"{entry.name!r} is at {entry.point}"
 
-    def _losses(self, entries: Entries) -> Losses:
+    def _losses(self, batch: TensorDictBase) -> Losses:
         """What the loss module calls: the losses of a batch, behind which there is more."""
-        loss = self._loss
+        loss, mini_batches = self._loss, self._mini_batches
         assert loss is not None
         self._look()
+        if mini_batches is not None and self._mini_batches is None:
+            mini_batches.fill(batch)
         try:
             if self._fused is None:
-                return self._differentiated(loss, entries)
+                return self._differentiated(loss, loss.read(batch))
             if not self._done:
-                self._done.extend(self._steps(loss, entries))
+                self._done.extend(self._steps(loss, batch))
         except CannotCompileError as error:
             name = type(loss.module).__name__
             _log.warning("%s cannot be compiled, and is computed eagerly: %s", name, error)
             self.close()
+            if mini_batches is not None:
+                mini_batches.fill(batch)
             with torch.enable_grad():
-                return loss({name: p for p, name in loss.names.items()}, entries)
+                return loss({name: p for p, name in loss.names.items()}, loss.read(batch))
         out, self._fused.norm = self._done.popleft()
         return out
 
@@ -223,29 +234,33 @@ class CompiledStep(TrainerHookBase):
         return out
 
     def _steps(
-        self, loss: FunctionalLoss, entries: Entries
+        self, loss: FunctionalLoss, batch: TensorDictBase
     ) -> list[tuple[Losses, torch.Tensor | None]]:
         trainer, (hook,) = self.trainer, self._hooks
-        batches = [entries]
-        shape = next(iter(entries.values())).shape
+        batches, rows = [batch], []
         if self._mini_batches is not None:
-            following = map(loss.read, self._mini_batches.upcoming(self.steps - 1))
-            batches += [b for b in following if next(iter(b.values())).shape == shape]
+            following = self._mini_batches.upcoming(self.steps - 1)
+            batches += [each for each in following if each.shape == batch.shape]
+            if INDEX in batch:
+                rows = [each[INDEX] for each in batches]
+                batches = [self._mini_batches.rows]
+        entries = [loss.read(each) for each in batches]
         clips = None
         if trainer.clip_norm is not None:
             clips = "norm" if trainer.clip_grad_norm else "value"
         rules = StepRules(clips, hook.grad_norm, self._guarded, hook.error_if_nonfinite)
-        key = (loss.variant, shape, len(batches), rules)
+        key = (loss.variant, batch.shape, len(batches), len(rows), rules)
         graph = self._graphs.get(key)
         if graph is None:
             assert isinstance(hook.optimizer, FlatAdam)
-            on = reached(loss, entries, self._objectives)
+            first = {k: x[rows[0]] for k, x in entries[0].items()} if rows else entries[0]
+            on = reached(loss, first, self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
         assert isinstance(graph, StepGraph)
         # Where several steps are a graph, nobody else acts between the graphs of a batch.
-        batch, alone = trainer.progress.batches, self._mini_batches is not None
-        again, self._called[key] = alone and self._called.get(key) == batch, batch
-        return graph(batches, trainer.clip_norm, again)
+        number, alone = trainer.progress.batches, self._mini_batches is not None
+        again, self._called[key] = alone and self._called.get(key) == number, number
+        return graph(entries, trainer.clip_norm, again, rows)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}

@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import torch
-from tensordict import NestedKey, TensorDictBase
+from tensordict import NestedKey, TensorDict, TensorDictBase
 
 from ..base.batches import mask_of
 from ..base.checks import check_count, share_equally
@@ -17,6 +17,9 @@ from ..loop.hook import TrainerHookBase
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
+
+INDEX = "index"
+"""Where a mini-batch that does not hold its rows says which they are."""
 
 
 class MiniBatches(TrainerHookBase):
@@ -33,7 +36,14 @@ class MiniBatches(TrainerHookBase):
             an environment stay together, in their order; for networks with a memory.
             ``batch_size`` then counts environments. Or into how many steps each is cut;
             ``batch_size`` then counts these sequences.
+
+    Attributes:
+        gathers: Whether mini-batches hold their rows. Else they hold no more than the indices of
+            these, as ``"index"``, until `fill` is called.
+        rows: What the indices are of: the rows of the batch of which these mini-batches are.
     """
+
+    rows: TensorDictBase
 
     def __init__(
         self,
@@ -48,6 +58,7 @@ class MiniBatches(TrainerHookBase):
         self.batch_size = batch_size
         self.keys = keys
         self.sequences = sequences
+        self.gathers = True
         self._epoch: tuple[int, int] | None = None
         self._pieces: deque[TensorDictBase] = deque()
 
@@ -63,19 +74,36 @@ class MiniBatches(TrainerHookBase):
         epoch = (self.trainer.progress.batches, self.trainer.epoch)
         if epoch != self._epoch:
             self._epoch = epoch
-            rows = batch if self.keys is None else batch.select(*self.keys)
-            if self.sequences is False:
-                mask = mask_of(batch)
-                rows = rows.reshape(-1) if mask is None else rows[mask]
-            elif self.sequences is not True:
-                rows = _cut(rows, self.sequences)
-            order = torch.randperm(rows.shape[0], device=rows.device)
-            self._pieces = deque(rows[order].split(self.batch_size))
+            self._begin(batch)
         return self._pieces.popleft() if self._pieces else None
+
+    def _begin(self, batch: TensorDictBase) -> None:
+        """Begin an epoch."""
+        rows = batch if self.keys is None else batch.select(*self.keys)
+        if self.sequences is False:
+            mask = mask_of(batch)
+            rows = rows.reshape(-1) if mask is None else rows[mask]
+        elif self.sequences is not True:
+            rows = _cut(rows, self.sequences)
+        order = torch.randperm(rows.shape[0], device=rows.device)
+        if self.gathers:
+            self._pieces = deque(rows[order].split(self.batch_size))
+            return
+        self.rows = rows
+        self._pieces = deque(
+            TensorDict({INDEX: index}, index.shape) for index in torch.split(order, self.batch_size)
+        )
 
     def upcoming(self, number: int) -> list[TensorDictBase]:
         """The next mini-batches of this epoch, so many or what is left; they still come."""
         return list(islice(self._pieces, number))
+
+    def fill(self, piece: TensorDictBase) -> None:
+        """Have a mini-batch, and those that come in this epoch, hold their rows."""
+        for each in (piece, *self._pieces):
+            if INDEX in each:
+                each.update(self.rows[each.get(INDEX)])
+                del each[INDEX]
 
     def shard(self, rank: int, world_size: int) -> None:
         """Divide the mini-batches among the processes that train together."""
@@ -87,7 +115,7 @@ class MiniBatches(TrainerHookBase):
         trainer.register_op("process_optim_batch", self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_pieces": deque()}
+        return self.__dict__ | {"_epoch": None, "_pieces": deque(), "rows": None}
 
 
 def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:

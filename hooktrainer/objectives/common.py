@@ -113,8 +113,21 @@ class Loss(KeyedModule, ABC):
         Raises:
             KeyError: If an entry is missing.
         """
+        return self.call(lambda batch: self.compute(self.gather(batch)), tensordict)
+
+    def call(
+        self,
+        compute: Callable[[TensorDictBase], dict[str, torch.Tensor]],
+        tensordict: TensorDictBase,
+    ) -> TensorDict:
+        """What `forward` does, with something in place of the computation.
+
+        Args:
+            compute: Maps the batch to what `compute` returns of what `gather` gives.
+            tensordict: ``[*batch]``.
+        """
         self._begin()
-        out = self.compute(self.gather(tensordict))
+        out = compute(tensordict)
         self._write(out, tensordict)
         return TensorDict(out)
 

@@ -37,6 +37,24 @@ def test_an_epoch_holds_every_step_once():
     assert sorted(flat(pieces)) == list(range(10))
 
 
+def test_mini_batches_may_say_which_rows_they_hold_and_get_them_later():
+    pieces = []
+    for gathers in (True, False):
+        torch.manual_seed(3)
+        hook, trainer = MiniBatches(4), tiny_trainer()
+        hook.register(trainer)
+        hook.gathers = gathers
+        first = hook(numbered(2, 5))
+        if not gathers:
+            assert set(first.keys()) == {"index"}
+            assert torch.equal(hook.rows["x"][first["index"]], pieces[0]["x"])
+            hook.fill(first)
+        pieces += [first, hook(numbered(2, 5)), hook(numbered(2, 5))]
+    for eager, filled in zip(pieces[:3], pieces[3:], strict=True):
+        assert set(filled.keys()) == {"x", "y"}
+        assert torch.equal(filled["x"], eager["x"])
+
+
 def test_every_epoch_is_shuffled_anew():
     first, second = epochs(MiniBatches(4), numbered(100), 2)
     assert first != second
