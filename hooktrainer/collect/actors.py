@@ -158,9 +158,9 @@ class FunctionActor:
         actions: torch.Tensor | Array = outputs["action"]
         return actions
 
-    def record(self, t: int, outputs: Mapping[NestedKey, torch.Tensor]) -> None:
-        """Record what was called elsewhere, ``[steps, num_envs, ...]``, from step ``t`` on."""
-        self._outputs.write_rows(t, outputs)
+    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
+        """Where what the function returns in some steps is recorded, by whoever calls it."""
+        return self._outputs.rows(span)
 
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""

@@ -222,10 +222,9 @@ class OutputBuffers:
         for key, arrays in self._array_rows:
             arrays[t][...] = outputs[key]
 
-    def write_rows(self, t: int, outputs: Mapping[NestedKey, torch.Tensor]) -> None:
-        """Copy the outputs of several steps, ``[steps, num_envs, ...]``, from step ``t`` on."""
-        for key, value in outputs.items():
-            self._buffers[key][t : t + len(value)] = value
+    def rows(self, span: slice) -> dict[NestedKey, torch.Tensor]:
+        """Where the outputs of some steps are written, ``[steps, num_envs, ...]``."""
+        return {key: buffer[span] for key, buffer in self._buffers.items()}
 
     def write_part(
         self, t: int, envs: slice, outputs: Mapping[NestedKey, torch.Tensor | Array]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 import types
@@ -18,6 +19,8 @@ from .shortcut import Compiled, Shortcut
 
 BACKEND: str | None = "inductor"
 """The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -106,6 +109,30 @@ class Graph(Generic[T]):
             return out
 
         return call
+
+
+class GraphOr(Generic[T]):
+    """A function as one compiled graph, or as it is where it can be none, which is said once.
+
+    Args:
+        function: As for `Graph`.
+        what: What it is, for messages.
+        say: As for `Graph`.
+    """
+
+    def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
+        self._function, self._what = function, what
+        self._graph: Graph[T] | None = Graph(function, what, say)
+
+    def __call__(self, *args: Any) -> T:
+        """Call the function."""
+        if self._graph is not None:
+            try:
+                return self._graph(*args)
+            except CannotCompileError as error:
+                self._graph = None
+                _log.warning("%s cannot be compiled, and is made eagerly: %s", self._what, error)
+        return self._function(*args)
 
 
 def quiet(line: str) -> None:

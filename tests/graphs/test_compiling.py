@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import Graph, quiet
+from hooktrainer.graphs.compiling import Graph, GraphOr, quiet
 
 
 class Pair(NamedTuple):
@@ -75,3 +75,11 @@ def test_what_comes_from_elsewhere_takes_the_long_way():
         factor, double = call(torch.ones(1))
         assert factor is module.factor
         assert double == 2
+
+
+def test_what_is_no_graph_is_said_once_and_computed(caplog):
+    half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it", quiet)
+    assert half(torch.full((1,), 2.0)) == 1
+    assert half(torch.full((1,), -2.0)) == -2
+    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert said.startswith("it cannot be compiled, and is made eagerly: ")

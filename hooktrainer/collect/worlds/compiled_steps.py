@@ -47,53 +47,60 @@ class CompiledSteps:
         self._to_world = actions.to_world
         self._values = buffers.values
         self._say = say
-        self._graphs: dict[int, Graph[tuple[Carry, Rows]]] = {}
+        self._graphs: dict[int, Graph[Carry]] = {}
 
-    def __call__(self, carry: Carry, steps: int, again: bool = False) -> tuple[Carry, Rows]:
+    def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
         """Make some steps.
 
         Args:
             carry: Where the world stands.
-            steps: How many.
+            rows: Where they are written; which says how many.
             again: Whether nothing but numbers can have changed since the last call.
+
+        Returns:
+            Where the world stands then.
 
         Raises:
             CannotCompileError: By a first call, if they are no graph.
         """
+        steps = len(rows.reward)
         graph = self._graphs.get(steps)
         if graph is None:
-
-            def run(carry: Carry) -> tuple[Carry, Rows]:
-                return self._run(carry, steps)
-
             what = f"{steps} steps of the world" if steps > 1 else "a step of the world"
-            graph = self._graphs[steps] = Graph(run, what, self._say)
-        return graph.again(carry) if again else graph(carry)
+            graph = self._graphs[steps] = Graph(self._run, what, self._say)
+        return graph.again(carry, rows) if again else graph(carry, rows)
 
-    def _run(self, carry: Carry, steps: int) -> tuple[Carry, Rows]:
+    def _run(self, carry: Carry, rows: Rows) -> Carry:
         now = self._values(self._observations(carry))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
-        for _ in range(steps):
+        for _ in range(len(rows.reward)):
             sample = self._sample(*[now[place] for place in self._places])
             carry, outcome = self._advance(carry, self._to_world(sample["action"]))
             now = self._values(outcome.observation)
             assert outcome.final is not None
-            row = Rows(
+            step = Rows(
                 now,
                 self._values(outcome.final),
                 outcome.reward,
                 outcome.terminated,
                 outcome.truncated,
+                outcome.terminated | outcome.truncated,
                 sample,
             )
-            for column, value in zip(columns, row, strict=True):
+            for column, value in zip(columns, step, strict=True):
                 column.append(value)
-        seen, final, reward, terminated, truncated, samples = columns
-        return carry, Rows(
-            [torch.stack(leaf) for leaf in zip(*seen, strict=True)],
-            [torch.stack(leaf) for leaf in zip(*final, strict=True)],
-            torch.stack(reward),
-            torch.stack(terminated),
-            torch.stack(truncated),
-            {key: torch.stack([each[key] for each in samples]) for key in samples[0]},
-        )
+        seen, final, reward, terminated, truncated, done, samples = columns
+        for place, leaf in zip(rows.observation, zip(*seen, strict=True), strict=True):
+            place.copy_(torch.stack(leaf))
+        for place, leaf in zip(rows.final, zip(*final, strict=True), strict=True):
+            place.copy_(torch.stack(leaf))
+        for place, values in (
+            (rows.reward, reward),
+            (rows.terminated, terminated),
+            (rows.truncated, truncated),
+            (rows.done, done),
+        ):
+            place.copy_(torch.stack(values))
+        for key, place in rows.sample.items():
+            place.copy_(torch.stack([each[key] for each in samples]))
+        return carry

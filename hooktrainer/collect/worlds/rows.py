@@ -1,7 +1,8 @@
-"""`Rows`: what several steps of a tensor world gave."""
+"""`Rows`: where several steps of a tensor world are written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -9,15 +10,16 @@ from tensordict import NestedKey
 
 
 class Rows(NamedTuple):
-    """What some steps gave, time first.
+    """Where several steps are written, time first: rows of the memory of a rollout.
 
     Attributes:
-        observation: By leaf, what was observed after each, ``[steps, num_envs, ...]``.
-        final: Likewise, where episodes ended the last of these instead.
+        observation: By leaf, what is observed after each, ``[steps, num_envs, ...]``.
+        final: Likewise, where episodes end the last of these instead.
         reward: ``[steps, num_envs]``.
         terminated: bool, likewise.
         truncated: bool, likewise.
-        sample: What the policy returned, ``[steps, num_envs, ...]`` each.
+        done: Either, likewise.
+        sample: What the policy returns, ``[steps, num_envs, ...]`` each.
     """
 
     observation: list[torch.Tensor]
@@ -25,4 +27,5 @@ class Rows(NamedTuple):
     reward: torch.Tensor
     terminated: torch.Tensor
     truncated: torch.Tensor
-    sample: dict[NestedKey, torch.Tensor]
+    done: torch.Tensor
+    sample: Mapping[NestedKey, torch.Tensor]

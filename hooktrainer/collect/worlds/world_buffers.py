@@ -102,18 +102,23 @@ class WorldBuffers:
             for key in self.keys
         ]
 
-    def write_rows(self, t: int, rows: Rows) -> None:
-        """Write what several steps gave, from step ``t`` on."""
-        span = slice(t, t + len(rows.reward))
-        self.reward[span] = rows.reward
-        self.terminated[span] = rows.terminated
-        self.truncated[span] = rows.truncated
-        torch.logical_or(rows.terminated, rows.truncated, out=self.done[span])
-        after = slice(t + 1, t + 1 + len(rows.reward))
-        for observation, value in zip(self._observation, rows.observation, strict=True):
-            observation[after] = value
-        for last, value in zip(self._after, rows.final, strict=True):
-            last[span] = value
+    def rows(self, span: slice, sample: Mapping[NestedKey, torch.Tensor]) -> Rows:
+        """Where some steps are written.
+
+        Args:
+            span: Which.
+            sample: Where what the policy returns in them is written.
+        """
+        after = slice(span.start + 1, span.stop + 1)
+        return Rows(
+            [observation[after] for observation in self._observation],
+            [last[span] for last in self._after],
+            self.reward[span],
+            self.terminated[span],
+            self.truncated[span],
+            self.done[span],
+            sample,
+        )
 
     def carry(self) -> None:
         """Make the last row of the observations the first one of the next rollout."""

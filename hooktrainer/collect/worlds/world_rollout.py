@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict, unravel_key
+from tensordict import TensorDict, unravel_key
 from tqdm.auto import tqdm
 
 from ...base.space_parts import leaves_of
 from ...errors import ConfigError, StateMismatchError
-from ...graphs.compiling import CannotCompileError
+from ...graphs.compiling import CannotCompileError, GraphOr
 from ...loop.timing import Timing
 from ..actor_of import actor_of
 from ..actors import Actor, FunctionActor, Policy, learn_outputs
-from ..buffers import env_first
 from ..random_actor import WarmUp
+from .batch_parts import BatchParts, Parts
 from .compiled_steps import STEPS, CompiledSteps
 from .functional_world import FunctionalWorld
+from .rows import Rows
 from .tensor_world import TensorWorld
 from .world_actions import RandomWorldActor, WorldActions
 from .world_buffers import WorldBuffers
@@ -85,7 +86,9 @@ class WorldRollout:
         self._returns = torch.zeros(num_envs, dtype=wide, device=device)
         self._lengths = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self._is_running = False
+        self._parts: Callable[..., Parts] = BatchParts(self._actor, self._buffers)
         self._compiled = self._compile(policy) if compiles else None
+        self._rows: list[Rows] = []  # where compiled steps are written
         self.log: dict[str, torch.Tensor] = {}
 
     def abandon(self) -> None:
@@ -117,7 +120,7 @@ class WorldRollout:
         else:
             hidden = self._step_at_once(self._compiled, actor, timing)
         with timing.phase("collect/transfer"):
-            batch = self._batch(actor.tensors(), hidden)
+            batch = self._batch(actor, hidden)
         self._is_running = True
         return batch
 
@@ -169,6 +172,7 @@ class WorldRollout:
                 "sample(), or computes elsewhere than the world, so its steps cannot be compiled: "
                 "compile the optimizer step alone, or nothing."
             )
+        self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
         return CompiledSteps(world, sample, keys, self._actions, self._buffers, tqdm.write)
 
@@ -178,15 +182,15 @@ class WorldRollout:
         assert isinstance(world, FunctionalWorld)
         if not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
+        if not self._rows:
+            for t in range(0, self._horizon, STEPS):
+                span = slice(t, min(t + STEPS, self._horizon))
+                self._rows.append(self._buffers.rows(span, actor.rows(span)))
         start = perf_counter()
         try:
-            for t in range(0, self._horizon, STEPS):
+            for number, rows in enumerate(self._rows):
                 assert world.carry is not None
-                world.carry, rows = compiled(
-                    world.carry, min(STEPS, self._horizon - t), again=t > 0
-                )
-                self._buffers.write_rows(t, rows)
-                actor.record(t, rows.sample)
+                world.carry = compiled(world.carry, rows, again=number > 0)
         except CannotCompileError as error:
             self._compiled = None
             _log.warning(
@@ -196,48 +200,17 @@ class WorldRollout:
         timing.add("collect/env", perf_counter() - start)
         return False
 
-    def _batch(self, outputs: dict[NestedKey, torch.Tensor], hidden: bool) -> TensorDict:
-        buffers, device = self._buffers, self._world.device
-        root: dict[NestedKey, Any]
-        following: dict[NestedKey, Any]
-        root, following = buffers.observations()
-        for key, tensor in outputs.items():
-            placed = tensor.to(device) if self._moves else tensor
-            if isinstance(key, tuple) and key[0] == "next":
-                following[unravel_key(key[1:])] = placed
-            else:
-                root[key] = placed
-        returns, lengths = self._sums()
-        done = env_first(buffers.done).unsqueeze(-1)
-        following["reward"] = env_first(buffers.reward).unsqueeze(-1)
-        following["done"] = done
-        following["terminated"] = env_first(buffers.terminated).unsqueeze(-1)
-        following["truncated"] = env_first(buffers.truncated).unsqueeze(-1)
-        following["episode_reward"] = env_first(returns).unsqueeze(-1)
-        following["step_count"] = env_first(lengths).unsqueeze(-1)
-        for name, values in buffers.info.items():
-            if name in following:
-                raise ConfigError(
-                    f"info_keys: the policy writes ('next', {name!r}) already. Let the world call "
-                    "it otherwise in its log."
-                )
-            following[name] = env_first(values).unsqueeze(-1)
+    def _batch(self, actor: Actor | WarmUp, hidden: bool) -> TensorDict:
+        parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
+        root, following, self._returns, self._lengths = parts(self._returns, self._lengths)
+        done = following["done"]
         for name in ("done", "terminated", "truncated"):
             root[name] = torch.zeros_like(done)
         size = done.shape[:2]
         if hidden:
             root["collector"] = TensorDict({HIDDEN[1]: done.clone()}, size)
         root["next"] = TensorDict(following, size)
-        return TensorDict(root, size, device=device)
-
-    def _sums(self) -> tuple[torch.Tensor, torch.Tensor]:
-        """Sum of rewards and number of steps of each episode so far, ``[time, num_envs]``."""
-        rewards, done = self._buffers.reward, self._buffers.done
-        returns = _sums_of_episodes(rewards.to(self._returns.dtype), done, self._returns)
-        lengths = _sums_of_episodes(torch.ones_like(done, dtype=torch.int64), done, self._lengths)
-        self._returns = returns[-1].masked_fill(done[-1], 0.0)
-        self._lengths = lengths[-1].masked_fill(done[-1], 0)
-        return returns.to(rewards.dtype), lengths
+        return TensorDict(root, size, device=self._world.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next rollout depends on, the policy's parameters aside."""
@@ -273,32 +246,6 @@ class WorldRollout:
             self._returns.copy_(running["returns"])
             self._lengths.copy_(running["lengths"])
             self._is_running = True
-
-
-def _sums_of_episodes(
-    values: torch.Tensor, done: torch.Tensor, before: torch.Tensor
-) -> torch.Tensor:
-    """Sums of ``values``, ``[time, num_envs]``, from the beginning of each episode on.
-
-    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step a row is the sum
-    of the last ``span`` values, or of those since the beginning of the episode.
-
-    Args:
-        values: What is added up.
-        done: Where episodes end, bool, likewise.
-        before: The sums of the running episodes so far, ``[num_envs]``.
-    """
-    sums = values.clone()
-    sums[0] += before
-    begins = done.roll(1, 0)
-    begins[0] = False
-    span = 1
-    while span < len(sums):
-        longer = torch.where(begins[span:], sums[span:], sums[span:] + sums[:-span])
-        sums = torch.cat([sums[:span], longer])
-        begins = torch.cat([begins[:span], begins[span:] | begins[:-span]])
-        span *= 2
-    return sums
 
 
 class _Said:
