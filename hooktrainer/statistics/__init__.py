@@ -1,0 +1,34 @@
+"""Statistics over seeds: what can be said of an algorithm from a few of its runs, and how surely.
+
+A score is one number a seed (`scores`), a table of them is ``[seeds, tasks]``. Everything here is
+a function of arrays: nothing reads a run, nothing needs PyTorch, and SciPy is imported where it is
+used.
+"""
+
+from typing import TYPE_CHECKING
+
+from ..base.lazy import attach
+
+if TYPE_CHECKING:
+    from .curve import Curve as Curve
+    from .estimators import ESTIMATORS as ESTIMATORS
+    from .improvement import holm as holm
+    from .improvement import permutation_test as permutation_test
+    from .improvement import probability_of_improvement as probability_of_improvement
+    from .improvement import seeds_to_separate as seeds_to_separate
+    from .intervals import Interval as Interval
+    from .intervals import difference as difference
+    from .intervals import interval as interval
+    from .intervals import percentile_interval as percentile_interval
+    from .profiles import Profile as Profile
+    from .profiles import performance_profile as performance_profile
+    from .reference_scores import Reference as Reference
+    from .scores import SCORES as SCORES
+    from .scores import first_reached as first_reached
+    from .scores import shared_frames as shared_frames
+    from .sequential import Decision as Decision
+    from .sequential import decided as decided
+    from .survival import Reaching as Reaching
+    from .survival import time_to_reach as time_to_reach
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,186 @@
+"""Is one better than the other? The probability of improvement, its test, the seeds it needs.
+
+All of it compares scores by order alone, so it needs no scale, and tasks can be put together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from .estimators import Scores, as_table
+from .intervals import CONFIDENCE, Interval
+
+Labels = NDArray[np.bool_]
+_TINY = 1e-12
+
+
+def probability_of_improvement(scores: ArrayLike, others: ArrayLike) -> Interval:
+    """The probability that a seed of one scores more than a seed of the other; half if as much.
+
+    The mean over tasks. The interval holds all values that the estimate does not contradict, by the
+    variance that such a value implies (Newcombe 2006, method 5) or, if it is more, by the one that
+    the scores show (DeLong et al. 1988). It does not shrink to nothing when all seeds of one are
+    better than all of the other, as a bootstrap does.
+
+    Args:
+        scores: ``[seeds]`` or ``[seeds, tasks]``.
+        others: Likewise, of the same tasks.
+    """
+    from scipy.stats import norm
+
+    first, second = _pair(scores, others)
+    (n, tasks), m = first.shape, len(second)
+    parts = [_wins(a, b) for a, b in zip(first.T, second.T, strict=True)]
+    value = float(np.mean([wins.mean() for wins in parts]))
+    if min(n, m) < 2:
+        return Interval(value, None, None, "1 seed: no interval for the probability of improvement")
+    seen = float(np.mean([_variance(wins) for wins in parts])) / tasks
+    grid = np.linspace(0, 1, 10_001)
+    implied = grid * (1 - grid) / (n * m) / tasks
+    implied *= 1 + ((n + m) / 2 - 1) * ((1 - grid) / (2 - grid) + grid / (1 + grid))
+    reach = norm.ppf((1 + CONFIDENCE) / 2) * np.sqrt(np.maximum(implied, seen))
+    fits = grid[np.abs(grid - value) <= reach + _TINY]
+    return Interval(value, float(fits.min(initial=value)), float(fits.max(initial=value)), "score")
+
+
+def permutation_test(
+    scores: ArrayLike, others: ArrayLike, *, permutations: int = 9_999, seed: int = 0
+) -> float:
+    """The two-sided p-value of there being no difference, by permuting who is who.
+
+    The statistic is that of Brunner and Munzel: how far the probability of improvement is from a
+    half, in its standard errors. The test is exact if both score alike, with any number of seeds
+    and ties, and holds for many seeds where only spreads differ (Neubert and Brunner 2007).
+
+    Args:
+        scores: ``[seeds]`` or ``[seeds, tasks]``.
+        others: Likewise, of the same tasks.
+        permutations: How many are drawn; if there are no more, all are taken.
+        seed: Of the drawing.
+    """
+    first, second = _pair(scores, others)
+    n, m, tasks = len(first), len(second), first.shape[1]
+    pooled = np.concatenate([first, second])
+    drawn = _all_labels(n, m, permutations) if tasks == 1 else None
+    if drawn is None:
+        drawn = exchanged(n, m, tasks, permutations, np.random.default_rng(seed))
+    statistics = np.abs(brunner_munzel(pooled, drawn))
+    return float((statistics >= statistics[0] - _TINY).mean())
+
+
+def exchanged(n: int, m: int, tasks: int, ways: int, rng: np.random.Generator) -> Labels:
+    """Which of n + m seeds are called the first n: as it is, then at random, within each task.
+
+    Returns:
+        ``[1 + ways, tasks, n + m]``
+    """
+    own = np.broadcast_to(np.arange(n + m) < n, (1 + ways, tasks, n + m))
+    return np.concatenate([own[:1], rng.permuted(own[1:], axis=-1)])
+
+
+def brunner_munzel(pooled: Scores, labels: Labels) -> Scores:
+    """How far apart two groups are, for each of many ways to divide seeds among them.
+
+    Infinite if all of one group are better than all of the other.
+
+    Args:
+        pooled: Scores of both, ``[seeds, tasks]``.
+        labels: Which are of the first, ``[ways, tasks, seeds]``, equally many of each way and task.
+
+    Returns:
+        ``[ways]``
+    """
+    above, spread = np.zeros(len(labels)), np.zeros(len(labels))
+    for task, scores in enumerate(pooled.T):
+        first = labels[:, task].astype(np.float64)
+        second = 1 - first
+        wins = _wins(scores, scores)
+        n, m = first[0].sum(), second[0].sum()
+        over, under = second @ wins.T / m, first @ wins.T / n  # of each seed, its share of wins
+        estimate = (over * first).sum(-1) / n
+        above += estimate - 0.5
+        for members, share, count in ((first, over, n), (second, under, m)):
+            mean = (share * members).sum(-1, keepdims=True) / count
+            squares = ((share - mean) ** 2 * members).sum(-1)
+            spread += squares / (max(count - 1, 1) * count)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(
+            np.abs(above) < _TINY, 0.0, above / np.sqrt(np.where(spread < _TINY, 0, spread))
+        )
+
+
+def seeds_to_separate(
+    scores: ArrayLike, others: ArrayLike, *, error: float = 1 - CONFIDENCE, power: float = 0.8
+) -> int | None:
+    """About how many seeds each would need to be told apart, if they go on as they have begun.
+
+    By Noether (1987), from the probability of improvement, drawn somewhat towards a half since it
+    is an estimate itself. ``None`` if more than 1,000.
+
+    Args:
+        scores: ``[seeds]`` or ``[seeds, tasks]``.
+        others: Likewise.
+        error: The probability of finding a difference where there is none.
+        power: The probability of finding this one.
+    """
+    from scipy.stats import norm
+
+    first, second = _pair(scores, others)
+    pairs, tasks = len(first) * len(second), first.shape[1]
+    found = abs(probability_of_improvement(first, second).value - 0.5) * pairs / (pairs + 1)
+    if found < _TINY:
+        return None
+    reach = float(norm.isf(error / 2) + norm.isf(1 - power))
+    need = math.ceil(reach**2 / (6 * tasks * found**2))
+    while tasks == 1 and 2 / math.comb(2 * need, need) > error:
+        need += 1  # even if one were always better, the test could not say so
+    return need if need <= 1000 else None
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Correct p-values of several comparisons, so that 5 % is the chance of any false finding.
+
+    Args:
+        p_values: One a comparison.
+
+    Returns:
+        In the same order; compare each with the error that is allowed for all (Holm 1979).
+    """
+    count, corrected, highest = len(p_values), [0.0] * len(p_values), 0.0
+    for rank, index in enumerate(sorted(range(count), key=lambda i: p_values[i])):
+        highest = max(highest, min(1.0, (count - rank) * p_values[index]))
+        corrected[index] = highest
+    return corrected
+
+
+def _pair(scores: ArrayLike, others: ArrayLike) -> tuple[Scores, Scores]:
+    first, second = as_table(scores), as_table(others)
+    if first.shape[1] != second.shape[1]:
+        raise ValueError(f"{first.shape[1]} and {second.shape[1]} tasks cannot be compared")
+    return first, second
+
+
+def _wins(scores: Scores, others: Scores) -> Scores:
+    """Of every pair, 1 if the first scored more, 0.5 if as much: ``[first, second]``."""
+    return np.heaviside(scores[:, None] - others[None, :], 0.5)
+
+
+def _variance(wins: Scores) -> float:
+    """Of the mean of a table of wins."""
+    return float(sum(wins.mean(1 - axis).var(ddof=1) / wins.shape[axis] for axis in (0, 1)))
+
+
+def _all_labels(n: int, m: int, most: int) -> Labels | None:
+    """All ways to choose n of n + m, the first n first; ``None`` if they are more than ``most``."""
+    from itertools import combinations
+
+    if math.comb(n + m, n) > most:
+        return None
+    chosen = np.array(list(combinations(range(n + m), n)))
+    labels = np.zeros((len(chosen), 1, n + m), np.bool_)
+    labels[np.arange(len(chosen))[:, None], 0, chosen] = True
+    return labels

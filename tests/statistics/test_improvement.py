@@ -1,0 +1,118 @@
+"""Comparing two: the probability of improvement, its test, Holm's correction, seeds needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from hooktrainer.statistics import (
+    holm,
+    permutation_test,
+    probability_of_improvement,
+    seeds_to_separate,
+)
+from hooktrainer.statistics.improvement import brunner_munzel
+
+
+def test_the_probability_counts_pairs_and_ties_by_half():
+    found = probability_of_improvement([3.0, 1.0], [2.0, 1.0])
+    assert found.value == (1 + 1 + 0 + 0.5) / 4
+
+
+def test_tasks_count_alike_and_need_no_scale():
+    one, other = np.array([[1.0, 5e6], [2.0, 6e6]]), np.array([[0.0, 7e6], [0.5, 8e6]])
+    assert probability_of_improvement(one, other).value == 0.5
+
+
+def test_complete_separation_of_few_seeds_is_no_certainty():
+    five = probability_of_improvement(np.arange(5) + 10.0, np.arange(5.0))
+    thirty = probability_of_improvement(np.arange(30) + 100.0, np.arange(30.0))
+    assert five.value == thirty.value == 1.0
+    assert five.low < 0.75 < 0.9 < thirty.low < five.high == 1.0
+
+
+def test_the_interval_is_the_other_ones_turned_round():
+    random = np.random.default_rng(0)
+    one, other = random.normal(1, 1, 8), random.normal(0, 3, 12)
+    here = probability_of_improvement(one, other)
+    there = probability_of_improvement(other, one)
+    assert (here.low, here.high) == pytest.approx((1 - there.high, 1 - there.low))
+    assert here.low < here.value < here.high
+
+
+def test_one_seed_has_no_interval():
+    assert "1 seed" in probability_of_improvement([1.0], [0.0, 0.5]).refused
+
+
+def test_few_seeds_are_permuted_in_every_way():
+    """Of 70 ways to divide 8 seeds, two are as far apart as 4 that are all better."""
+    scores = np.arange(8.0)
+    assert permutation_test(scores[4:], scores[:4]) == pytest.approx(2 / 70)
+    assert permutation_test(scores[:4], scores[4:]) == pytest.approx(2 / 70)
+    assert permutation_test([1.0] * 4, [1.0] * 4) == 1.0
+
+
+def test_the_statistic_is_brunner_and_munzels():
+    random = np.random.default_rng(1)
+    one, other = random.normal(0.5, 1, 9), random.normal(0, 2, 14)
+    labels = np.arange(23)[None, None] < 9
+    (found,) = brunner_munzel(np.concatenate([one, other])[:, None], labels)
+    assert found == pytest.approx(-stats.brunnermunzel(one, other).statistic)
+
+
+def test_many_seeds_are_permuted_at_random_and_the_p_value_is_near_the_known_one():
+    random = np.random.default_rng(2)
+    one, other = random.normal(0.7, 1, 20), random.normal(0, 1, 20)
+    known = stats.brunnermunzel(one, other).pvalue
+    assert permutation_test(one, other) == pytest.approx(known, abs=0.01)
+    assert permutation_test(one, other) == permutation_test(one, other)
+
+
+def test_a_difference_that_every_task_shows_is_found_in_all_of_them_together():
+    random = np.random.default_rng(3)
+    one, other = random.normal(1.5, 1, (4, 8)), random.normal(0, 1, (4, 8))
+    assert permutation_test(one, other) < 0.01
+    with pytest.raises(ValueError, match="8 and 5 tasks"):
+        permutation_test(one, other[:, :5])
+
+
+def test_p_values_are_right_where_there_is_no_difference():
+    """1,000 pairs of 5 seeds that differ in nothing: at most 5 % are found to, but for chance."""
+    random = np.random.default_rng(4)
+    found = [permutation_test(*random.normal(size=(2, 5))) for _ in range(1000)]
+    assert np.mean(np.array(found) < 0.05) < 0.065
+
+
+def test_holm_multiplies_the_smallest_most():
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0]
+    assert holm([0.02]) == [0.02]
+    assert holm([]) == []
+
+
+def test_seeds_needed_are_noethers():
+    """(1.960 + 0.842)² / (6 · 0.25²), the probability drawn in by 64 / 65: 21.6."""
+    one, other = np.repeat([1.0, 1.0, 1.0, 0.0], 2), np.repeat([0.5], 8)
+    assert probability_of_improvement(one, other).value == 0.75
+    assert seeds_to_separate(one, other) == 22
+    assert seeds_to_separate(other, one) == 22
+
+
+def test_seeds_needed_are_enough_for_the_test():
+    """Also if one is always better, 4 against 4 are the first whose p-value can be below 5 %."""
+    many = np.arange(100.0)
+    assert seeds_to_separate(many + 1000, many, power=0.5) == 4
+    assert seeds_to_separate(many, many) is None
+
+
+def test_seeds_needed_are_found_by_trying():
+    """With as many as it says, some 80 % of studies tell two normal distributions apart."""
+    random = np.random.default_rng(6)
+    need = seeds_to_separate(random.normal(1.2, 1, 400), random.normal(0, 1, 400))
+    found = [
+        permutation_test(random.normal(1.2, 1, need), random.normal(0, 1, need), permutations=199)
+        < 0.05
+        for _ in range(200)
+    ]
+    assert 0.7 < np.mean(found) < 0.9
