@@ -76,6 +76,7 @@ def test_five_seeds_reach_from_the_worst_to_the_best():
     for name, value in (("median", 3.0), ("iqm", 3.0)):
         found = interval([1.0, 2.0, 3.0, 4.0, 10.0], name)
         assert (found.value, found.low, found.high) == (value, 1.0, 10.0)
+    assert interval([0.0, 100.0, 101.0, 102.0, 103.0]).low == 0.0
 
 
 @pytest.mark.parametrize(

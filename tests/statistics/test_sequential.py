@@ -34,6 +34,19 @@ def test_a_clear_difference_is_decided_at_the_first_look():
     assert (decision.best, decision.better, count) == ("b", (("b", "a"),), 5)
 
 
+def test_an_early_look_spends_no_more_than_its_share():
+    """All of five better has p = 2 / 252: more than a ninth of 5 %, less than a fifth."""
+    scores = {"a": np.arange(9) + 0.5, "b": np.arange(9) + 100.0}
+    five = {name: of[:5] for name, of in scores.items()}
+    assert (decided(five, 30).best, decided(five, 100).best) == ("b", None)
+    assert decided(scores, 100).best == "b"
+
+
+def test_a_look_waits_for_the_group_with_fewest_seeds():
+    decision = decided({"a": np.arange(8.0), "b": np.arange(5.0)}, 30)
+    assert (decision.seeds, decision.next_look) == (5, 8)
+
+
 def test_it_says_when_to_look_again():
     scores = np.random.default_rng(0).normal(size=(2, 7))
     for count, seen, following in ((3, 0, 5), (4, 0, 5), (5, 5, 8), (7, 5, 8)):
@@ -56,6 +69,24 @@ def test_the_best_of_three_is_better_than_both():
     decision = decided(scores, 18)
     assert decision.best == "b"
     assert set(decision.better) == {("b", "a"), ("b", "c")}
+
+
+def test_better_than_one_of_two_is_not_the_best():
+    random = np.random.default_rng(2)
+    scores = {name: random.normal(mean, 1, 12) for name, mean in (("a", 0), ("b", 4), ("c", 4))}
+    decision = decided(scores, 12)
+    assert set(decision.better) == {("b", "a"), ("c", "a")}
+    assert decision.best is None
+
+
+def test_of_many_groups_none_is_better_than_any_other_by_chance():
+    """Six pairs of four groups that score alike: at 5 % a pair, it would be one study in five."""
+    random = np.random.default_rng(8)
+    wrong = 0
+    for study in range(200):
+        scores = dict(zip("abcd", random.normal(size=(4, 8)), strict=True))
+        wrong += bool(decided(scores, 8, permutations=999, seed=study).better)
+    assert wrong <= 16  # 10, and two standard deviations of chance
 
 
 def test_nothing_is_decided_when_the_budget_is_spent():
