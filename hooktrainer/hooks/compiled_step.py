@@ -14,19 +14,22 @@ from tqdm.auto import tqdm
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from ..graphs.compiling import CannotCompileError, quiet
+from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
-from ..graphs.gradient_graph import GradientGraph, Grads
+from ..graphs.gradient_graph import GradientGraph
 from ..graphs.objective import Objective, reached
 from ..graphs.step_graph import StepGraph, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
 from ..objectives.common import Entries
+from ..objectives.gae import GAE
 from ..optim import FlatAdam
+from .compiled_updates import GivenGradients, TakenStep
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import OptimizerHook
+from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -68,9 +71,10 @@ class CompiledStep(TrainerHookBase):
         self.steps = steps
         self._loss: FunctionalLoss | None = None
         self._hooks: list[OptimizerHook] = []
+        self._estimators: list[GAE] = []
         self._objectives: list[Objective] = []
         self._changes = -1
-        self._fused: _Taken | None = None  # None where only gradients are computed
+        self._fused: TakenStep | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
         self._done: deque[tuple[Losses, torch.Tensor | None]] = deque()
@@ -117,6 +121,16 @@ class CompiledStep(TrainerHookBase):
         ]
         self._loss = FunctionalLoss(module)
         self._loss.replace(self._losses)
+        for hook in trainer.registry.hooks():
+            if isinstance(hook, ValueEstimatorHook) and isinstance(hook.value_estimator, GAE):
+                self._compile_advantages(hook.value_estimator)
+
+    def _compile_advantages(self, gae: GAE) -> None:
+        """Have a value network, and what follows from its values, be a graph."""
+        if gae.value_network is not None:
+            gae.__dict__["compute"] = GraphOr(gae.compute, "the advantages", self._say)
+            gae.fixed_shapes = True
+            self._estimators.append(gae)
 
     def close(self) -> None:
         """Have everything compute by itself again."""
@@ -125,6 +139,9 @@ class CompiledStep(TrainerHookBase):
             self._loss = None
         for hook in self._hooks:
             hook.update = hook.eager_update
+        for gae in self._estimators:
+            gae.__dict__.pop("compute", None)
+            gae.fixed_shapes = False
         if self._mini_batches is not None:
             self._mini_batches.gathers = True
             self._mini_batches = None
@@ -147,7 +164,7 @@ class CompiledStep(TrainerHookBase):
         self._fused = self._mini_batches = None
         why = self._against_steps()
         if why is None:
-            self._fused = _Taken()
+            self._fused = TakenStep()
             at_optimizer = self.trainer.registry.points["optimizer"].entries
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
             self._hooks[0].update = self._fused
@@ -160,7 +177,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "optimizer steps are graphs of their own"
         else:
             for hook in self._hooks:
-                hook.update = _Given(hook)
+                hook.update = GivenGradients(hook)
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if why is not None and why != self._said:
             self._said = why
@@ -229,7 +246,7 @@ class CompiledStep(TrainerHookBase):
         assert isinstance(graph, GradientGraph)
         out, grads = graph(entries)
         for hook, grad in zip(self._hooks, grads, strict=True):
-            assert isinstance(hook.update, _Given)
+            assert isinstance(hook.update, GivenGradients)
             hook.update.grads = grad
         return out
 
@@ -264,49 +281,3 @@ class CompiledStep(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}
-
-
-class _Taken:
-    """The update of an optimizer whose step was taken together with the losses.
-
-    Attributes:
-        norm: The norm of the gradient.
-    """
-
-    def __init__(self) -> None:
-        self.norm: torch.Tensor | None = None
-
-    def backward(self, losses: TensorDictBase) -> None:
-        """Do nothing."""
-
-    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Return the norm there was."""
-        return self.norm
-
-    def step(self) -> None:
-        """Do nothing."""
-
-
-class _Given:
-    """The update of an optimizer whose gradients were computed together with the losses.
-
-    Args:
-        hook: The optimizer's hook.
-
-    Attributes:
-        grads: Parameters, and their gradients.
-    """
-
-    def __init__(self, hook: OptimizerHook) -> None:
-        self.grads: Grads = ((), ())
-        self.clip = hook.eager_update.clip
-        self.step = hook.eager_update.step
-        self._hook = hook
-
-    def backward(self, losses: TensorDictBase) -> None:
-        """Put the gradients where the optimizer looks for them."""
-        if not self.grads[0]:
-            self._hook.eager_update.backward(losses)  # which says what is wrong
-        self._hook.optimizer.zero_grad()
-        for parameter, grad in zip(*self.grads, strict=True):
-            parameter.grad = grad

@@ -60,6 +60,7 @@ class MiniBatches(TrainerHookBase):
         self.sequences = sequences
         self.gathers = True
         self._epoch: tuple[int, int] | None = None
+        self._rows_are_of: int | None = None  # which batch
         self._pieces: deque[TensorDictBase] = deque()
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase | None:
@@ -79,20 +80,27 @@ class MiniBatches(TrainerHookBase):
 
     def _begin(self, batch: TensorDictBase) -> None:
         """Begin an epoch."""
+        if self.gathers:
+            rows = self._rows_of(batch)
+            order = torch.randperm(rows.shape[0], device=rows.device)
+            self._pieces = deque(rows[order].split(self.batch_size))
+            return
+        if self._rows_are_of != self.trainer.progress.batches:
+            self._rows_are_of = self.trainer.progress.batches
+            self.rows = self._rows_of(batch)
+        order = torch.randperm(self.rows.shape[0], device=self.rows.device)
+        self._pieces = deque(
+            TensorDict({INDEX: index}, index.shape) for index in torch.split(order, self.batch_size)
+        )
+
+    def _rows_of(self, batch: TensorDictBase) -> TensorDictBase:
         rows = batch if self.keys is None else batch.select(*self.keys)
         if self.sequences is False:
             mask = mask_of(batch)
             rows = rows.reshape(-1) if mask is None else rows[mask]
         elif self.sequences is not True:
             rows = _cut(rows, self.sequences)
-        order = torch.randperm(rows.shape[0], device=rows.device)
-        if self.gathers:
-            self._pieces = deque(rows[order].split(self.batch_size))
-            return
-        self.rows = rows
-        self._pieces = deque(
-            TensorDict({INDEX: index}, index.shape) for index in torch.split(order, self.batch_size)
-        )
+        return rows
 
     def upcoming(self, number: int) -> list[TensorDictBase]:
         """The next mini-batches of this epoch, so many or what is left; they still come."""
@@ -115,7 +123,13 @@ class MiniBatches(TrainerHookBase):
         trainer.register_op("process_optim_batch", self)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_epoch": None, "_pieces": deque(), "rows": None}
+        blank: dict[str, Any] = {
+            "_epoch": None,
+            "_pieces": deque(),
+            "_rows_are_of": None,
+            "rows": None,
+        }
+        return self.__dict__ | blank
 
 
 def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:

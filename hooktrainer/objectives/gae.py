@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -93,6 +95,9 @@ class GAE(KeyedModule):
             from the hidden states of each step. ``None``: the values are in the batch already.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
+    Attributes:
+        fixed_shapes: Whether `compute` is called with few different shapes, as for a compiler.
+
     Examples:
         >>> gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueNetwork(mlp(4, 1)))
         >>> trainer.register_op("batch_process", gae)
@@ -121,6 +126,7 @@ class GAE(KeyedModule):
         # Not a submodule: its parameters are trained, and saved, by the loss.
         self.__dict__["value_network"] = value_network
         self.average_gae = average_gae
+        self.fixed_shapes = False
 
     @property
     def in_keys(self) -> list[object]:
@@ -147,57 +153,96 @@ class GAE(KeyedModule):
         """
         keys = self.tensor_keys
         following = tensordict.get("next")
+        done = require(following, keys.done, self)
+        reward = require(following, keys.reward, self)
+        ends = (reward, done, following.get(keys.terminated, done))
         if self.value_network is None:
             value = require(tensordict, keys.value, self)
             next_value = require(following, keys.value, self)
+            advantage, target = self._estimate(value, next_value, ends, tensordict.ndim - 1)
         else:
-            value, next_value = self._values(tensordict, following)
+            inputs = self._inputs(tensordict, following)
+            value, next_value, advantage, target = self.compute(*inputs, ends, tensordict.shape)
             tensordict.set(keys.value, value)
             following.set(keys.value, next_value)
-        done = require(following, keys.done, self)
-        reward = require(following, keys.reward, self)
-        terminated = following.get(keys.terminated, done)
-        advantage, value_target = generalized_advantage_estimate(
-            self.gamma,
-            self.lmbda,
-            value,
-            next_value,
-            *[_of_each(entry, value) for entry in (reward, done, terminated)],
-            time_dim=tensordict.ndim - 1,
-        )
-        if self.average_gae:
-            std, mean = torch.std_mean(advantage)
-            advantage = (advantage - mean) / std.clamp_min(1e-4)
         tensordict.set(keys.advantage, advantage)
-        return tensordict.set(keys.value_target, value_target)
+        return tensordict.set(keys.value_target, target)
 
-    def _values(
-        self, tensordict: TensorDictBase, following: TensorDictBase
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """The values of the observations and of the next ones, ``[*batch, time, 1]`` each."""
-        in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
-        now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
-        then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
-        if now[0].is_cuda:
-            rows: slice | torch.Tensor = slice(None)  # finding the few would wait for the device
-        else:
-            # The next observations that are not, bit for bit, the observation one step later.
-            new = torch.ones(now[0].shape[:2], dtype=torch.bool)
-            if time > 1:
-                pairs = zip(now, then, strict=True)
-                same = [(a[:, 1:] == b[:, :-1]).reshape(*new[:, 1:].shape, -1) for a, b in pairs]
-                new[:, :-1] = ~torch.cat(same, -1).all(-1)
-            rows = new.flatten().nonzero().squeeze(-1)
+    def compute(
+        self,
+        now: Sequence[torch.Tensor],
+        then: Sequence[torch.Tensor],
+        rows: slice | torch.Tensor,
+        ends: Sequence[torch.Tensor],
+        shape: Sequence[int],
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Values and estimates: a function of tensors and the value network, to be compiled.
+
+        Args:
+            now: The network's inputs, ``[batch, time, ...]`` each.
+            then: Those one step later.
+            rows: Where these are not those of the next row, as indices of ``[batch * time]``.
+            ends: Rewards, and where episodes ended and terminated, ``[*batch, time, 1]`` each.
+            shape: ``[*batch, time]``.
+
+        Returns:
+            Values, those one step later, advantages and value targets, ``[*batch, time, 1]``.
+        """
         inputs = [
             torch.cat([a.flatten(0, 1), b.flatten(0, 1)[rows]])
             for a, b in zip(now, then, strict=True)
         ]
         values = evaluate(self.value_network, inputs, self.tensor_keys.value, fast=True)
-        value = values[: tensordict.numel()]
+        value = values[: math.prod(shape)]
         next_value = value.roll(-1, 0)
-        next_value[rows] = values[tensordict.numel() :]
-        shape = (*tensordict.shape, *values.shape[1:])
-        return value.view(shape), next_value.view(shape)
+        next_value[rows] = values[math.prod(shape) :]
+        whole = (*shape, *values.shape[1:])
+        value, next_value = value.view(whole), next_value.view(whole)
+        return value, next_value, *self._estimate(value, next_value, ends, len(shape) - 1)
+
+    def _estimate(
+        self,
+        value: torch.Tensor,
+        next_value: torch.Tensor,
+        ends: Sequence[torch.Tensor],
+        time_dim: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        advantage, value_target = generalized_advantage_estimate(
+            self.gamma,
+            self.lmbda,
+            value,
+            next_value,
+            *[_of_each(entry, value) for entry in ends],
+            time_dim=time_dim,
+        )
+        if self.average_gae:
+            std, mean = torch.std_mean(advantage)
+            advantage = (advantage - mean) / std.clamp_min(1e-4)
+        return advantage, value_target
+
+    def _inputs(
+        self, tensordict: TensorDictBase, following: TensorDictBase
+    ) -> tuple[list[torch.Tensor], list[torch.Tensor], slice | torch.Tensor]:
+        """What `compute` takes first."""
+        in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
+        now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
+        then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
+        if now[0].is_cuda:
+            return now, then, slice(None)  # finding the few would wait for the device
+        # The next observations that are not, bit for bit, the observation one step later.
+        new = torch.ones(now[0].shape[:2], dtype=torch.bool)
+        if time > 1:
+            pairs = zip(now, then, strict=True)
+            same = [(a[:, 1:] == b[:, :-1]).reshape(*new[:, 1:].shape, -1) for a, b in pairs]
+            new[:, :-1] = ~torch.cat(same, -1).all(-1)
+        rows = new.flatten().nonzero().squeeze(-1)
+        if not self.fixed_shapes:
+            return now, then, rows
+        # One more than once does no harm; many are as many as there can be.
+        most = len(new) + new.numel() // 8
+        if len(rows) > most:
+            return now, then, torch.arange(new.numel())
+        return now, then, torch.cat([rows, rows[:1].expand(most - len(rows))])
 
 
 def _of_each(entry: torch.Tensor, value: torch.Tensor) -> torch.Tensor:

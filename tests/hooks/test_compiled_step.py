@@ -18,10 +18,12 @@ from hooktrainer import (
     OptimizerHook,
     Schedule,
     Trainer,
+    ValueEstimatorHook,
 )
 from hooktrainer.graphs import GradientGraph, StepGraph, compiling
+from hooktrainer.graphs.compiling import GraphOr
 from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, ValueNetwork, mlp
-from hooktrainer.objectives import ClipPPOLoss, TD3Loss
+from hooktrainer.objectives import GAE, ClipPPOLoss, TD3Loss
 from hooktrainer.optim import FlatAdam
 
 BATCHES, ROWS = 3, 48
@@ -138,6 +140,27 @@ def test_several_steps_are_one_graph_and_nothing_else_changes(steps, groups, cal
     compiled = train(step=CompiledStep(steps))
     assert called == [("StepGraph", n) for n in groups * 2 * BATCHES]
     assert_same(compiled, train(step=None))
+
+
+def test_advantages_are_a_graph_until_the_run_ends():
+    runs, calls = [], []
+    for step in (CompiledStep(), None):
+        loss = ppo()
+        gae = GAE(gamma=0.9, lmbda=0.8, value_network=loss.critic_network)
+        look = At("pre_steps_log", lambda batch, gae=gae: calls.append(gae.__dict__.get("compute")))
+        hooks = [At("batch_process", in_time), ValueEstimatorHook(gae), look]
+        runs.append(train(*hooks, step=step, loss=loss))
+        assert "compute" not in vars(gae)
+    assert_same(*runs)
+    assert [type(call) for call in calls] == [GraphOr] * BATCHES + [type(None)] * BATCHES
+
+
+def in_time(batch):
+    whole = batch.reshape(4, -1)
+    ends = torch.arange(ROWS).reshape(*whole.shape, 1) % 5 == 0
+    steps = {"reward": whole["value_target"], "done": ends, "terminated": ends}
+    steps["observation"] = whole["observation"].roll(-1, 1)
+    return whole.set("next", TensorDict(steps, whole.shape))
 
 
 def test_a_smaller_mini_batch_is_a_graph_of_its_own(called):

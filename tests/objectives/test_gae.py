@@ -197,3 +197,26 @@ def test_the_critic_is_not_part_of_the_estimators_state():
     gae = GAE(gamma=0.9, lmbda=0.8, value_network=ValueNetwork(mlp(4, 1)))
     assert not list(gae.parameters())
     assert not gae.state_dict()
+
+
+@pytest.mark.parametrize("often", [0.05, 0.6], ids=["few ends", "many ends"])
+@pytest.mark.parametrize("average", [False, True], ids=["plain", "averaged"])
+def test_with_fixed_shapes_it_writes_the_same(often, average):
+    torch.manual_seed(0)
+    shape = (3, 40)
+    done = torch.rand(*shape, 1) < often
+    observation = torch.randn(*shape, 4)
+    following = torch.cat([observation[:, 1:], torch.randn(3, 1, 4)], 1)
+    last = torch.where(done, torch.randn(*shape, 4), following)
+    ends = {"done": done, "terminated": done & (torch.rand(*shape, 1) < 0.5)}
+    steps = {"observation": last, "reward": torch.randn(*shape, 1), **ends}
+    critic = ValueNetwork(mlp(4, 1, (8,)))
+    gae = GAE(gamma=0.9, lmbda=0.8, value_network=critic, average_gae=average)
+    written, sizes = [], set()
+    for gae.fixed_shapes in (False, True):
+        batch = TensorDict({"observation": observation, "next": TensorDict(steps, shape)}, shape)
+        written.append(gae(batch.clone()))
+        sizes.add(len(gae._inputs(batch, batch["next"])[2]))
+    for key, value in written[0].items(True, True):
+        torch.testing.assert_close(written[1][key], value, msg=str(key))
+    assert sizes - {int(done.sum() + (~done[:, -1]).sum())} == {120 if often == 0.6 else 3 + 15}

@@ -1,0 +1,55 @@
+"""What stands in for an optimizer's update where a graph has computed it already."""
+
+from __future__ import annotations
+
+import torch
+from tensordict import TensorDictBase
+
+from ..graphs.gradient_graph import Grads
+from .optimizer import OptimizerHook
+
+
+class TakenStep:
+    """The update of an optimizer whose step was taken together with the losses.
+
+    Attributes:
+        norm: The norm of the gradient.
+    """
+
+    def __init__(self) -> None:
+        self.norm: torch.Tensor | None = None
+
+    def backward(self, losses: TensorDictBase) -> None:
+        """Do nothing."""
+
+    def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
+        """Return the norm there was."""
+        return self.norm
+
+    def step(self) -> None:
+        """Do nothing."""
+
+
+class GivenGradients:
+    """The update of an optimizer whose gradients were computed together with the losses.
+
+    Args:
+        hook: The optimizer's hook.
+
+    Attributes:
+        grads: Parameters, and their gradients.
+    """
+
+    def __init__(self, hook: OptimizerHook) -> None:
+        self.grads: Grads = ((), ())
+        self.clip = hook.eager_update.clip
+        self.step = hook.eager_update.step
+        self._hook = hook
+
+    def backward(self, losses: TensorDictBase) -> None:
+        """Put the gradients where the optimizer looks for them."""
+        if not self.grads[0]:
+            self._hook.eager_update.backward(losses)  # which says what is wrong
+        self._hook.optimizer.zero_grad()
+        for parameter, grad in zip(*self.grads, strict=True):
+            parameter.grad = grad
