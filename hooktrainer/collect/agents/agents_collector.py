@@ -15,6 +15,7 @@ from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
 from ..collector import Resumes
 from ..episodes_collector import WorldsCollector
+from ..info import check_info_keys
 from ..seeding import random_action_seed
 from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
@@ -22,6 +23,8 @@ from .agents_rollout import AgentsRollout
 from .groups import AgentGroup, Grouping
 from .world import World
 from .worlds import make_world
+
+_TRIED = 500  # steps in which an environment is asked for its infos
 
 
 class AgentsCollector(WorldsCollector):
@@ -41,6 +44,8 @@ class AgentsCollector(WorldsCollector):
     - ``("next", "done")``, ``"terminated"`` and ``"truncated"``, ``[..., 1]``, of the whole
       environment; ``("next", "reward")`` and ``("next", "episode_reward")``, the **mean over all
       agents** of all groups, an agent that has left counting 0; ``("next", "step_count")``.
+    - what ``info_keys`` names: ``("next", "agents", key)``, ``[num_envs, time, agents, 1]``, and
+      ``("next", key)``, ``[..., 1]``, the mean over the agents that say it.
     - ``"state"`` and ``("next", "state")`` ``[num_envs, time, ...]``, where the environment says
       what state it is in as a whole.
 
@@ -61,7 +66,9 @@ class AgentsCollector(WorldsCollector):
         groups: By a group's name, its agents. By default agents with equal spaces are a group; a
             single one is called ``"agents"``, several are called as their agents' names begin.
         frame_skip: Has to be 1: no action is repeated.
-        info_keys: Has to be empty: what environments say in ``info`` is not collected.
+        info_keys: What agents say in their ``info`` and batches hold in ``"next"``, float32: a
+            number or an array of one. It may come at every step or only at an episode's end, where
+            one agent at least has to give it; of agents that say nothing the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
         device: Where batches are, and where environments that are tensors are simulated; by default
             where the policy computes.
@@ -101,11 +108,10 @@ class AgentsCollector(WorldsCollector):
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, 1)
         check_count("num_envs", num_envs)
-        if frame_skip != 1 or info_keys:
+        if frame_skip != 1:
             raise ConfigError(
-                f"AgentsCollector(frame_skip={frame_skip}, info_keys={list(info_keys)}): actions "
-                "are not repeated, and what environments of several agents say in info is not "
-                "collected; leave these out."
+                f"AgentsCollector(frame_skip={frame_skip}): actions of several agents are not "
+                "repeated; leave it out."
             )
         if policy is not None and not hasattr(policy, "in_keys"):
             raise ConfigError(
@@ -122,11 +128,14 @@ class AgentsCollector(WorldsCollector):
         self.timing = Timing()
         self._computes = device_of(policy)
         self.device = self._computes if device is None else torch.device(device)
-        self._made = {"env_kwargs": env_kwargs, "groups": groups}
+        keys = check_info_keys(info_keys)
+        self._made: dict[str, Any] = {"env_kwargs": env_kwargs, "groups": groups, "info_keys": keys}
         self._env = env
         self._first_env = 0
         self._warm_up_frames = init_random_frames
         self._open(num_envs)
+        if keys:
+            self._try_infos()
         if self.world.lost:
             warnings.warn(
                 f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
@@ -145,6 +154,21 @@ class AgentsCollector(WorldsCollector):
         self.frames = 0
         self._closed = False
         self.set_seed(self.seed)
+
+    def _try_infos(self) -> None:
+        """Play an episode, or its beginning, in an environment of its own, whose step checks."""
+        world = make_world(self._env, 1, device=self.device, **self._made)
+        try:
+            random = RandomAgents(world.groups, random_action_seed(self.seed, 0))
+            entries = world.reset()
+            for _ in range(_TRIED):
+                actions = random.act(entries)
+                step = world.step({g.name: actions[g.name, "action"] for g in world.groups})
+                if bool((step.terminated | step.truncated).any()):
+                    break
+                entries = step.entries
+        finally:
+            world.close()
 
     @property
     def groups(self) -> tuple[AgentGroup, ...]:

@@ -10,6 +10,7 @@ import torch
 from tensordict import TensorDict
 
 from ...loop.timing import Timing
+from .agent_infos import mean_over_agents
 from .world import Entries, World, WorldStep
 
 _FLAGS = ("done", "terminated", "truncated")
@@ -137,6 +138,8 @@ class AgentsRollout:
             out[name, "episode_reward"] = self._returns[name].clone()
             for flag, value in ends.items():
                 out[name, flag] = value.unsqueeze(-1).expand(reward.shape)
+        out |= {key: value.unsqueeze(-1) for key, value in step.infos.items()}
+        out |= mean_over_agents(step.infos)
         out["reward"] = torch.cat(rewards, 1).mean(1)
         out["episode_reward"] = torch.cat(list(self._returns.values()), 1).mean(1)
         return out

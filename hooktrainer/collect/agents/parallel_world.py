@@ -13,8 +13,10 @@ from tensordict import NestedKey
 
 from ...base.space_parts import MASK, Path
 from ...errors import ConfigError, StateMismatchError
+from ..info import InfoKeys
 from ..seeding import EpisodeSeeds
 from ..spaces import ObservationLayout, plain_mask
+from .agent_infos import AgentInfos, check_agents_info_keys
 from .first_look import FirstLook
 from .groups import AgentGroup, Grouping, Spaces, group_agents
 from .pettingzoo_env import checked_env, reward_of, state_space_of
@@ -40,6 +42,7 @@ class ParallelWorld:
         groups: The groups of agents; by default those with equal spaces.
         first_env: Index of the first among all environments of the run.
         device: Where the tensors are.
+        info_keys: What of the agents' ``info`` steps give.
 
     Raises:
         ConfigError: If what ``make`` returns is no parallel environment, or its agents cannot be
@@ -57,6 +60,7 @@ class ParallelWorld:
         groups: Grouping | None = None,
         first_env: int = 0,
         device: torch.device | str = "cpu",
+        info_keys: InfoKeys = (),
     ) -> None:
         self.name = name
         self.num_envs = num_envs
@@ -72,6 +76,7 @@ class ParallelWorld:
         _, infos = env.reset(seed=0)
         masked = [agent for agent, info in infos.items() if MASK in info]
         self.groups = group_agents(agents, groups, masked)
+        self._info_keys = check_agents_info_keys(info_keys, self.groups)
         self.state_space: spaces.Space[Any] | None = state_space_of(env)
         self._layouts = {g.name: ObservationLayout(g.observation_space) for g in self.groups}
         self._first_look = FirstLook(name, self.groups, agents, infos)
@@ -103,11 +108,12 @@ class ParallelWorld:
         terminated = {name: np.ones(shape, bool) for name, shape in shapes.items()}
         truncated = {name: np.zeros(shape, bool) for name, shape in shapes.items()}
         ended = np.zeros((2, self.num_envs), bool)  # terminated, truncated
+        infos = AgentInfos(self._info_keys, self.groups, self.num_envs)
         for env in range(self.num_envs):
             own = {name: array[env] for name, array in taken.items()}
             self._actions[env].append(own)
             acted, outcome = self._step(env, own)
-            _, given, ended_of, cut_of, _ = outcome
+            _, given, ended_of, cut_of, said = outcome
             where = f"{self.name} (environment {env})"
             for group in self.groups:
                 for place, agent in enumerate(group.agents):
@@ -116,7 +122,9 @@ class ParallelWorld:
                     rewards[group.name][env, place] = reward_of(given, agent, where)
                     terminated[group.name][env, place] = bool(ended_of.get(agent, False))
                     truncated[group.name][env, place] = bool(cut_of.get(agent, False))
-            if not self._envs[env].agents:
+            is_last = not self._envs[env].agents
+            infos.write(env, said, is_last, where)
+            if is_last:
                 cut = any(bool(cut_of.get(agent, False)) for agent in acted)
                 ended[:, env] = (not cut, cut)
         ends, cuts = torch.from_numpy(ended).to(self.device)
@@ -127,6 +135,7 @@ class ParallelWorld:
             cuts,
             self._by_group(terminated),
             self._by_group(truncated),
+            infos.entries(self.device),
         )
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,6 +17,8 @@ from gymnasium import spaces
 from ...base.words import did_you_mean, listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
 from ...store.rng import rng_state, set_rng_state
+from ..info import InfoKeys
+from .agent_infos import check_agents_info_keys, infos_of_tensors
 from .groups import Grouping, group_agents
 from .object_state import ObjectState, copied
 from .world import Entries, WorldStep
@@ -40,6 +42,7 @@ class VmasWorld:
         kwargs: Arguments of ``vmas.make_env``, such as ``continuous_actions``, and of the scenario,
             such as ``n_agents``. ``max_steps``, the length at which an episode is truncated, is 100
             unless it is given; ``None`` for no limit.
+        info_keys: What of the agents' ``info`` steps give.
 
     Raises:
         ConfigError: If there is no such scenario, or it cannot be made.
@@ -56,6 +59,7 @@ class VmasWorld:
         device: torch.device | str = "cpu",
         groups: Grouping | None = None,
         kwargs: Mapping[str, Any] | None = None,
+        info_keys: InfoKeys = (),
     ) -> None:
         self.num_envs = num_envs
         self.episodes = [-1] * num_envs
@@ -72,6 +76,7 @@ class VmasWorld:
             )
         }
         self.groups = group_agents(agents, groups)
+        self._info_keys = check_agents_info_keys(info_keys, self.groups)
         self._agents = {agent.name: agent for agent in self._env.agents}
         self._state = ObjectState(self._env)
         self._rng: dict[str, Any] = {}
@@ -119,6 +124,7 @@ class VmasWorld:
             # In the order of the simulator: scenarios compute what all agents share for the first.
             rewards = {agent.name: scenario.reward(agent).flatten() for agent in env.agents}
             entries = self._observe()
+            infos = self._infos()
             terminated = scenario.done().flatten().clone()
         limit = env.max_steps
         truncated = torch.zeros_like(terminated) if limit is None else env.steps >= limit
@@ -126,7 +132,7 @@ class VmasWorld:
             group.name: torch.stack([rewards[name] for name in group.agents], 1).float()
             for group in self.groups
         }
-        return WorldStep(entries, stacked, terminated, truncated)
+        return WorldStep(entries, stacked, terminated, truncated, infos=infos)
 
     def state_dict(self) -> dict[str, Any]:
         """Every attribute of every object of the simulator, and its random state."""
@@ -188,6 +194,13 @@ class VmasWorld:
                     parts.append(value)
                 entries[key] = torch.stack(parts, 1).float()
         return entries
+
+    def _infos(self) -> Entries:
+        if not self._info_keys:
+            return {}
+        said = {agent.name: self._env.scenario.info(agent) for agent in self._env.agents}
+        shape = (self.num_envs, self.device)
+        return infos_of_tensors(self._info_keys, self.groups, said, *shape, self.name)
 
     def _try_out(self) -> str | None:
         """Step once and put everything back; why that does not work, if it does not."""

@@ -29,6 +29,8 @@ class WorldStep:
         agents_terminated: By group, which agents have reached a terminal state, bool ``[num_envs,
             agents]``; of a group that is left out, all agents end with the episode.
         agents_truncated: Likewise, which were broken off.
+        infos: What agents said of the keys that the world was asked for, ``(group, key)``, float32
+            ``[num_envs, agents]``; NaN of those who said nothing.
     """
 
     entries: Entries
@@ -37,6 +39,7 @@ class WorldStep:
     truncated: torch.Tensor
     agents_terminated: dict[str, torch.Tensor] = field(default_factory=dict)
     agents_truncated: dict[str, torch.Tensor] = field(default_factory=dict)
+    infos: Entries = field(default_factory=dict)
 
 
 class World(AnyWorld, Protocol):

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from ...errors import ConfigError
+from ..info import InfoKeys
 from .groups import Grouping
 from .parallel_world import ParallelWorld
 from .pettingzoo_env import pettingzoo_factory
@@ -26,6 +27,7 @@ def make_world(
     *,
     env_kwargs: Mapping[str, Any] | None = None,
     groups: Grouping | None = None,
+    info_keys: InfoKeys = (),
     device: torch.device | str = "cpu",
     first_env: int = 0,
 ) -> World:
@@ -37,6 +39,7 @@ def make_world(
         num_envs: How many.
         env_kwargs: Arguments of the environment.
         groups: By a group's name, its agents; by default agents with equal spaces are a group.
+        info_keys: What of agents' ``info`` steps give, see `WorldStep`.
         device: Where they are simulated, if they are tensors.
         first_env: Index of the first among all environments of the run.
 
@@ -45,9 +48,9 @@ def make_world(
         MissingPackageError: If a package it needs is not installed.
     """
     if isinstance(env, str) and env.startswith(VMAS):
-        return VmasWorld(env.removeprefix(VMAS), num_envs, device, groups, env_kwargs)
+        return VmasWorld(env.removeprefix(VMAS), num_envs, device, groups, env_kwargs, info_keys)
     if is_scenario(env):
-        return VmasWorld(env, num_envs, device, groups, env_kwargs)
+        return VmasWorld(env, num_envs, device, groups, env_kwargs, info_keys)
     make: Callable[[], Any] | None = None
     if isinstance(env, str) and env.startswith(PETTINGZOO):
         make = pettingzoo_factory(env.removeprefix(PETTINGZOO), env_kwargs or {})
@@ -56,7 +59,7 @@ def make_world(
     if make is not None:
         made = getattr(env, "func", env)  # of a functools.partial
         name = env if isinstance(env, str) else getattr(made, "__qualname__", type(made).__name__)
-        return ParallelWorld(make, num_envs, name, groups, first_env, device)
+        return ParallelWorld(make, num_envs, name, groups, first_env, device, info_keys)
     raise ConfigError(
         f"env={env!r:.80} is no environment of several agents: give 'vmas/balance', "
         "'pettingzoo/mpe/simple_spread_v3' and so on, a scenario class of VMAS, or a function that "
