@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from typing import Any
 
 import cloudpickle
@@ -12,7 +11,8 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ..base.child import Child, close_all
+from ..base.child import Child
+from ..base.team import Team
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
@@ -62,8 +62,7 @@ class WorkerGroup(EnvGroup):
         shares = [_parts(stage, workers) for stage in self.stages]  # by stage and worker
         # By worker and stage.
         self._shares = [[stage[w] for stage in shares] for w in range(workers)]
-        self._children: list[Child] = []
-        self._asked = [0] * workers
+        self._team = Team()
         self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
         try:
             for w, own in enumerate(self._shares):
@@ -76,11 +75,11 @@ class WorkerGroup(EnvGroup):
                     mode,
                 )
                 envs = ", ".join(map(_words, own))
-                self._children.append(Child(f"worker {w} (environments {envs})", serve, task))
-            facts = [pickle.loads(child.receive()) for child in self._children]
+                self._team.add(Child(f"worker {w} (environments {envs})", serve, task))
+            facts = [pickle.loads(child.receive()) for child in self._team.children]
             self._describe(facts, options)
         except BaseException:
-            self._end()
+            self.close()
             raise
 
     def _describe(self, facts: Sequence[Sequence[Facts]], options: GroupOptions) -> None:
@@ -105,14 +104,14 @@ class WorkerGroup(EnvGroup):
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
-        self._settle()
+        self._team.settle()
         info: dict[str, Any] = self._ask(0, "first_info")
         return info
 
     def check_info(self) -> None:
         """See `EnvGroup.check_info`."""
         if self.info_keys:
-            self._settle()
+            self._team.settle()
             self._ask(0, "check_info")
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
@@ -128,17 +127,17 @@ class WorkerGroup(EnvGroup):
         size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)
         memory = SharedMemory(size)
         buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
-        for w, child in enumerate(self._children):
-            self._tell(w, "map", size, horizon)
+        for w, child in enumerate(self._team.children):
+            self._team.tell(w, _call("map", size, horizon))
             child.give_file(memory.descriptor)
-        for w in range(len(self._children)):
-            self._answer(w)
+        for w in range(len(self._team)):
+            self._team.receive(w)
         memory.close_file()
         return buffers
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
-        self._settle()
+        self._team.settle()
         self._pass_on_seed()
         self._ask_all("reset", lambda w: ([self.episodes[s] for s in self._shares[w]],))
         self.episodes = [episode + 1 for episode in self.episodes]
@@ -159,16 +158,15 @@ class WorkerGroup(EnvGroup):
         """
         kind = (actions.dtype.str, actions.shape[1:])
         if kind != self._sent_dtype:
-            self._settle()
+            self._team.settle()
             self._ask_all("expect", lambda w: kind)
             self._sent_dtype = kind
         header = STEP.pack(stage, row.index)
         start = self.stages[stage].start
-        for w, child in enumerate(self._children):
-            share = self._shares[w][stage]
+        for w, own in enumerate(self._shares):
+            share = own[stage]
             part = actions[share.start - start : share.stop - start]
-            child.send(header + part.tobytes())
-            self._asked[w] += 1
+            self._team.tell(w, header + part.tobytes())
 
     def receive(self, stage: int) -> list[Finished]:
         """Wait for the environments of a stage, the one that began to step first.
@@ -177,8 +175,8 @@ class WorkerGroup(EnvGroup):
             The environments that finished with their true final observations.
         """
         finished: list[Finished] = []
-        for w in range(len(self._children)):
-            if answer := self._receive(w):
+        for w in range(len(self._team)):
+            if answer := self._team.receive(w):
                 start = self._shares[w][stage].start
                 for i, final in pickle.loads(answer):
                     finished.append((start + i, final))
@@ -198,7 +196,7 @@ class WorkerGroup(EnvGroup):
         row: Row,
     ) -> list[int]:
         """See `EnvGroup.restore`."""
-        self._settle()
+        self._team.settle()
         self._pass_on_seed()
 
         def states(w: int) -> tuple[Any]:
@@ -218,12 +216,12 @@ class WorkerGroup(EnvGroup):
 
     def set_attribute(self, name: str, value: Any) -> None:
         """See `EnvGroup.set_attribute`."""
-        self._settle()
+        self._team.settle()
         self._ask_all("set_attribute", lambda w: (name, value))
 
     def close(self) -> None:
         """End the processes. Safe to call again."""
-        self._end()
+        self._team.close()
 
     def _pass_on_seed(self) -> None:
         if self.seeds.seed != self._told_seed:
@@ -231,36 +229,17 @@ class WorkerGroup(EnvGroup):
             self._ask_all("seed", lambda w: (seed,))
             self._told_seed = seed
 
-    def _settle(self) -> None:
-        """Take the answers that are still to come after a failure; nobody asks for them now."""
-        for w in range(len(self._children)):
-            while self._asked[w]:
-                with suppress(Exception):
-                    self._receive(w)
-
     def _ask(self, w: int, name: str, *args: Any) -> Any:
-        self._tell(w, name, *args)
-        return self._answer(w)
+        self._team.tell(w, _call(name, *args))
+        return pickle.loads(self._team.receive(w))
 
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-        workers = range(len(self._children))
-        for w in workers:
-            self._tell(w, name, *args(w))
-        return [self._answer(w) for w in workers]
+        return self._team.ask_all(lambda w: _call(name, *args(w)))
 
-    def _tell(self, w: int, name: str, *args: Any) -> None:
-        self._children[w].send(STEP.pack(CALL, 0) + cloudpickle.dumps((name, args)))
-        self._asked[w] += 1
 
-    def _answer(self, w: int) -> Any:
-        return pickle.loads(self._receive(w))
-
-    def _receive(self, w: int) -> bytes:
-        self._asked[w] -= 1  # an error is an answer too
-        return self._children[w].receive()
-
-    def _end(self) -> None:
-        close_all(self._children)
+def _call(name: str, *args: Any) -> bytes:
+    """The message by which a process is to call one of its methods."""
+    return STEP.pack(CALL, 0) + cloudpickle.dumps((name, args))
 
 
 def envs_to_share(env: Envs, num_envs: int | None, workers: int, stages: int) -> tuple[Source, int]:

@@ -320,7 +320,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         left = pids(built)
         rollout = built._open()
         rollout.begin_episodes()
-        for child in built._group._children:  # type: ignore[attr-defined]
+        for child in built._group._team.children:  # type: ignore[attr-defined]
             child._timeout = 0.1
         with pytest.raises(ChildError, match="has not answered"):
             rollout.collect(built.timing, warm_up=False)
@@ -344,7 +344,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def pids(built: VectorCollector) -> list[int]:
-    return [child.pid for child in built._group._children]  # type: ignore[attr-defined]
+    return [child.pid for child in built._group._team.children]  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
@@ -384,7 +384,7 @@ from hooktrainer import VectorCollector
 if __name__ == "__main__":
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
     collector.collect()
-    print(*[child.pid for child in collector._group._children], flush=True)
+    print(*[child.pid for child in collector._group._team.children], flush=True)
     if sys.argv[1] == "return":
         sys.exit()
     if sys.argv[1] == "raise":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,6 +22,7 @@ from ..vector_arguments import check_counts, device_of, steps_per_batch
 from .actor import AgentsActor, RandomAgents
 from .agents_rollout import AgentsRollout
 from .groups import AgentGroup, Grouping
+from .worker_world import WorkerWorld, check_agents_workers
 from .world import World
 from .worlds import make_world
 
@@ -70,6 +72,8 @@ class AgentsCollector(WorldsCollector):
             number or an array of one. It may come at every step or only at an episode's end, where
             one agent at least has to give it; of agents that say nothing the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
+        workers: How many processes step the environments of PettingZoo, an equal share each; 0 for
+            this one. It does not change the data.
         device: Where batches are, and where environments that are tensors are simulated; by default
             where the policy computes.
 
@@ -104,6 +108,7 @@ class AgentsCollector(WorldsCollector):
         frame_skip: int = 1,
         info_keys: Sequence[str] = (),
         exploration_type: InteractionType = InteractionType.RANDOM,
+        workers: int = 0,
         device: torch.device | str | None = None,
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, 1)
@@ -133,9 +138,12 @@ class AgentsCollector(WorldsCollector):
         self._env = env
         self._first_env = 0
         self._warm_up_frames = init_random_frames
+        self._workers = 0
         self._open(num_envs)
         if keys:
             self._try_infos()
+        if workers:
+            self.use_workers(workers)
         if self.world.lost:
             warnings.warn(
                 f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
@@ -147,17 +155,48 @@ class AgentsCollector(WorldsCollector):
         """Make the world, of which nothing is played yet."""
         self.num_envs = num_envs
         self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
-        self.world = make_world(
-            self._env, num_envs, device=self.device, first_env=self._first_env, **self._made
-        )
+        self.world = self._make_world()
         self._actor: AgentsActor | None = None
         self.frames = 0
         self._closed = False
         self.set_seed(self.seed)
 
+    def _make_world(self, workers: int = 0) -> World:
+        """The environments, in this process or in others."""
+        make = partial(_make_share, self._env, self._made)
+        if workers:
+            return WorkerWorld(make, self.num_envs, workers, self._first_env, self.device)
+        return make(self.num_envs, self._first_env, self.device)
+
+    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+        """Step the environments in other processes from now on; before the first batch.
+
+        Args:
+            workers: As in the constructor.
+            stages: Has to be 1: all environments step at once.
+            at_once: Whether the processes start now; else with `start` or the first batch.
+
+        Raises:
+            ConfigError: If the environments cannot be shared among so many.
+        """
+        check_agents_workers(self.world, self.num_envs, workers, stages)
+        self._workers = workers
+        if at_once:
+            self.start()
+
+    def start(self) -> None:
+        """Start the processes that `use_workers` asked for, if they are still to be started."""
+        self._check_open()
+        if bool(self._workers) == isinstance(self.world, WorkerWorld):
+            return
+        here, state = self.world, self.state_dict()
+        self.world = self._make_world(self._workers)
+        here.close()
+        self.load_state_dict(state)
+
     def _try_infos(self) -> None:
         """Play an episode, or its beginning, in an environment of its own, whose step checks."""
-        world = make_world(self._env, 1, device=self.device, **self._made)
+        world = _make_share(self._env, self._made, 1, 0)
         try:
             random = RandomAgents(world.groups, random_action_seed(self.seed, 0))
             entries = world.reset()
@@ -189,7 +228,7 @@ class AgentsCollector(WorldsCollector):
             RuntimeError: If the collector is shut down, or the policy or an environment raises
                 ``StopIteration``.
         """
-        self._check_open()
+        self.start()
         actor: AgentsActor | RandomAgents = self._random
         if self.policy is not None and self.frames >= self._warm_up_frames:
             actor = self._ask()
@@ -232,7 +271,8 @@ class AgentsCollector(WorldsCollector):
                 f"stream, so {number} processes cannot share them: train in one process, with more "
                 "environments."
             )
-        share_equally(self.num_envs, number, "num_envs")
+        share = share_equally(self.num_envs, number, "num_envs")
+        check_agents_workers(self.world, share, self._workers)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state by which each environment begins an episode that was not played yet."""
@@ -273,5 +313,13 @@ class AgentsCollector(WorldsCollector):
         return (
             f"{type(self).__name__}({self.world.name}, {agents}, num_envs={self.num_envs}, "
             f"frames_per_batch={self.frames_per_batch}, total_frames={self.total_frames}, "
-            f"seed={self.seed}, frames={self.frames})"
+            f"seed={self.seed}, frames={self.frames}"
+            f"{f', workers={self._workers}' if self._workers else ''})"
         )
+
+
+def _make_share(
+    env: Any, made: Mapping[str, Any], num_envs: int, first_env: int, device: Any = "cpu"
+) -> World:
+    """Environments, of which a process may have a share."""
+    return make_world(env, num_envs, first_env=first_env, device=device, **made)

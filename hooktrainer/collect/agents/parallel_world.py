@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -114,7 +114,7 @@ class ParallelWorld:
             self._actions[env].append(own)
             acted, outcome = self._step(env, own)
             _, given, ended_of, cut_of, said = outcome
-            where = f"{self.name} (environment {env})"
+            where = f"{self.name} (environment {self._first_env + env})"
             for group in self.groups:
                 for place, agent in enumerate(group.agents):
                     if agent not in acted:
@@ -174,8 +174,8 @@ class ParallelWorld:
                 if not np.array_equal(array[env], state["seen"][key][env], equal_nan=True):
                     raise StateMismatchError(
                         f"{self.name}: an episode that was played again from its seed took another "
-                        f"course, as {key} of environment {env} shows: it depends on more than "
-                        "reset(seed=) and the actions. Begin the run anew."
+                        f"course, as {key} of environment {self._first_env + env} shows: it "
+                        "depends on more than reset(seed=) and the actions. Begin the run anew."
                     )
         return True
 
@@ -262,8 +262,9 @@ class ParallelWorld:
         if allowed is None or group.action_format.leaves_nothing(allowed):
             said = "no action_mask" if mask is None else "an action_mask that forbids every action"
             raise ConfigError(
-                f"{self.name}: {group.agents[place]} got {said} in environment {env}: every agent "
-                "that acts needs one that allows an action, at every step."
+                f"{self.name}: {group.agents[place]} got {said} in environment "
+                f"{self._first_env + env}: every agent that acts needs one that allows an action, "
+                "at every step."
             )
         self._seen[group.name, MASK][env, place] = allowed
 
@@ -272,6 +273,29 @@ class ParallelWorld:
 
     def _tensors(self, arrays: Arrays) -> Entries:
         return {key: torch.from_numpy(array).to(self.device) for key, array in arrays.items()}
+
+
+def joined_states(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The state of one world, of those of worlds that have a share of its environments each."""
+    return {
+        "seed": states[0]["seed"],
+        "episodes": [episode for state in states for episode in state["episodes"]],
+        "actions": [steps for state in states for steps in state["actions"]],
+        "seen": {
+            key: np.concatenate([state["seen"][key] for state in states])
+            for key in states[0]["seen"]
+        },
+    }
+
+
+def part_of_state(state: Mapping[str, Any], share: slice) -> dict[str, Any]:
+    """The state of a world that has some of the environments."""
+    return {
+        "seed": state["seed"],
+        "episodes": state["episodes"][share],
+        "actions": state["actions"][share],
+        "seen": {key: array[share] for key, array in state["seen"].items()},
+    }
 
 
 def _at(path: Path, value: Any) -> Any:

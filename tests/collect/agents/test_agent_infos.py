@@ -2,29 +2,15 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from toy_parallel import Leaving
+from toy_parallel import Talking
 from toy_scenarios import Steps
 
 from hooktrainer import ConfigError
 from hooktrainer.algorithms import IPPO
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.testing import check_collector
-
-
-class Talking(Leaving):
-    """Who acts says ``10 a + steps``, where agents count from 1; the dog also at its end."""
-
-    def step(self, actions):
-        acted = list(self.agents)
-        seen, rewards, ends, cuts, _ = super().step(actions)
-        place = {agent: number for number, agent in enumerate(self.possible_agents)}
-        infos = {a: {"height": np.array([10 * (place[a] + 1) + self.count])} for a in acted}
-        if ends.get("dog_0"):
-            infos["dog_0"]["won"] = True
-        return seen, rewards, ends, cuts, infos
 
 
 class Saying(Steps):

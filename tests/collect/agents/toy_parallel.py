@@ -85,6 +85,38 @@ class Leaving:
         return dict.fromkeys(self.agents, seen)
 
 
+class Talking(Leaving):
+    """Who acts says ``10 a + steps``, where agents count from 1; the dog also at its end."""
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        acted = list(self.agents)
+        seen, rewards, ends, cuts, _ = super().step(actions)
+        place = {agent: number for number, agent in enumerate(self.possible_agents)}
+        infos: dict[str, Any] = {
+            a: {"height": np.array([10 * (place[a] + 1) + self.count])} for a in acted
+        }
+        if ends.get("dog_0"):
+            infos["dog_0"]["won"] = True
+        return seen, rewards, ends, cuts, infos
+
+
+class Fails(Leaving):
+    """Raises in the second step of its second episode, once in each process."""
+
+    begun = 0
+    failed = False
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self.begun += 1
+        return super().reset(seed, options)
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        if self.begun == 3 and self.count == 1 and not Fails.failed:  # once it was only looked at
+            Fails.failed = True
+            raise ValueError("the arm broke")
+        return super().step(actions)
+
+
 class Nothing(Leaving):
     """In the second step its mask forbids every action."""
 

@@ -1,0 +1,216 @@
+"""`WorkerWorld`: environments of several agents that step in processes of their own."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
+
+import cloudpickle
+import numpy as np
+import numpy.typing as npt
+import torch
+from gymnasium import spaces
+
+from ...base.channel import Channel
+from ...base.child import Child
+from ...base.team import Team
+from ...errors import ConfigError, no_quiet_end
+from .groups import AgentGroup
+from .parallel_world import joined_states, part_of_state
+from .world import Entries, World, WorldStep
+
+Array = npt.NDArray[Any]
+Make = Callable[[int, int], World]
+"""Makes a world of so many environments, the first of which has an index."""
+
+
+@dataclass(frozen=True)
+class WorldFacts:
+    """What a process says of its environments."""
+
+    name: str
+    groups: tuple[AgentGroup, ...]
+    state_space: spaces.Space[Any] | None
+    lost: str | None
+
+
+class WorkerWorld:
+    """A world whose environments are shared out among processes, which step side by side.
+
+    The data and the state are those of one `ParallelWorld` of all of them.
+
+    Args:
+        make: Makes the share of a process, on the CPU.
+        num_envs: How many environments.
+        workers: How many processes.
+        first_env: Index of the first among all environments of the run.
+        device: Where the tensors are.
+
+    Raises:
+        ConfigError: If they cannot be made in other processes.
+    """
+
+    shares = True
+
+    def __init__(
+        self,
+        make: Make,
+        num_envs: int,
+        workers: int,
+        first_env: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.num_envs = num_envs
+        self.device = torch.device(device)
+        ends = np.cumsum([len(part) for part in np.array_split(range(num_envs), workers)]).tolist()
+        self._shares = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
+        self._team = Team()
+        try:
+            for place, share in enumerate(self._shares):
+                name = f"worker {place} (environments {share.start}-{share.stop - 1})"
+                size = share.stop - share.start
+                self._team.add(Child(name, _serve, make, size, first_env + share.start))
+            facts: list[WorldFacts] = [pickle.loads(c.receive()) for c in self._team.children]
+        except BaseException:
+            self.close()
+            raise
+        self.name, self.groups = facts[0].name, facts[0].groups
+        self.state_space, self.lost = facts[0].state_space, facts[0].lost
+        self._episodes = [-1] * num_envs
+
+    @property
+    def episodes(self) -> list[int]:
+        """For each environment the index of its running episode; -1 before the first."""
+        return self._episodes
+
+    @episodes.setter
+    def episodes(self, episodes: Sequence[int]) -> None:
+        self._episodes = list(episodes)
+        self._ask("set_episodes", [self._episodes[share] for share in self._shares])
+
+    def seed(self, seed: int) -> None:
+        """Start over: the first episode of every environment begins anew."""
+        self._episodes = [-1] * self.num_envs
+        self._ask("seed", [seed] * len(self._shares))
+
+    def reset(self, envs: torch.Tensor | None = None) -> Entries:
+        """Begin new episodes."""
+        begun = np.ones(self.num_envs, bool) if envs is None else envs.cpu().numpy()
+        self._episodes = [e + int(b) for e, b in zip(self._episodes, begun, strict=True)]
+        return self._joined(self._ask("reset", [begun[share] for share in self._shares]))
+
+    def step(self, actions: Mapping[str, torch.Tensor]) -> WorldStep:
+        """Step the environments, those of the processes side by side."""
+        taken = {name: action.detach().cpu().numpy() for name, action in actions.items()}
+        parts = [{name: array[share] for name, array in taken.items()} for share in self._shares]
+        answers = self._ask("step", parts)
+        return WorldStep(*[self._joined(part) for part in zip(*answers, strict=True)])
+
+    def state_dict(self) -> dict[str, Any]:
+        """The running episodes, as one process with all environments would say them."""
+        return joined_states(self._ask("state_dict", [()] * len(self._shares)))
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        """Play the running episodes again, those of the processes side by side.
+
+        Raises:
+            StateMismatchError: If one takes another course.
+        """
+        self._episodes = list(state["episodes"])
+        parts = [part_of_state(state, share) for share in self._shares]
+        return all(self._ask("load_state_dict", parts))
+
+    def close(self) -> None:
+        """End the processes. Safe to call again."""
+        self._team.close()
+
+    def _ask(self, name: str, parts: Sequence[Any]) -> list[Any]:
+        """The answers of all, each of which is told its part."""
+        self._team.settle()
+        return self._team.ask_all(lambda place: cloudpickle.dumps((name, parts[place])))
+
+    def _joined(self, parts: Sequence[Any]) -> Any:
+        """Arrays of the shares, or dicts of such, as tensors of all environments."""
+        if isinstance(parts[0], dict):
+            return {key: self._joined([part[key] for part in parts]) for key in parts[0]}
+        return torch.from_numpy(np.concatenate(parts)).to(self.device)
+
+
+class _Worker:
+    """A world in a process of its own, which says arrays where the world says tensors."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    def facts(self) -> WorldFacts:
+        world = self.world
+        return WorldFacts(world.name, world.groups, world.state_space, world.lost)
+
+    def set_episodes(self, episodes: list[int]) -> None:
+        self.world.episodes = episodes
+
+    def seed(self, seed: int) -> None:
+        self.world.seed(seed)
+
+    def reset(self, envs: Array) -> Any:
+        return _arrays(self.world.reset(torch.from_numpy(envs)))
+
+    def step(self, actions: Mapping[str, Array]) -> list[Any]:
+        tensors = {name: torch.from_numpy(array) for name, array in actions.items()}
+        step = self.world.step(tensors)
+        return [_arrays(getattr(step, field.name)) for field in fields(step)]
+
+    def state_dict(self, _: Any) -> dict[str, Any]:
+        return self.world.state_dict()
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> bool:
+        return self.world.load_state_dict(state)
+
+
+def _serve(channel: Channel, make: Make, num_envs: int, first_env: int) -> None:
+    """Make the environments, then do as told until the connection ends."""
+    torch.set_num_threads(1)
+    worker = _Worker(make(num_envs, first_env))
+    channel.send_object(worker.facts())
+    try:
+        while True:
+            name, part = pickle.loads(channel.receive())
+            try:
+                channel.send_object(getattr(worker, name)(part))
+            except Exception as error:
+                channel.send_error(no_quiet_end(error))
+    finally:
+        worker.world.close()
+
+
+def _arrays(tree: Any) -> Any:
+    if isinstance(tree, dict):
+        return {key: _arrays(value) for key, value in tree.items()}
+    return tree.numpy()
+
+
+def check_agents_workers(world: World, num_envs: int, workers: int, stages: int = 1) -> None:
+    """Refuse processes that so many environments of a world cannot be shared among.
+
+    Raises:
+        ConfigError: Saying why.
+    """
+    if workers < 0:
+        raise ConfigError(f"workers={workers}: pass 0 or more.")
+    if stages != 1:
+        raise ConfigError(
+            f"stages={stages}: all environments of several agents step at once; leave it out."
+        )
+    if workers and not world.shares:
+        raise ConfigError(
+            f"workers={workers}: {world.name} is one batch of tensors, which draws the random "
+            "numbers of all its environments from one stream, so processes cannot share them: "
+            "leave it out, and take more environments."
+        )
+    if workers > num_envs:
+        raise ConfigError(
+            f"num_envs={num_envs} with workers={workers}: each process needs an environment "
+            "at least."
+        )

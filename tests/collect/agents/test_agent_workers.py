@@ -1,0 +1,144 @@
+"""Environments of several agents in processes: the same data, the same state, errors, the end."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+from toy_parallel import Drawn, Fails, Leaving, Talking
+from toy_scenarios import Steps
+
+from hooktrainer import ConfigError
+from hooktrainer.algorithms import IPPO
+from hooktrainer.collect.agents import AgentsCollector
+from hooktrainer.collect.agents.worker_world import WorkerWorld
+from hooktrainer.errors import StateMismatchError
+from hooktrainer.testing import check_collector
+
+
+def collector(env=Talking, num_envs=5, steps=7, **kwargs):
+    options = {"info_keys": ("height",)} if env is Talking else {}
+    frames = num_envs * steps
+    return AgentsCollector(env, num_envs=num_envs, frames_per_batch=frames, **options, **kwargs)
+
+
+def batches(built, number=3):
+    found = [built.collect() for _ in range(number)]
+    built.shutdown()
+    return torch.cat(found, 1).apply(lambda x: x.nan_to_num() if x.is_floating_point() else x)
+
+
+@pytest.mark.parametrize("workers", [2, 5])
+def test_workers_do_not_change_the_data(workers):
+    alone = batches(collector(seed=3))
+    built = collector(seed=3, workers=workers)
+    assert isinstance(built.world, WorkerWorld)
+    assert (batches(built) == alone).all()
+
+
+def test_masks_of_actions_and_the_state_come_across():
+    alone = batches(collector(lambda: Leaving(masks="info")))
+    assert ("cat", "action_mask") in alone.keys(True)
+    assert (batches(collector(lambda: Leaving(masks="info"), workers=2)) == alone).all()
+
+
+def test_a_collector_with_workers_keeps_the_contract():
+    check_collector(lambda: collector(num_envs=4, workers=2))
+
+
+def test_a_state_goes_on_with_any_number_of_workers():
+    first = collector(seed=1, workers=2)
+    first.collect()
+    state = first.state_dict()
+    expected = batches(first)
+    for workers in (0, 3):
+        other = collector(seed=7, workers=workers)
+        other.load_state_dict(state)
+        assert other.episodes == state["episodes"]
+        assert (batches(other) == expected).all()
+
+
+def test_shares_with_workers_are_the_whole():
+    whole = batches(collector(num_envs=4))
+    shares = [collector(num_envs=4) for _ in range(2)]
+    for rank, share in enumerate(shares):
+        share.use_workers(2, at_once=False)
+        share.shard(rank, 2)
+    found = torch.cat([batches(share).select("cat", "next") for share in shares])
+    seen = [("cat", "mask"), ("next", "done")]  # random actions are drawn by each share
+    assert (found.select(*seen) == whole.select(*seen)).all()
+
+
+def test_an_error_comes_here_and_new_episodes_begin():
+    built = collector(Fails, num_envs=4, workers=2)
+    with pytest.raises(ValueError, match="the arm broke") as caught:
+        built.collect()
+    assert "worker 0 (environments 0-1)" in "".join(caught.value.__notes__)
+    built.collect()
+    built.shutdown()
+
+
+def test_what_takes_another_course_is_refused_with_its_number():
+    built = collector(Drawn, workers=2)
+    built.collect()
+    again = collector(Drawn, workers=2)
+    with pytest.raises(StateMismatchError, match="of environment 0 shows"):
+        again.load_state_dict(built.state_dict())
+    built.shutdown()
+    again.shutdown()
+
+
+def test_the_processes_end_with_the_collector():
+    built = collector(workers=2)
+    pids = [child.pid for child in built.world._team.children]
+    built.collect()
+    built.shutdown()
+    for pid in pids:
+        with pytest.raises(ProcessLookupError):
+            os.kill(pid, 0)
+
+
+@pytest.mark.parametrize(
+    ("env", "options", "message"),
+    [
+        (Steps, {"workers": 2}, "workers=2: Steps is one batch of tensors"),
+        (Talking, {"workers": 6}, "num_envs=5 with workers=6: each process needs an environment"),
+        (Talking, {"workers": -1}, "workers=-1: pass 0 or more"),
+    ],
+)
+def test_what_cannot_be_shared_is_refused(env, options, message):
+    with pytest.raises(ConfigError, match=message):
+        collector(env, **options)
+
+
+def test_stages_and_shares_that_are_too_small_are_refused():
+    built = collector(num_envs=4)
+    with pytest.raises(ConfigError, match="stages=2: all environments of several agents step"):
+        built.use_workers(2, 2)
+    built.use_workers(4, at_once=False)
+    with pytest.raises(ConfigError, match="num_envs=2 with workers=4"):
+        built.check_shares(2)
+    built.shutdown()
+
+
+def test_a_run_with_workers_is_the_run_without(tmp_path):
+    def losses(workers):
+        run = IPPO(
+            env=Talking,
+            total_frames=64,
+            num_envs=4,
+            steps_per_batch=8,
+            mini_batch_size=16,
+            num_epochs=1,
+            eval_episodes=0,
+            progress_bar=False,
+            logger="csv",
+            workers=workers,
+            run_dir=str(tmp_path / f"run{workers}"),
+        )
+        run.train()
+        rows = (tmp_path / f"run{workers}/metrics.csv").read_text().splitlines()
+        return [row for row in rows if "loss/" in row or "train/" in row]
+
+    assert losses(2) == losses(0)
