@@ -134,7 +134,9 @@ def _leaf(path: Path, space: spaces.Space[Any]) -> Leaf:
         return Leaf(key, path, (), np.dtype(np.int64), int(space.start) or None, space)
     if isinstance(space, spaces.MultiDiscrete):
         start: npt.NDArray[Any] | None = np.asarray(space.start) if np.any(space.start) else None
-        return Leaf(key, path, tuple(space.shape), np.dtype(np.int64), start, space)
+        dtype = np.dtype(space.dtype)
+        dtype = dtype if dtype.itemsize == 1 else np.dtype(np.int64)  # grids stay as small
+        return Leaf(key, path, tuple(space.shape), dtype, start, space)
     raise ConfigError(
         f"The observation space {'.'.join(map(str, path)) or 'of the environment'} is a "
         f"{type(space).__name__}, which has no tensor form. Turn it into Box, Discrete, "

@@ -27,6 +27,7 @@ from .dynamics import DynamicsEnsemble
 from .encoders import (
     DiscreteEncoder,
     EncodedNetwork,
+    GridEncoder,
     ImageEncoder,
     ObservationEncoder,
     VectorEncoder,
@@ -73,6 +74,7 @@ __all__ = [
     "EncodedNetwork",
     "EpsilonGreedy",
     "GRUMemory",
+    "GridEncoder",
     "ImageEncoder",
     "Joint",
     "JointEncoder",

@@ -16,7 +16,7 @@ from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .copies import fresh_copy
 from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
-from .encoders.image import layout_of
+from .encoders.encoder import has_convolutions
 from .mlp import mlp
 from .normalization import RunningNorm
 from .own_network import OwnNetwork, made_by
@@ -102,8 +102,8 @@ class NetworkFactory:
 
     @property
     def has_images(self) -> bool:
-        """Whether a part of the observation is an image, whatever encodes it."""
-        return any(leaf.space is not None and layout_of(leaf.space) for leaf in self._leaves)
+        """Whether a part of the observation is an image or a grid, whatever encodes it."""
+        return any(leaf.space is not None and has_convolutions(leaf.space) for leaf in self._leaves)
 
     def network(self, outputs: int) -> nn.Module:
         """A network from an observation to ``[*batch, outputs]``."""

@@ -42,7 +42,7 @@ OTHERS: Final = frozenset(
         "hooktrainer.collect.families.atari:Blind",
         "hooktrainer.collect.families.atari:Lives",
         "hooktrainer.collect.families.minatar:FirstAction",
-        "hooktrainer.collect.families.minigrid:CellBounds",
+        "hooktrainer.collect.families.minigrid:Cells",
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )

@@ -47,6 +47,7 @@ def test_its_words_on_the_command_line_are_its_fields(kind: type[algorithms.Algo
 EXAMPLES = {
     "ALE/*": "ALE/Breakout-v5",
     "*NoFrameskip-v4": "BreakoutNoFrameskip-v4",
+    "MiniGrid-Memory*": "MiniGrid-MemoryS7-v0",
     "MiniGrid-*": "MiniGrid-Empty-6x6-v0",
     "MinAtar/*": "MinAtar/Breakout-v1",
     "vmas/*": "vmas/balance",

@@ -13,6 +13,7 @@ from torch import nn
 from hooktrainer.base.space_parts import leaves_of
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import (
+    GridEncoder,
     ImageEncoder,
     NetworkFactory,
     ObservationEncoder,
@@ -21,6 +22,7 @@ from hooktrainer.networks import (
     mlp,
     nature_cnn,
 )
+from hooktrainer.networks.encoders.grid import cell_of
 from hooktrainer.networks.encoders.image import layout_of
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), "uint8")
@@ -39,6 +41,7 @@ SPACES = {
     "image": IMAGE,
     "small image": spaces.Box(0, 255, (7, 7, 3), "uint8"),
     "bits of a grid": spaces.Box(*(np.full((10, 10, 4), bit) for bit in (False, True)), dtype=bool),
+    "grid": spaces.MultiDiscrete(np.broadcast_to([11, 70], (7, 5, 2)), dtype=np.uint8),
     "stacked": spaces.Box(0, 255, (4, 84, 84), "uint8"),
     "nested": NESTED,
 }
@@ -110,6 +113,44 @@ def test_images_are_scaled_and_their_channels_are_where_they_belong():
     stacked = ImageEncoder(spaces.Box(0, 255, (2, 40, 50, 3), "uint8"), lambda _: Mean())
     twice = torch.stack([image, image * 0], 1)
     torch.testing.assert_close(stacked(twice), torch.tensor([[0.0, 1, 0, 0, 0, 0]]))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "cell"),
+    [
+        (np.full((6, 7), 3), [3]),
+        (np.broadcast_to([11, 6, 4], (7, 7, 3)), [11, 6, 4]),
+        (np.broadcast_to([11, 6, 4], (3, 3, 3)), None),  # too small for convolutions
+        (np.arange(1, 50).reshape(7, 7), None),  # whose cells are not alike
+        ([3, 4], None),
+    ],
+)
+def test_a_grid_is_cells_that_are_alike(sizes, cell):
+    found = cell_of(spaces.MultiDiscrete(sizes))
+    assert found == (None if cell is None else spaces.MultiDiscrete(cell))
+
+
+def test_the_values_of_a_grid_are_categories_each_a_plane():
+    class Planes(nn.Module):
+        def forward(self, x):
+            return x
+
+    space = spaces.MultiDiscrete(np.broadcast_to([3, 2], (5, 6, 2)), dtype=np.uint8)
+    grid = torch.zeros(1, 5, 6, 2, dtype=torch.uint8)
+    grid[0, 1, 4] = torch.tensor([2, 1])
+    planes = GridEncoder(space, lambda _: Planes())(grid).reshape(5, 5, 6)
+    assert planes[:, 0, 0].tolist() == [1, 0, 0, 1, 0]
+    assert planes[:, 1, 4].tolist() == [0, 0, 1, 0, 1]
+    assert ObservationEncoder(spaces.Dict(grid=space)).has_images
+    assert NetworkFactory(spaces.Dict(grid=space)).has_images
+
+
+def test_a_network_that_does_not_fit_a_grid_is_refused():
+    space = spaces.Dict(grid=spaces.MultiDiscrete(np.full((6, 6), 3)))
+    with pytest.raises(ConfigError, match=r"'grid': .* do not fit images of 3 channels and \[6, 6"):
+        ObservationEncoder(space, "nature")
+    with pytest.raises(ConfigError, match="holds no grids"):
+        GridEncoder(spaces.MultiDiscrete([3, 3]))
 
 
 def test_the_networks_are_those_of_the_papers():

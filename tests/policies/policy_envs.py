@@ -16,8 +16,8 @@ class Toy(gym.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012
 
     def __init__(self, observation: Any = None, action: Any = None, mask: int = 0) -> None:
-        self.observation_space = observation or spaces.Box(-1.0, 1.0, (4,))
-        self.action_space = action or spaces.Discrete(3)
+        self.observation_space = spaces.Box(-1.0, 1.0, (4,)) if observation is None else observation
+        self.action_space = spaces.Discrete(3) if action is None else action
         self.mask = mask
         self.left = 0
         self.render_mode: str | None = None

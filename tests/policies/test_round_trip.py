@@ -38,6 +38,7 @@ from hooktrainer.networks import (
     DeterministicPolicy,
     DiagonalGaussianPolicy,
     EpsilonGreedy,
+    NetworkFactory,
     Policy,
     QNetwork,
     RunningNorm,
@@ -231,6 +232,24 @@ def test_discrete_spaces_that_do_not_begin_at_zero(reload):
     loaded = reload(QNetwork(Table()), shifted_env)
     assert [int(loaded(np.int64(state))) for state in (2, 3, 4)] == [-1, 0, 1]
     assert isinstance(loaded(2), np.integer)
+
+
+GRID = spaces.MultiDiscrete(np.broadcast_to([11, 70], (5, 5, 2)), dtype=np.uint8)
+
+
+def grid_env() -> gym.Env:
+    return Toy(GRID)
+
+
+def test_a_grid_of_categories_is_read_as_it_was(reload):
+    policy = CategoricalPolicy(NetworkFactory(GRID).network(3))
+    nn.init.normal_(policy.network.network[-1].weight)  # so that it does not always do the same
+    loaded = reload(policy, grid_env)
+    grids = np.random.default_rng(0).integers(0, 11, (32, 5, 5, 2), np.uint8)
+    actions = loaded(grids)
+    assert actions.tolist() == act(policy, torch.from_numpy(grids)).tolist()
+    assert len(set(actions.tolist())) > 1
+    assert loaded(grids[0]) == actions[0]
 
 
 def test_one_hot_actions_become_indices(reload):

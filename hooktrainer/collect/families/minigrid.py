@@ -15,18 +15,31 @@ from gymnasium.utils import RecordConstructorArgs
 from .family import Family, Wrappers, gymnasiums, wrapper
 
 PARTS = ["image", "direction"]
-LARGEST = 10  # the number of the last object
 
 
-class CellBounds(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
-    """Says how large the numbers in an image can be, so that they are not scaled as colors are."""
+class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Says that an image is a grid of cells, each the number of an object, a color and a state.
+
+    A network then sees categories, where it would see brightness otherwise.
+    """
 
     def __init__(self, env: gym.Env[Any, Any]) -> None:
+        from minigrid.core.constants import (
+            COLOR_TO_IDX,
+            DIR_TO_VEC,
+            OBJECT_TO_IDX,
+            STATE_TO_IDX,
+        )
+
         RecordConstructorArgs.__init__(self)
         super().__init__(env)
         parts: Any = env.observation_space
-        image = gym.spaces.Box(0, LARGEST, parts["image"].shape, np.uint8)
-        self.observation_space = gym.spaces.Dict({**parts.spaces, "image": image})
+        numbers = [OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX]
+        sizes = [max(number.values()) + 1 for number in numbers]
+        sizes[-1] = max(sizes[-1], len(DIR_TO_VEC))  # the state of the agent is where it faces
+        shape = parts["image"].shape
+        cells = gym.spaces.MultiDiscrete(np.broadcast_to(sizes, shape), dtype=np.uint8)
+        self.observation_space = gym.spaces.Dict({**parts.spaces, "image": cells})
 
 
 def _mission_varies(spec: EnvSpec) -> bool:
@@ -42,11 +55,11 @@ def _mission_varies(spec: EnvSpec) -> bool:
 
 
 def _wrappers(spec: EnvSpec, training: bool) -> Wrappers:
-    bounds = wrapper(f"{__name__}:CellBounds")
+    cells = wrapper(f"{__name__}:Cells")
     if _mission_varies(spec):
-        return (wrapper("minigrid.wrappers:DictObservationSpaceWrapper"), bounds)
+        return (wrapper("minigrid.wrappers:DictObservationSpaceWrapper"), cells)
     parts = gymnasiums("FilterObservation", "transform_observation", filter_keys=PARTS)
-    return (parts, bounds)
+    return (parts, cells)
 
 
 def _says(spec: EnvSpec) -> str:

@@ -1,6 +1,7 @@
 """Encoders: from observations of any space to features."""
 
 from .encoder import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
+from .grid import GridEncoder
 from .image import ImageEncoder, impala_cnn, nature_cnn, small_cnn
 from .leaf import DiscreteEncoder, VectorEncoder
 
@@ -10,6 +11,7 @@ __all__ = [
     "DiscreteEncoder",
     "EncodedNetwork",
     "Encoder",
+    "GridEncoder",
     "ImageEncoder",
     "ObservationEncoder",
     "VectorEncoder",

@@ -15,6 +15,7 @@ from ...base.words import did_you_mean
 from ...errors import ConfigError
 from ..normalization import RunningNorm
 from ..own_network import OwnNetwork, made_by
+from .grid import GridEncoder, cell_of
 from .image import ImageEncoder, impala_cnn, layout_of, nature_cnn, small_cnn
 from .leaf import DiscreteEncoder, VectorEncoder
 
@@ -34,15 +35,15 @@ Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
 class ObservationEncoder(nn.Module):
     """Encodes each array of an observation by what it is, and joins the features.
 
-    Images go through convolutions (`ImageEncoder`), discrete values become one-hot vectors or are
-    embedded (`DiscreteEncoder`), everything else is a vector (`VectorEncoder`). An action mask
-    is left out.
+    Images go through convolutions (`ImageEncoder`), as grids of discrete values do (`GridEncoder`),
+    other discrete values become one-hot vectors or are embedded (`DiscreteEncoder`), everything
+    else is a vector (`VectorEncoder`). An action mask is left out.
 
     Args:
         space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
             MultiBinary, Dict or Tuple of these, nested.
-        convolutions: For images: ``"nature"``, ``"impala"``, ``"small"``, or what makes a network
-            from the number of channels; ``None`` chooses by the number of pixels.
+        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or what makes a
+            network from the number of channels; ``None`` chooses by the number of pixels.
         normalize: Whether numbers are normalized by their running mean and variance, which
             `hooktrainer.ObservationNormalizer` updates; or what another encoder's `norms` gave, to
             share them.
@@ -99,7 +100,7 @@ class ObservationEncoder(nn.Module):
     @property
     def has_images(self) -> bool:
         """Whether a part of the observation goes through convolutions."""
-        return any(isinstance(encoder, ImageEncoder) for encoder in self.encoders)
+        return any(isinstance(encoder, ImageEncoder | GridEncoder) for encoder in self.encoders)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
         """The normalizations, by the key of what they normalize."""
@@ -108,6 +109,11 @@ class ObservationEncoder(nn.Module):
             for key, encoder in zip(self.in_keys, self.encoders, strict=True)
             if isinstance(encoder, VectorEncoder) and encoder.norm is not None
         }
+
+
+def has_convolutions(space: spaces.Space[Any]) -> bool:
+    """Whether an array of a space is an image or a grid, which go through convolutions."""
+    return layout_of(space) is not None or cell_of(space) is not None
 
 
 class EncodedNetwork(nn.Module):
@@ -134,15 +140,16 @@ def _encoder_of(
     normalize: bool | RunningNorm,
 ) -> nn.Module:
     space = leaf.space
+    if space is not None and has_convolutions(space):
+        kind = ImageEncoder if cell_of(space) is None else GridEncoder
+        try:
+            return kind(space, _convolutions(convolutions))
+        except ConfigError as error:
+            raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
     if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
         return DiscreteEncoder(space)
     if isinstance(space, spaces.Box | spaces.MultiBinary):
-        if layout_of(space) is None:
-            return VectorEncoder(space, normalize)
-        try:
-            return ImageEncoder(space, _convolutions(convolutions))
-        except ConfigError as error:
-            raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
+        return VectorEncoder(space, normalize)
     raise ConfigError(f"the observation {unravel_key(leaf.key)!r} is {space}: give an encoder.")
 
 
@@ -160,10 +167,11 @@ def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
     """The encoder of one entry, of what was given for it."""
     key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
     if isinstance(given, str):
-        if given not in CONVOLUTIONS or layout_of(space) is None:
+        if given not in CONVOLUTIONS or not has_convolutions(space):
             raise ConfigError(
                 f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names "
-                f"are {', '.join(CONVOLUTIONS)}, which are for images; {key!r} is {space}."
+                f"are {', '.join(CONVOLUTIONS)}, which are for images and grids; {key!r} is "
+                f"{space}."
             )
         return _encoder_of(leaf, given, False)
     if isinstance(given, nn.Module):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from ...errors import ConfigError
 
 Layout = Literal["HWC", "CHW", "HW", "NHWC"]
 
-_SMALLEST = 5  # pixels on a side
+SMALLEST = 5  # pixels on a side, for convolutions
 _LARGEST_SMALL = 36  # the network of Mnih et al. needs that many
 
 
@@ -39,15 +39,15 @@ def layout_of(space: spaces.Space[Any]) -> Layout | None:
     shape = tuple(space.shape or ())
     if len(shape) == 2 and counts and min(shape) >= _LARGEST_SMALL:
         return "HW"
-    if len(shape) == 4 and min(shape[1:3]) >= _SMALLEST and shape[3] <= 4:
+    if len(shape) == 4 and min(shape[1:3]) >= SMALLEST and shape[3] <= 4:
         return "NHWC"
     if len(shape) != 3:
         return None
-    if min(shape[:2]) >= _SMALLEST and shape[2] < min(shape[:2]):
+    if min(shape[:2]) >= SMALLEST and shape[2] < min(shape[:2]):
         return "HWC"
-    if min(shape[1:]) >= _SMALLEST and shape[0] < min(shape[1:]):
+    if min(shape[1:]) >= SMALLEST and shape[0] < min(shape[1:]):
         return "CHW"
-    if min(shape[:2]) >= _SMALLEST and shape[2] <= 2 * max(shape[:2]):  # more channels than pixels
+    if min(shape[:2]) >= SMALLEST and shape[2] <= 2 * max(shape[:2]):  # more channels than pixels
         return "HWC"
     return None
 
@@ -83,18 +83,8 @@ class ImageEncoder(nn.Module):
         high = float(np.max(getattr(space, "high", 1)))
         self._scale = 1.0 / high if high > 0 else 1.0
         channels, *pixels = self._as_chw(torch.zeros(1, *self.shape)).shape[1:]
-        if convolutions is None:
-            convolutions = nature_cnn if min(pixels) >= _LARGEST_SMALL else small_cnn
-        self.convolutions = convolutions(channels)
-        try:
-            with torch.no_grad():
-                example = self.convolutions(torch.zeros(1, channels, *pixels))
-        except RuntimeError as error:
-            raise ConfigError(
-                f"the convolutions do not fit images of {channels} channels and {pixels} pixels "
-                f"({str(error).splitlines()[0]})."
-            ) from None
-        self.out_features = math.prod(example.shape[1:])
+        self.convolutions, shape = made_convolutions(convolutions, channels, pixels)
+        self.out_features = math.prod(shape)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """The features of some images."""
@@ -117,6 +107,34 @@ class ImageEncoder(nn.Module):
         if self.layout == "NHWC":
             return images.permute(0, 1, 4, 2, 3).flatten(1, 2)
         return images
+
+
+def made_convolutions(
+    convolutions: Callable[[int], nn.Module] | None, channels: int, pixels: Sequence[int]
+) -> tuple[nn.Module, tuple[int, ...]]:
+    """A network for images, and the shape of what it makes of one.
+
+    Args:
+        convolutions: Makes it from the number of channels; by default `nature_cnn`, or `small_cnn`
+            where that does not fit.
+        channels: Of the images.
+        pixels: Their height and width.
+
+    Raises:
+        ConfigError: If the network does not fit.
+    """
+    if convolutions is None:
+        convolutions = nature_cnn if min(pixels) >= _LARGEST_SMALL else small_cnn
+    network = convolutions(channels)
+    try:
+        with torch.no_grad():
+            example = network(torch.zeros(1, channels, *pixels))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the convolutions do not fit images of {channels} channels and {list(pixels)} pixels "
+            f"({str(error).splitlines()[0]})."
+        ) from None
+    return network, tuple(example.shape[1:])
 
 
 def nature_cnn(channels: int) -> nn.Sequential:

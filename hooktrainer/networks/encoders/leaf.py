@@ -83,13 +83,13 @@ class DiscreteEncoder(nn.Module):
         self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """The features of some values, int64, ``[*batch, *shape]``."""
+        """The features of some values, integers ``[*batch, *shape]``."""
         batch = x.shape[: x.ndim - len(self.shape)]
         columns = x.reshape(*batch, len(self._sizes))
         parts = []
         for place, size in enumerate(self._sizes):
             if size > _LARGEST_ONE_HOT:
-                parts.append(self.embeddings[str(place)](columns[..., place]))
+                parts.append(self.embeddings[str(place)](columns[..., place].long()))
             else:
                 one_hot = columns[..., place, None] == self._values[:size]
                 parts.append(one_hot.to(torch.get_default_dtype()))
