@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +13,7 @@ from torch import nn
 from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
 from .draws import take_draws
@@ -106,12 +107,37 @@ def _plain_operators() -> Iterator[None]:
     mkldnn.enabled = False  # type: ignore[assignment]
     mha.set_fastpath_enabled(False)
     try:
-        with sdpa_kernel(SDPBackend.MATH):
+        with sdpa_kernel(SDPBackend.MATH), _OneHotByComparison():
             yield
     finally:
         distribution.set_default_validate_args(checks)
         mkldnn.enabled = enabled
         mha.set_fastpath_enabled(fast)
+
+
+class _OneHotByComparison(TorchFunctionMode):
+    """In the block, ``one_hot`` does not look whether its indices are within bounds.
+
+    It would by their values, which have none while recording.
+    """
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        if func is torch.nn.functional.one_hot:
+            return _one_hot(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+    if num_classes < 0:  # as many as the values say
+        return torch.nn.functional.one_hot(tensor)
+    places = torch.arange(num_classes, device=tensor.device)
+    return (tensor.unsqueeze(-1) == places).to(torch.int64)
 
 
 def _plainer() -> Mapping[Any, Any]:

@@ -26,6 +26,7 @@ from torchrl.modules import (
     GRUModule,
     LSTMModule,
     NormalParamExtractor,
+    OneHotCategorical,
     ProbabilisticActor,
     TanhNormal,
 )
@@ -394,6 +395,20 @@ def test_a_loaded_policy_draws_from_the_distribution_of_the_one_in_training(kind
     np.testing.assert_allclose(drawn.mean(0), theirs.mean(0), atol=0.12 * spread)
     np.testing.assert_allclose(drawn.std(0), theirs.std(0), atol=0.12 * spread)
     assert not np.array_equal(drawn[:2000], drawn[2000:])
+
+
+@pytest.mark.parametrize("distribution", [OneHotCategorical, torch.distributions.OneHotCategorical])
+def test_one_hot_actions_are_drawn_as_indices(distribution, reload):
+    policy = drawn_from(distribution)
+    loaded = reload(policy, Toy, deterministic=False, seed=1, categorical_actions=False)
+    row = torch.randn(4)
+    drawn = np.bincount(loaded(row.expand(4000, 4).numpy()), minlength=3) / 4000
+    with torch.no_grad(), set_interaction_type(InteractionType.DETERMINISTIC):
+        logits = policy(TensorDict(observation=row[None], batch_size=1))["logits"]
+    chances = torch.softmax(logits[0], -1).numpy()
+    np.testing.assert_allclose(drawn, chances, atol=0.03)
+    best = reload(policy, Toy, categorical_actions=False)
+    assert best(row.numpy()) == chances.argmax()
 
 
 def test_the_same_seed_draws_the_same_actions(reload):
