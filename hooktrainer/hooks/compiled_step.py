@@ -22,6 +22,7 @@ from ..graphs.step_graph import StepGraph, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
+from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
 from ..optim import FlatAdam
@@ -209,6 +210,9 @@ class CompiledStep(TrainerHookBase):
         entries = points["process_optim_batch"].entries
         if self.steps == 1 or not entries:
             return None, None
+        assert self._loss is not None
+        if any(isinstance(each, Memory) for each in self._loss.module.modules()):
+            return None, "in a graph a memory is unrolled over time, and several take too long"
         entry = entries[-1]
         if len(entries) == 1 and type(entry.owner) is MiniBatches and entry.every is None:
             return entry.owner, None

@@ -23,6 +23,7 @@ from hooktrainer import (
 from hooktrainer.graphs import GradientGraph, StepGraph, compiling
 from hooktrainer.graphs.compiling import GraphOr
 from hooktrainer.networks import CategoricalPolicy, DeterministicPolicy, ValueNetwork, mlp
+from hooktrainer.networks.memory import MEMORIES, MemoryTrunk, memory_for
 from hooktrainer.objectives import GAE, ClipPPOLoss, TD3Loss
 from hooktrainer.optim import FlatAdam
 
@@ -59,7 +60,11 @@ def ppo() -> ClipPPOLoss:
 
 
 def train(
-    *hooks: Any, step: CompiledStep | None, loss: nn.Module | None = None, **kwargs: Any
+    *hooks: Any,
+    step: CompiledStep | None,
+    loss: nn.Module | None = None,
+    mini_batches: bool = True,
+    **kwargs: Any,
 ) -> Trainer:
     loss = loss or ppo()
     if "optimizer" not in kwargs:
@@ -74,7 +79,7 @@ def train(
         **DEFAULTS | {"collector": data()} | kwargs,
     )
     trainer.rows = rows
-    if kwargs.get("optim_steps_per_batch") is None:
+    if mini_batches and kwargs.get("optim_steps_per_batch") is None:
         MiniBatches(8).register(trainer)
     for hook in (*hooks, *([] if step is None else [step])):
         hook.register(trainer)
@@ -496,6 +501,39 @@ def test_everything_computes_by_itself_again_afterwards():
     assert loss(data()[0])["loss_objective"].requires_grad
     hook = next(h for h in trainer.registry.hooks() if isinstance(h, OptimizerHook))
     assert hook.update is hook.eager_update
+
+
+@pytest.mark.parametrize("kind", MEMORIES)
+def test_a_memory_is_a_graph_a_step(kind, called, monkeypatch, capsys):
+    monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
+
+    def remembering() -> ClipPPOLoss:
+        torch.manual_seed(1)
+        trunk = MemoryTrunk(nn.Linear(4, 4), memory_for(kind, 4, 8))
+        actor = CategoricalPolicy(mlp(8, 2, ()), trunk.in_keys, trunk=trunk)
+        return ClipPPOLoss(actor, ValueNetwork(mlp(8, 1, ()), trunk.in_keys, trunk=trunk))
+
+    def with_states(batch):
+        shape, trunk = batch.shape, loss.actor_network.trunk
+        draw = torch.zeros if kind == "transformer" else torch.randn  # of which not all is real
+        states = {key: draw(*shape, *zero.shape) for key, zero in states_of(trunk)}
+        begins = torch.arange(ROWS).reshape(*shape, 1) % 5 == 0
+        return batch.update({"is_init": begins}).update(TensorDict(states, shape))
+
+    def states_of(trunk):
+        return zip(trunk.hidden_keys, trunk.memory.hidden.values(), strict=True)
+
+    runs = []
+    for step in (CompiledStep(), None):
+        loss = remembering()
+        hooks = [
+            At("batch_process", lambda batch: with_states(batch.reshape(-1, 3))),
+            MiniBatches(8, sequences=True),
+        ]
+        runs.append(train(*hooks, step=step, loss=loss, mini_batches=False))
+    assert_same(*runs)
+    assert set(called) == {("StepGraph", 1)}
+    assert "since in a graph a memory is unrolled over time" in capsys.readouterr().out
 
 
 @pytest.mark.slow
