@@ -15,6 +15,12 @@ from tensordict import NestedKey, TensorDictBase
 Batch = TypeVar("Batch", bound=TensorDictBase)
 
 
+def device_of(batch: TensorDictBase) -> torch.device:
+    """Where a batch is: not every collector says it, its tensors do."""
+    device: torch.device | None = batch.device
+    return next(iter(batch.values(True, True))).device if device is None else device
+
+
 def mask_of(batch: TensorDictBase) -> torch.Tensor | None:
     """Which steps are data, bool ``[*batch]``; ``None`` if all are."""
     mask: torch.Tensor | None = batch.get(("collector", "mask"), None)

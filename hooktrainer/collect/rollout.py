@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -21,6 +21,7 @@ from .action_log import ActionLog
 from .actor_of import actor_of
 from .actors import Actor, Policy, as_array, learn_outputs
 from .buffers import env_first_array
+from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
 from .group import EnvGroup
 from .random_actor import RandomActor, WarmUp
 from .spaces import Array, ObservationLayout
@@ -73,10 +74,15 @@ class Rollout:
             self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
         )
         self._actor: Actor = self._random
+        self._on_device: DeviceRows | None = None
         if policy is not None:
-            self._actor = actor_of(
-                policy, self._buffers, action_format, num_envs, horizon, policy_device
-            )
+            rest = (action_format, num_envs, horizon, policy_device)
+            if crosses_once(policy_device, device):
+                self._on_device = DeviceRows(self._buffers, device)
+                actor = actor_of(policy, self._on_device, *rest)
+                self._actor = SendingActor(actor, self._on_device)
+            else:
+                self._actor = actor_of(policy, self._buffers, *rest)
         self._warm_up = WarmUp(self._actor, self._random)
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
@@ -104,6 +110,8 @@ class Rollout:
         """
         self._timing = timing
         self._buffers.carry()
+        if self._on_device is not None:
+            self._on_device.begin()
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         first_episodes = list(self._group.episodes)
@@ -112,7 +120,7 @@ class Rollout:
         self._step(actor)
         self._check_masks(slice(1, -1))
         with timing.phase("collect/transfer"):
-            batch = self._batch(actor.tensors(), first_episodes)
+            batch = self._batch(actor.tensors(), first_episodes, warm_up)
             if self._played:
                 self._log_actions(as_array(batch.get("action")))
         return batch
@@ -239,9 +247,8 @@ class Rollout:
         self._rewards, self._counts = rewards.copy(), counts.copy()
 
     def _batch(
-        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int]
+        self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int], warm_up: bool
     ) -> TensorDict:
-        buffers, num_envs, horizon = self._buffers, self._group.num_envs, len(self._buffers.rows)
         root: dict[NestedKey, Any] = {}
         following: dict[NestedKey, Any] = {}
         for key, tensor in outputs.items():
@@ -250,37 +257,56 @@ class Rollout:
                 following[unravel_key(key[1:])] = placed
             else:
                 root[key] = placed
-        for k, (name, array) in enumerate(zip(self._names, buffers.observation, strict=True)):
+        arrays = self._arrays(following)
+        if self._on_device is not None:
+            seen = self._on_device.observations(self._finals, wait=warm_up)
+            for name, (before, after) in zip(self._names, seen, strict=True):
+                root[name], following[name] = before, after
+            following |= to_device(arrays, self._device)
+        else:
+            self._observe(root, following)
+            following |= {key: self._tensor(array) for key, array in arrays.items()}
+        done = following["done"]
+        for name in ("done", "terminated", "truncated"):
+            root[name] = torch.zeros_like(done)
+        size = done.shape[:2]
+        if self._traj_ids:
+            ids = self._trajectories(arrays["done"][..., 0], first_episodes)
+            root["collector"] = TensorDict({"traj_ids": ids}, batch_size=size)
+        root["next"] = TensorDict(following, batch_size=size)
+        return TensorDict(root, batch_size=size)
+
+    def _observe(self, root: dict[NestedKey, Any], following: dict[NestedKey, Any]) -> None:
+        """Put what was observed into a batch, and what that led to."""
+        for k, (name, array) in enumerate(zip(self._names, self._buffers.observation, strict=True)):
             after = env_first_array(array[1:])
             for i, t, values in self._finals:
                 after[i, t] = values[k]
             root[name] = self._tensor(env_first_array(array[:-1]))
             following[name] = self._tensor(after)
+
+    def _arrays(self, taken: Mapping[NestedKey, Any]) -> dict[NestedKey, Array]:
+        """What the environments gave beside observations, ``[num_envs, time, 1]`` each."""
+        buffers = self._buffers
         terminated = env_first_array(buffers.terminated)[..., None]
         truncated = env_first_array(buffers.truncated)[..., None]
-        done = terminated | truncated
-        following["reward"] = self._tensor(env_first_array(buffers.reward)[..., None])
-        following["done"] = self._tensor(done)
-        following["terminated"] = self._tensor(terminated)
-        following["truncated"] = self._tensor(truncated)
         episode_reward = env_first_array(buffers.episode_reward).astype(np.float32)
-        following["episode_reward"] = self._tensor(episode_reward[..., None])
-        following["step_count"] = self._tensor(env_first_array(buffers.step_count)[..., None])
+        arrays: dict[NestedKey, Array] = {
+            "reward": env_first_array(buffers.reward)[..., None],
+            "done": terminated | truncated,
+            "terminated": terminated,
+            "truncated": truncated,
+            "episode_reward": episode_reward[..., None],
+            "step_count": env_first_array(buffers.step_count)[..., None],
+        }
         for key, array in zip(self._group.info_keys, buffers.info, strict=True):
-            if key in following:
+            if key in arrays or key in taken or key in self._names:
                 raise ConfigError(
                     f"info_keys: the policy writes ('next', {key!r}) already. Let the environment, "
                     "or a wrapper around it, call it otherwise in its info."
                 )
-            following[key] = self._tensor(env_first_array(array)[..., None])
-        for name in ("done", "terminated", "truncated"):
-            root[name] = torch.zeros(done.shape, dtype=torch.bool, device=self._device)
-        size = (num_envs, horizon)
-        if self._traj_ids:
-            ids = self._trajectories(done[..., 0], first_episodes)
-            root["collector"] = TensorDict({"traj_ids": ids}, batch_size=size)
-        root["next"] = TensorDict(following, batch_size=size)
-        return TensorDict(root, batch_size=size)
+            arrays[key] = env_first_array(array)[..., None]
+        return arrays
 
     def _trajectories(self, done: Array, first_episodes: list[int]) -> torch.Tensor:
         """``episode * num_envs + environment``, where the episode counts on after each end."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -82,9 +83,9 @@ class StepGraph:
         self._decoupled = [
             bool(optimizer.param_groups[place]["decoupled_weight_decay"]) for place in self._places
         ]
-        self._given: list[list[float]] = []
+        self._given: list[list[Any]] = []
         self._hyper: list[torch.Tensor] = []
-        self._bound = (0.0, torch.tensor(0.0))
+        self._bound = (0.0, torch.zeros((), device=self._device))
         self._graph = Graph(self._run, "the optimizer step", say)
 
     def __call__(
@@ -93,6 +94,7 @@ class StepGraph:
         clip_norm: float | None,
         again: bool = False,
         rows: Sequence[torch.Tensor] = (),
+        is_finite: torch.Tensor | None = None,
     ) -> list[tuple[Losses, torch.Tensor | None]]:
         """Take a step for each of some batches.
 
@@ -101,6 +103,7 @@ class StepGraph:
             clip_norm: The bound of what is clipped.
             again: Whether nothing but numbers can have changed since the last call.
             rows: For each the indices of its rows, int64.
+            is_finite: Whether any step is taken at all, bool, a scalar; given always, or never.
 
         Returns:
             For each the losses, and the norm of the gradient before it was clipped.
@@ -109,29 +112,43 @@ class StepGraph:
             CannotCompileError: If they are no graph.
         """
         groups = [self._optimizer.param_groups[place] for place in self._places]
-        given = [hyperparameters(group) for group in groups]
-        if given != self._given:
-            device = self._flats[0].parameters.device
-            self._given = given
-            self._hyper = [torch.tensor(h, dtype=torch.float64).to(device) for h in given]
+        self._take([hyperparameters(group) for group in groups])
         if clip_norm is not None and clip_norm != self._bound[0]:
-            bound = torch.tensor(clip_norm).to(self._flats[0].parameters.device)
-            self._bound = (clip_norm, bound)
+            self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
         call = self._graph.again if again else self._graph
-        return call(self._states, self._hyper, self._bound[1], batches, rows)
+        return call(self._states, self._hyper, self._bound[1], is_finite, batches, rows)
+
+    @property
+    def _device(self) -> torch.device:
+        return self._flats[0].parameters.device
+
+    def _take(self, given: list[list[Any]]) -> None:
+        """Take up what has changed of the hyperparameters, without waiting for the device."""
+        if not self._hyper:
+            self._hyper = [
+                torch.empty(len(own), dtype=torch.float64, device=self._device) for own in given
+            ]
+            self._given = [[None] * len(own) for own in given]
+        for values, before, now in zip(self._hyper, self._given, given, strict=True):
+            for place, number in enumerate(now):
+                if torch.is_tensor(number):
+                    values[place].copy_(number)
+                elif number != before[place]:
+                    values[place].fill_(number)
+                before[place] = number
 
     def _run(
         self,
         states: list[AdamState],
         hyper: list[torch.Tensor],
         bound: torch.Tensor,
+        goes_on: torch.Tensor | None,
         batches: Sequence[Entries],
         rows: Sequence[torch.Tensor],
     ) -> list[tuple[Losses, torch.Tensor | None]]:
         if rows:
             batches = [{key: x[row] for key, x in batches[0].items()} for row in rows]
         now = states
-        goes_on: torch.Tensor | None = None
         results = []
         for entries in batches:
             grads, out = self._gradient([state.parameters for state in now], entries)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
-from ..base.batches import mask_of
+from ..base.batches import device_of, mask_of
 from ..base.checks import check_count, share_equally
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
@@ -49,42 +49,39 @@ class BatchSubSampler(TrainerHookBase):
             ConfigError: If a piece is longer than the batch's time or than ``batch_size``.
         """
         if batch.ndim == 1:
-            return batch[torch.randperm(batch.shape[0], device=batch.device)[: self.batch_size]]
+            return batch[torch.randperm(batch.shape[0], device=device_of(batch))[: self.batch_size]]
         batch = batch.reshape(-1, batch.shape[-1])
-        valid = self._valid_steps(batch)
-        length = self._piece_length(batch, valid)
-        device = valid.device
-        candidates = (valid >= length).nonzero().squeeze(-1)
-        drawn = torch.randint(len(candidates), (self.batch_size // length,), device=device)
-        rows = candidates[drawn]
-        room = valid[rows] - length + 1  # positions at which a whole piece fits
+        time, mask, device = batch.shape[1], mask_of(batch), device_of(batch)
+        valid = None if mask is None else mask.sum(-1)
+        length = self._piece_length(time, time if valid is None else int(valid.min()))
+        number, room = (self.batch_size // length,), time - length + 1
+        if valid is None:
+            rows = torch.randint(len(batch), number, device=device)
+        else:
+            candidates = (valid >= length).nonzero().squeeze(-1)
+            if not len(candidates):
+                raise ConfigError(
+                    f"BatchSubSampler: no trajectory of the batch has {length} valid steps "
+                    f"(min_sub_traj_len={self.min_sub_traj_len}); lower min_sub_traj_len."
+                )
+            rows = candidates[torch.randint(len(candidates), number, device=device)]
+            room = valid[rows] - length + 1  # positions at which a whole piece fits
         starts = (torch.rand(rows.shape, device=device) * room).long()
         return batch[rows.unsqueeze(-1), starts.unsqueeze(-1) + torch.arange(length, device=device)]
 
-    def _valid_steps(self, batch: TensorDictBase) -> torch.Tensor:
-        mask = mask_of(batch)
-        if mask is None:
-            return torch.full((batch.shape[0],), batch.shape[1], device=batch.device)
-        return mask.sum(-1)
-
-    def _piece_length(self, batch: TensorDictBase, valid: torch.Tensor) -> int:
-        time = batch.shape[1]
+    def _piece_length(self, time: int, shortest: int) -> int:
+        """Steps of a piece of trajectories of up to ``time`` steps, the shortest of so many."""
         length = self.sub_traj_len if self.sub_traj_len > 0 else time
         if length > time:
             raise ConfigError(
                 f"BatchSubSampler: sub_traj_len={length} is longer than the batch's {time} steps; "
                 "pass a smaller one, or collect longer batches."
             )
-        length = max(self.min_sub_traj_len, min(length, int(valid.min())), 1)
+        length = max(self.min_sub_traj_len, min(length, shortest), 1)
         if length > self.batch_size:
             raise ConfigError(
                 f"BatchSubSampler: batch_size={self.batch_size} holds no piece of {length} steps; "
                 "it counts steps, so pass a multiple of the piece's length."
-            )
-        if not (valid >= length).any():
-            raise ConfigError(
-                f"BatchSubSampler: no trajectory of the batch has {length} valid steps "
-                f"(min_sub_traj_len={self.min_sub_traj_len}); lower min_sub_traj_len."
             )
         return length
 

@@ -272,8 +272,8 @@ class CompiledStep(TrainerHookBase):
         rules = StepRules(clips, hook.grad_norm, self._guarded, hook.error_if_nonfinite)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules)
         graph = self._graphs.get(key)
+        assert isinstance(hook.optimizer, FlatAdam)
         if graph is None:
-            assert isinstance(hook.optimizer, FlatAdam)
             first = {k: x[rows[0]] for k, x in entries[0].items()} if rows else entries[0]
             on = reached(loss, first, self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
@@ -281,7 +281,9 @@ class CompiledStep(TrainerHookBase):
         # Where several steps are a graph, nobody else acts between the graphs of a batch.
         number, alone = trainer.progress.batches, self._mini_batches is not None
         again, self._called[key] = alone and self._called.get(key) == number, number
-        return graph(entries, trainer.clip_norm, again, rows)
+        device = hook.optimizer.flat_groups[0].parameters.device
+        is_finite = None if device.type == "cpu" else trainer.finite.on(device)
+        return graph(entries, trainer.clip_norm, again, rows, is_finite)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}

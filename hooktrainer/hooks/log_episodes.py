@@ -11,7 +11,7 @@ from tensordict import TensorDictBase
 from ..collect.info import check_info_keys
 from ..errors import HookError
 from ..loop.hook import TrainerHookBase
-from ..loop.metrics import Samples, Total
+from ..loop.metrics import Samples, TensorTotal, Total
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -49,10 +49,18 @@ class LogEpisodes(TrainerHookBase):
         self.group = group
         self.log_pbar = log_pbar
         self.agents = {name: tuple(members) for name, members in (agents or {}).items()}
-        self.episodes = 0
+        self._episodes: torch.Tensor | int = 0
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes ended. On an accelerator, asking waits for it."""
+        return int(self._episodes)
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
-        """Return the metrics; ``None`` if no episode ended in ``batch``."""
+        """Return the metrics; ``None`` if no episode ended in ``batch``, as far as that is known.
+
+        On an accelerator nobody waits to know it.
+        """
         done = batch.get(("next", "done"))
         returns = batch.get(("next", "episode_reward"), None)
         if returns is None:
@@ -60,20 +68,21 @@ class LogEpisodes(TrainerHookBase):
                 "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
                 "VectorCollector, or add torchrl's RewardSum to the environment."
             )
-        if not done.any():
+        if done.is_cpu and not done.any():
             return None
-        returns = returns[done]
-        self.episodes += len(returns)
+        self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
+        episodes = self._episodes
+        total = TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
         metrics: dict[str, Any] = {
-            f"{self.group}/return": Samples(returns),
-            f"{self.group}/episodes": Total(self.episodes),
+            f"{self.group}/return": Samples(returns, done),
+            f"{self.group}/episodes": total,
             "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
         }
         lengths = batch.get(("next", "step_count"), None)
         if lengths is not None:
-            metrics[f"{self.group}/length"] = Samples(lengths[done])
+            metrics[f"{self.group}/length"] = Samples(lengths, done)
         for key in self.info_keys:
-            metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key)[done].float())
+            metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key).float(), done)
         return metrics | self._by_agent(batch, done.squeeze(-1))
 
     def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
@@ -85,10 +94,10 @@ class LogEpisodes(TrainerHookBase):
                     f"LogEpisodes(agents=...) found no ('next', {name!r}, 'episode_reward') of "
                     f"{len(members)} agents in the batch; collect with AgentsCollector."
                 )
-            ended = returns[done].squeeze(-1)  # [episodes, agents]
-            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1))
+            ended = returns.squeeze(-1)  # [*batch, agents]
+            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done)
             for member, own in zip(members, ended.unbind(-1), strict=True):
-                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own)
+                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done)
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
@@ -97,7 +106,7 @@ class LogEpisodes(TrainerHookBase):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the count."""
-        self.episodes = state_dict["episodes"]
+        self._episodes = state_dict["episodes"]
 
     def register(self, trainer: Loop, name: str = "log_episodes") -> None:
         """Register at ``pre_steps_log``."""

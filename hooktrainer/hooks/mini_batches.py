@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 
-from ..base.batches import mask_of
+from ..base.batches import device_of, mask_of
 from ..base.checks import check_count, share_equally
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
@@ -82,13 +82,13 @@ class MiniBatches(TrainerHookBase):
         """Begin an epoch."""
         if self.gathers:
             rows = self._rows_of(batch)
-            order = torch.randperm(rows.shape[0], device=rows.device)
+            order = torch.randperm(rows.shape[0], device=device_of(rows))
             self._pieces = deque(rows[order].split(self.batch_size))
             return
         if self._rows_are_of != self.trainer.progress.batches:
             self._rows_are_of = self.trainer.progress.batches
             self.rows = self._rows_of(batch)
-        order = torch.randperm(self.rows.shape[0], device=self.rows.device)
+        order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
         self._pieces = deque(
             TensorDict({INDEX: index}, index.shape) for index in torch.split(order, self.batch_size)
         )

@@ -109,9 +109,10 @@ class ModelRollouts(TrainerHookBase):
         """Transitions imagined so far."""
         return self.model_buffer.write_count
 
-    def _fit(self) -> float:
+    def _fit(self) -> torch.Tensor:
         size = (self.dynamics.num_models, self.fit_batch_size)
-        total = 0.0
+        device = next(self.dynamics.parameters()).device
+        total = torch.zeros((), dtype=torch.float64, device=device)
         for _ in range(self.fit_steps):
             # Each network sees a sample of its own, which keeps them different.
             sample = _transition(self._sample(size[0] * size[1]))
@@ -119,7 +120,7 @@ class ModelRollouts(TrainerHookBase):
             loss.backward()  # type: ignore[no-untyped-call]
             self.optimizer.step()
             self.optimizer.zero_grad()
-            total += loss.item()
+            total += loss.detach()
         return total / self.fit_steps
 
     def _sample(self, number: int) -> TensorDictBase:
@@ -133,7 +134,7 @@ class ModelRollouts(TrainerHookBase):
         reward: torch.Tensor,
     ) -> TensorDict:
         if self.terminates is None:
-            terminated = torch.zeros(reward.shape, dtype=torch.bool)
+            terminated = torch.zeros_like(reward, dtype=torch.bool)
         else:
             terminated = self.terminates(observation, following)
         after = {"observation": following, "reward": reward, "terminated": terminated}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import torch
 from tensordict import TensorDictBase
@@ -13,6 +13,7 @@ from ..errors import ConfigError, NonFiniteError
 from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer
 from ..loop.entry import Adapter
+from ..loop.finite import FiniteChecks
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Metrics
 from ..loop.optimizer_update import EagerUpdate, OptimizerUpdate
@@ -34,7 +35,11 @@ class OptimizerHook(TrainerHookBase):
             ``"loss"``. With several hooks over disjoint components each one's gradients reach
             only its own parameters.
         error_if_nonfinite: Whether a gradient whose norm is NaN or infinite is an error, raised
-            before the step. On an accelerator this waits for the gradient.
+            before the step. On an accelerator nobody waits for the norm: this step and all that
+            follow are left out, and the error is raised when the log window closes or a state is
+            to be saved; see `hooktrainer.loop.finite.FiniteChecks`. That takes an optimizer that
+            can leave out a step, such as `FlatAdam` or one of torch's with ``fused=True``; any
+            other is waited for at every step.
         grad_norm: Whether the norm is computed where clipping does not need it.
         every: When the optimizer takes a step, as the actor of TD3 does every second one; by
             default at every optimizer step of the trainer. In between its losses are neither
@@ -52,6 +57,7 @@ class OptimizerHook(TrainerHookBase):
 
     remedy = "build the optimizers as they were"
     needs_parameters = True
+    leaves_out_steps = True  # from the first number on that is not finite
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class OptimizerHook(TrainerHookBase):
             for group in optimizer.param_groups
         ]
         self._metrics: Metrics | None = None
+        self._checks: FiniteChecks | None = None
         self._norm_key = "grad_norm"
         self._metric = "train/grad_norm"
 
@@ -134,23 +141,24 @@ class OptimizerHook(TrainerHookBase):
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
-        # Reading waits for an accelerator; on the CPU it waits for nothing.
-        number = norm.item() if norm.is_cpu or self.error_if_nonfinite else None
-        if self._metrics is None:
+        if self._metrics is None or self._checks is None:
             losses.set(self._norm_key, norm)
-        elif number is not None:
-            self._metrics.add(self._metric, number)
+        elif norm.is_cpu:  # where reading waits for nothing
+            self._metrics.add(self._metric, norm.item())
         else:
             self._metrics.log({self._metric: norm})
-        if number is not None and self.error_if_nonfinite and not math.isfinite(number):
-            self._refuse(norm)
+            if self.error_if_nonfinite:
+                self._checks.see(self, [norm], self._nonfinite)
+            return
+        if self.error_if_nonfinite and not math.isfinite(number := norm.item()):
+            self.optimizer.zero_grad()
+            raise self._nonfinite([number])
 
-    def _refuse(self, norm: torch.Tensor) -> NoReturn:
-        self.optimizer.zero_grad()
-        raise NonFiniteError(
-            f"the gradient of {self.loss_components or 'the loss'} has the norm {norm.item()}; "
-            "the parameters are as they were before this step. Lower the learning rate, or look "
-            "for a square root, logarithm or division near 0 in the loss."
+    def _nonfinite(self, norm: Sequence[float], where: str = "") -> NonFiniteError:
+        return NonFiniteError(
+            f"the gradient of {self.loss_components or 'the loss'} has the norm {norm[0]}"
+            f"{where and f' {where}'}; the parameters are as they were before this step. Lower the "
+            "learning rate, or look for a square root, logarithm or division near 0 in the loss."
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -208,6 +216,7 @@ class OptimizerHook(TrainerHookBase):
                 # The losses may share a part of the graph with this one.
                 other.eager_update.retain_graph = True
         self._metrics = trainer.metrics
+        self._checks = self.eager_update.checks = trainer.finite
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
             self._metric = f"train/{self._norm_key}"

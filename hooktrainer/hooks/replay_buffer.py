@@ -12,6 +12,7 @@ from tensordict import TensorDictBase, pad
 from ..base.batches import mask_of, valid_steps
 from ..base.checks import share_equally
 from ..loop.hook import TrainerHookBase
+from ..replay import ReplayBuffer
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -59,18 +60,29 @@ class ReplayBufferTrainer(TrainerHookBase):
             batch: ``[num_envs, time]`` or any other shape, time last.
 
         Returns:
-            What was stored: flattened, padded, on the CPU.
+            What was stored: flattened and padded; as memory-mapped tensors if asked for.
         """
         if self.flatten_tensordicts:
             batch = _flatten(batch)
         elif self.max_dims is not None:
             batch = pad(batch, _padding(batch.batch_size, self.max_dims))
-        if not all(value.is_cpu for value in batch.values(True, True)):
-            batch = batch.cpu()
+        batch = self._moved(batch)
         if self.memmap:
             batch = batch.memmap()
         self.replay_buffer.extend(batch)
         return batch
+
+    def _moved(self, batch: TensorDictBase) -> TensorDictBase:
+        """``batch`` where the buffer can take it; `hooktrainer.ReplayBuffer` takes it anywhere."""
+        if isinstance(self.replay_buffer, ReplayBuffer) and not self.memmap:
+            return batch
+        storage = getattr(self.replay_buffer, "_storage", None)
+        device = getattr(storage, "device", None)
+        if self.memmap or not isinstance(device, torch.device):
+            device = torch.device("cpu")
+        if all(value.device.type == device.type for value in batch.values(True, True)):
+            return batch
+        return batch.to(device)
 
     def sample(self, batch: TensorDictBase) -> TensorDictBase | None:
         """Return a sample; ``None`` when an iteration over the buffer ends."""

@@ -48,9 +48,10 @@ class RewardScaler(TrainerHookBase):
         self.eps = eps
         self.replay = replay
         self._returns = torch.zeros(0, dtype=torch.float64)
-        self._mean = 0.0
-        self._var = 1.0
-        self._count = 0.0
+        # Numbers; or, of rewards on an accelerator, tensors there.
+        self._mean: Any = 0.0
+        self._var: Any = 1.0
+        self._count: Any = 0.0
 
     @torch.no_grad()
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
@@ -78,12 +79,11 @@ class RewardScaler(TrainerHookBase):
         values, returns = running_returns(reward, returns, self.gamma, done)
         if mask is None:
             self._returns = returns
-        else:
-            values = values[mask.T]
+        number, mean, var = _moments(values, None if mask is None else mask.T)
         # Chan, Golub and LeVeque, 1979, as in `hooktrainer.networks.RunningNorm`.
-        number, total = values.numel(), self._count + values.numel()
-        delta = float(values.mean()) - self._mean
-        squares = self._var * self._count + float(values.var(correction=0)) * number
+        total = self._count + number
+        delta = mean - self._mean
+        squares = self._var * self._count + var * number
         self._var = (squares + delta**2 * self._count * number / total) / total
         self._mean += delta * number / total
         self._count = total
@@ -116,3 +116,18 @@ class RewardScaler(TrainerHookBase):
         trainer.register_op("batch_process", self.observe, priority=EARLY)
         # behind the samplers, which do not look at the batch they are passed
         trainer.register_op("process_optim_batch", self.scale, priority=LATE)
+
+
+def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any, Any]:
+    """Number, mean and variance of the values that a mask leaves.
+
+    On an accelerator they are tensors, since nobody waits to read them.
+    """
+    if mask is None:
+        mean, var = values.mean(), values.var(correction=0)
+        return values.numel(), *(map(float, (mean, var)) if values.is_cpu else (mean, var))
+    if values.is_cpu:
+        return _moments(values[mask], None)
+    number = mask.sum()
+    mean = values.where(mask, 0.0).sum() / number
+    return number, mean, (values - mean).square().where(mask, 0.0).sum() / number

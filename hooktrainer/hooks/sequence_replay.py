@@ -77,10 +77,11 @@ class SequenceReplay(ReplayBufferTrainer):
                 f"SequenceReplay: the batch is {list(batch.shape)}; it has to be [num_envs, time]."
             )
         steps = batch.select(*self.replay_buffer.keys)
-        if not all(value.is_cpu for value in steps.values(True, True)):
-            steps = steps.cpu()
+        device = self.replay_buffer.device
+        if any(value.device != device for value in steps.values(True, True)):
+            steps = steps.to(device)
         if self._open is not None and len(self._open) == len(steps):
-            steps = torch.cat([self._open, steps], 1)
+            steps = torch.cat([self._open.to(device), steps], 1)
         begin = 0
         while begin + self.length <= steps.shape[1]:
             self.replay_buffer.extend(self._rows(steps[:, begin : begin + self.length]))

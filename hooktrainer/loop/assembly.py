@@ -16,6 +16,7 @@ from . import check_trainer
 from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .control import Control
+from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .hook_table import draw_hooks
 from .loggers import LoopLogger
@@ -84,6 +85,7 @@ class Assembly:
         self.epoch = 0
         self.progress = Progress()
         self.control: Control = Control()
+        self.finite = FiniteChecks(self.progress)
         self.metrics = Metrics()
         self.timing = Timing()
         self.bridge = bridge(self)

@@ -51,7 +51,12 @@ class Lifecycle(Assembly):
         return self._resume.total_frames
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state of the run, as of the last finished batch."""
+        """Return the whole state of the run, as of the last finished batch.
+
+        Raises:
+            NonFiniteError: If a number on an accelerator is not finite that nobody had waited for.
+        """
+        self.finite.settle()
         return trainer_state(self)
 
     def load_state_dict(
@@ -96,7 +101,7 @@ class Lifecycle(Assembly):
                     self._saver.wait()
 
     def _save_aside(self) -> None:
-        self._saver.save_aside(self.state_dict())
+        self._saver.save_aside(trainer_state(self))
 
     # -- beginning and end -----------------------------------------------------------------------
 
@@ -201,6 +206,7 @@ class Lifecycle(Assembly):
 
     def _write_window(self, *, flush: bool = False) -> None:
         with self.timing.phase("log"):
+            self.finite.settle()
             self.registry.add_up_times()
             times = self.timing.close_window(self.progress.frames, self.progress.batches)
             if times:

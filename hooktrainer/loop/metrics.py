@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -33,15 +34,31 @@ class Total(Latest):
     """
 
 
+class TensorTotal:
+    """A `Total` that a tensor holds, which stays on its device until the window is closed.
+
+    Args:
+        value: A scalar.
+    """
+
+    def __init__(self, value: torch.Tensor) -> None:
+        self.value = value
+
+
 class Samples:
     """Several values of a metric at once; each counts as one in the window's mean.
 
     Args:
-        values: Any shape, at least one element.
+        values: Any shape.
+        where: Which of them count, bool of that shape; ``None`` for all. On an accelerator nobody
+            waits to know how many these are.
     """
 
-    def __init__(self, values: torch.Tensor) -> None:
+    def __init__(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
+        if where is not None and where.is_cpu:
+            values, where = values[where], None
         self.values = values
+        self.where = where
 
 
 @dataclass(frozen=True)
@@ -149,11 +166,19 @@ class Metrics:
     def latest(self, name: str) -> float | None:
         """The value logged last under ``name``; ``None`` if there was none yet."""
         series = self._series.get(name)
-        return None if series is None or series.last is None else float(series.last)
+        return None if series is None else series.latest()
+
+    def shown(self, name: str) -> float | None:
+        """The same, but what is on an accelerator as it was reported last: nobody waits for it."""
+        series = self._series.get(name)
+        if series is not None and isinstance(series.last, torch.Tensor) and not series.last.is_cpu:
+            return self.reported.get(name)
+        return self.latest(name)
 
     def all_latest(self) -> dict[str, float]:
         """Metric name to the value logged last, for every metric logged so far."""
-        return {n: float(s.last) for n, s in self._series.items() if s.last is not None}
+        latest = {name: series.latest() for name, series in self._series.items()}
+        return {name: value for name, value in latest.items() if value is not None}
 
     def names(self) -> list[str]:
         """Names of the metrics logged so far."""
@@ -166,7 +191,8 @@ class Metrics:
             Metric name to the mean (for `Latest`: the last) of the window's values, for every
             metric that has values.
         """
-        values = {name: s.close() for name, s in self._series.items() if s.count or s.pending}
+        values = {name: s.close() for name, s in self._series.items() if s.has_values}
+        values = {name: value for name, value in values.items() if value.count}
         if self.combine is not None:
             values = self.combine(values)
         window = {name: value.sum / value.count for name, value in values.items()}
@@ -200,10 +226,13 @@ class Metrics:
                 raise TypeError(f"metric {name!r} is complex; log its .abs() or .real.")
             series.add(value.detach().reshape(()).clone())  # it may be a view, or a buffer
         elif isinstance(value, Samples):
-            series.add_many(value.values.detach())
+            series.add_many(value.values.detach(), value.where)
         elif isinstance(value, Latest):
             series.set(float(value))
             series.is_total = isinstance(value, Total)
+        elif isinstance(value, TensorTotal):
+            series.set(value.value.detach().clone())
+            series.is_total = True
         elif isinstance(value, (Real, np.bool_)):
             series.add(_as_float(name, value))
         elif isinstance(value, np.ndarray) and value.size == 1:
@@ -237,14 +266,26 @@ class _Series:
     up in chunks of a fixed size, so that the result does not depend on when the state was saved.
     """
 
-    __slots__ = ("count", "is_total", "last", "pending", "sum")
+    __slots__ = ("count", "counted", "is_total", "last", "pending", "sum")
 
     def __init__(self) -> None:
         self.sum: torch.Tensor | float = 0.0
         self.count = 0
+        self.counted: torch.Tensor | None = None  # how many there were besides, on a device
         self.pending: list[torch.Tensor | float] = []
         self.last: torch.Tensor | float | None = None
         self.is_total = False
+
+    @property
+    def has_values(self) -> bool:
+        return bool(self.count or self.pending) or self.counted is not None
+
+    def latest(self) -> float | None:
+        if self.last is None:
+            return None
+        value = float(self.last)
+        # Of values chosen on a device there may have been none yet.
+        return None if self.counted is not None and math.isnan(value) else value
 
     def add(self, value: torch.Tensor | float) -> None:
         self.last = value
@@ -252,21 +293,35 @@ class _Series:
         if len(self.pending) >= _CHUNK:
             self._add_up()
 
-    def add_many(self, values: torch.Tensor) -> None:
+    def add_many(self, values: torch.Tensor, where: torch.Tensor | None = None) -> None:
         values = values.reshape(-1)
-        self.last = values[-1].clone()  # not a view, which would keep all of them
-        self.sum = self.sum + values.sum(dtype=_wide(values))
-        self.count += values.numel()
+        if where is None:
+            self.last = values[-1].clone()  # not a view, which would keep all of them
+            self.sum = self.sum + values.sum(dtype=_wide(values))
+            self.count += values.numel()
+            return
+        where = where.reshape(-1)
+        places = torch.arange(len(where), device=where.device)
+        latest = values.take(places.where(where, 0).max())
+        before = float("nan") if self.last is None else self.last
+        self.last = torch.where(where.any(), latest, before)
+        self.sum = self.sum + values.where(where, 0).sum(dtype=_wide(values))
+        self.counted = where.sum() if self.counted is None else self.counted + where.sum()
 
-    def set(self, value: float) -> None:
+    def set(self, value: torch.Tensor | float) -> None:
         self.last = value
         self.pending = [value]
 
     def close(self) -> WindowValue:
         self._add_up()
-        value = WindowValue(float(self.sum), self.count, self.is_total)
+        value = WindowValue(float(self.sum), self._all_counted(), self.is_total)
         self.sum, self.count = 0.0, 0
+        if self.counted is not None:
+            self.counted = torch.zeros_like(self.counted)
         return value
+
+    def _all_counted(self) -> int:
+        return self.count + (0 if self.counted is None else int(self.counted))
 
     def _add_up(self) -> None:
         tensors = [v for v in self.pending if isinstance(v, torch.Tensor)]
@@ -279,7 +334,7 @@ class _Series:
     def state_dict(self) -> dict[str, Any]:
         return {
             "sum": self.sum,
-            "count": self.count,
+            "count": self._all_counted(),
             "pending": _pack(self.pending),
             "last": self.last,
             "is_total": self.is_total,

@@ -12,6 +12,7 @@ from torch import nn
 from ..base.total_loss import total_loss
 from ..errors import HookError
 from .check_trainer import parameters_of
+from .finite import FiniteChecks
 
 
 class OptimizerUpdate(Protocol):
@@ -37,6 +38,7 @@ class EagerUpdate:
 
     Attributes:
         retain_graph: Whether other losses may share a part of the graph with these.
+        checks: What says whether a step on an accelerator is to be left out.
     """
 
     def __init__(
@@ -46,6 +48,7 @@ class EagerUpdate:
         grad_norm: bool,
     ) -> None:
         self.retain_graph = False
+        self.checks: FiniteChecks | None = None
         self._optimizer = optimizer
         self._components = loss_components
         self._grad_norm = grad_norm
@@ -78,8 +81,21 @@ class EagerUpdate:
         return norm
 
     def step(self) -> None:
-        """Take the step, and forget the gradients."""
-        self._optimizer.step()
+        """Take the step, unless something is not finite, and forget the gradients."""
+        checks = self.checks
+        found_inf = None if checks is None else checks.found_inf
+        if checks is None or found_inf is None:
+            self._optimizer.step()
+        elif getattr(self._optimizer, "_step_supports_amp_scaling", False):
+            optimizer: Any = self._optimizer
+            optimizer.found_inf = found_inf
+            try:
+                optimizer.step()
+            finally:
+                del optimizer.found_inf
+        else:
+            checks.settle()
+            self._optimizer.step()
         self._optimizer.zero_grad()
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:

@@ -14,7 +14,9 @@ class ProgressBar:
     Args:
         total_frames: Frames at which the bar is full.
         progress: The run's counters.
-        metrics: The run's metrics; those marked ``log_pbar`` are shown with their latest values.
+        metrics: The run's metrics; those marked ``log_pbar`` are shown with their latest values,
+            or, where these are on an accelerator that would have to be waited for, with what the
+            last log window reported.
     """
 
     def __init__(self, total_frames: int, progress: Progress, metrics: Metrics) -> None:
@@ -31,7 +33,6 @@ class ProgressBar:
 
     def update(self) -> None:
         """Show the current counters and metrics, as often as the terminal is worth it."""
-        # Reading a metric may wait for an accelerator, so it is read only when the bar redraws.
         if self._bar.update(self._progress.frames - self._bar.n):
             self._show_metrics()
 
@@ -42,6 +43,6 @@ class ProgressBar:
         self._bar.close()
 
     def _show_metrics(self) -> None:
-        latest = ((name, self._metrics.latest(name)) for name in self._metrics.pbar_names)
+        latest = ((name, self._metrics.shown(name)) for name in self._metrics.pbar_names)
         shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
         self._bar.set_postfix(shown, refresh=False)

@@ -119,8 +119,8 @@ class DynamicsEnsemble(nn.Module):
             ``[batch, features]`` and ``[batch, 1]``.
         """
         mean, log_var = self(observation, action)
-        rows = torch.arange(len(observation))
-        chosen = torch.randint(self.num_models, rows.shape)
+        rows = torch.arange(len(observation), device=mean.device)
+        chosen = torch.randint(self.num_models, rows.shape, device=mean.device)
         mean, std = mean[chosen, rows], (0.5 * log_var[chosen, rows]).exp()
         change = self.outputs.invert(torch.addcmul(mean, std, torch.randn_like(mean)))
         return observation + change[:, :-1], change[:, -1:]

@@ -227,7 +227,7 @@ class GAE(KeyedModule):
         in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
         now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
         then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
-        if now[0].is_cuda:
+        if not now[0].is_cpu:
             return now, then, slice(None)  # finding the few would wait for the device
         # The next observations that are not, bit for bit, the observation one step later.
         new = torch.ones(now[0].shape[:2], dtype=torch.bool)

@@ -38,6 +38,9 @@ class FlatAdam(torch.optim.Optimizer):
         >>> optimizer = FlatAdam(loss_module.parameters(), lr=3e-4)
     """
 
+    # As torch's fused optimizers: where the tensor `found_inf` is 1, no step is taken.
+    _step_supports_amp_scaling = True
+
     def __init__(
         self,
         params: Any,
@@ -111,6 +114,8 @@ class FlatAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        grad_scale = getattr(self, "grad_scale", None)
+        found_inf = getattr(self, "found_inf", None)
         for group, flat in zip(self.param_groups, self.flat_groups, strict=True):
             if flat.has_grad:
                 fused_adam = (
@@ -131,7 +136,11 @@ class FlatAdam(torch.optim.Optimizer):
                     eps=group["eps"],
                     amsgrad=False,
                     maximize=False,
+                    grad_scale=grad_scale,
+                    found_inf=found_inf,
                 )
+                if found_inf is not None:
+                    flat.steps -= found_inf
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

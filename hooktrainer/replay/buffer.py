@@ -119,10 +119,10 @@ class ReplayBuffer:
         before_end = min(number, self.max_size - start)
         for column, values in rows:
             if before_end == number:
-                column[start : start + number] = values
+                _write(column[start : start + number], values)
             else:
-                column[start:] = values[:before_end]
-                column[: number - before_end] = values[before_end:]
+                _write(column[start:], values[:before_end])
+                _write(column[: number - before_end], values[before_end:])
         self.write_count = total
         index = torch.arange(start, start + number) % self.max_size
         if hasattr(self.sampler, "mark_update"):
@@ -168,7 +168,7 @@ class ReplayBuffer:
         index, info = self.sampler.sample(self, batch_size)
         index = index.to(self.device)
         entries: dict[str, Any] = {"index": index}
-        array = index.cpu().numpy()
+        array: Any = index.numpy() if index.is_cpu else None  # of columns on the CPU alone
         for key, column in self._columns.items():
             *parents, name = (key,) if isinstance(key, str) else key
             place = entries
@@ -246,6 +246,14 @@ class ReplayBuffer:
                 device=self.device,
             )
         self._columns = {key: _quickest(column) for key, column in self._storage.items(True, True)}
+
+
+def _write(rows: Any, values: Any) -> None:
+    """Write rows of a column; what comes from the CPU to an accelerator is not waited for."""
+    if isinstance(rows, np.ndarray):
+        rows[...] = values
+    else:
+        rows.copy_(values, non_blocking=not rows.is_cpu)
 
 
 def _quickest(column: torch.Tensor) -> Any:

@@ -26,7 +26,10 @@ class RandomSampler:
             RuntimeError: If nothing has been stored.
         """
         _check_not_empty(storage, batch_size)
-        return torch.randint(len(storage), (batch_size,), generator=self._rng), {}
+        drawn = torch.randint(
+            len(storage), (batch_size,), generator=self._rng, device=_device(storage, self._rng)
+        )
+        return drawn, {}
 
     def state_dict(self) -> dict[str, Any]:
         """Return nothing: the sampler has no state of its own."""
@@ -74,7 +77,7 @@ class SamplerWithoutReplacement:
         """
         _check_not_empty(storage, batch_size)
         if not len(self._left):
-            self._left = self._new_pass(len(storage))
+            self._left = self._new_pass(len(storage), _device(storage, self._rng))
         if self.drop_last and len(self._left) < batch_size:
             raise RuntimeError(
                 f"{len(storage)} transitions do not fill a batch of {batch_size}: collect more "
@@ -90,8 +93,10 @@ class SamplerWithoutReplacement:
         self._left = torch.empty(0, dtype=torch.int64)
         self.ran_out = False
 
-    def _new_pass(self, length: int) -> torch.Tensor:
-        return torch.randperm(length, generator=self._rng) if self.shuffle else torch.arange(length)
+    def _new_pass(self, length: int, device: torch.device | None) -> torch.Tensor:
+        if not self.shuffle:
+            return torch.arange(length, device=device)
+        return torch.randperm(length, generator=self._rng, device=device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is left of the pass."""
@@ -100,6 +105,11 @@ class SamplerWithoutReplacement:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
         self._left, self.ran_out = state_dict["left"].clone(), state_dict["ran_out"]
+
+
+def _device(storage: Any, generator: torch.Generator | None) -> torch.device | None:
+    """Where to draw: where the transitions are, so that nothing crosses; or as the generator is."""
+    return getattr(storage, "device", None) if generator is None else generator.device
 
 
 def _check_not_empty(storage: Any, batch_size: int) -> None:

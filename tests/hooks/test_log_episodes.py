@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from no_waiting import NoWaiting, OnDevice
 from tensordict import TensorDict
 
 from hooktrainer import HookError, LogEpisodes
+from hooktrainer.loop.metrics import Metrics, Samples
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 
@@ -111,3 +113,45 @@ class Episodes(FakeCollector):
 
 def example_trainer():
     return tiny_trainer(collector=Episodes())
+
+
+def test_on_an_accelerator_it_logs_the_same_and_waits_for_nothing(logger):
+    batches = [
+        batch([[0, 0, 0, 0]], [[7, 7, 7, 7]], [[1, 2, 3, 4]]),
+        batch([[0, 1, 1, 0]], [[0, 5, 1, 9]], [[1, 2, 1, 9]]),
+        batch([[0, 0, 0, 0]], [[7, 7, 7, 7]], [[1, 2, 3, 4]]),
+        batch([[1, 0, 0, 0]], [[9, 7, 7, 7]], [[6, 2, 3, 4]]),
+    ]
+    of_device = [each.apply(lambda x: x.as_subclass(OnDevice)) for each in batches]
+    for log_interval in (1, 100):
+        columns = []
+        for given in (batches, of_device):
+            logger.rows.clear()
+            trainer = tiny_trainer(
+                collector=given, total_frames=16, logger=logger, log_interval=log_interval
+            )
+            LogEpisodes().register(trainer)
+            trainer.train()
+            assert trainer.metrics.latest("train/return") == 9.0
+            columns.append([logger.column(f"train/{name}") for name in ("return", "length")])
+            assert list(logger.column("train/episodes").values())[-1] == 3.0
+        assert columns[0] == columns[1]
+    hook = LogEpisodes()
+    with NoWaiting():
+        hook(batches[1].apply(lambda x: x.as_subclass(OnDevice)))
+    assert hook.state_dict() == {"episodes": 2}
+
+
+def test_a_window_that_is_saved_while_open_goes_on(logger):
+    """How many episodes there were in it is known on the device alone."""
+    metrics, twin = Metrics(), Metrics()
+    done = torch.tensor([True, False, True]).as_subclass(OnDevice)
+    for value in (1.0, 4.0):
+        metrics.log({"it": Samples(torch.full((3,), value).as_subclass(OnDevice), done)})
+        if value == 1.0:
+            twin.load_state_dict(metrics.state_dict())
+    twin.log({"it": Samples(torch.full((3,), 4.0).as_subclass(OnDevice), done)})
+    assert metrics.close_window() == twin.close_window() == {"it": 2.5}
+    nobody = torch.zeros(3, dtype=torch.bool).as_subclass(OnDevice)
+    metrics.log({"it": Samples(torch.ones(3).as_subclass(OnDevice), nobody)})
+    assert metrics.close_window() == {}

@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from no_waiting import NoWaiting, OnDevice
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError, RewardScaler
@@ -102,3 +103,23 @@ def test_with_a_replay_buffer_samples_are_scaled_by_what_is_known_then():
     returns = [1.0, 2.5, 5.25, 10.625, 13.3125, 14.65625]
     expected = torch.tensor([[1.0, 2.0, 4.0]]) / np.std(returns)
     torch.testing.assert_close(sample["next", "reward"].squeeze(-1), expected)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+def test_on_an_accelerator_it_scales_alike_and_waits_for_nothing(masked):
+    torch.manual_seed(0)
+    here, there = RewardScaler(), RewardScaler()
+    for _ in range(3):
+        data = batch(torch.randn(4, 16).tolist(), (torch.rand(4, 16) < 0.2).tolist())
+        if masked:
+            data["collector"] = TensorDict({"mask": torch.rand(4, 16) < 0.7}, [4, 16])
+        on_device = data.apply(lambda x: x.as_subclass(OnDevice))
+        with NoWaiting():
+            found = there(on_device)["next", "reward"]
+        expected = here(data)["next", "reward"]
+        torch.testing.assert_close(found.as_subclass(torch.Tensor), expected)
+    again = RewardScaler()
+    again.load_state_dict(there.state_dict())
+    torch.testing.assert_close(
+        again(data)["next", "reward"], here(data)["next", "reward"], check_dtype=False
+    )

@@ -74,16 +74,35 @@ def test_collecting_waits_for_no_device(device, warm_up):
 
 
 @pytest.mark.parametrize(
-    "read", [lambda x: x.item(), lambda x: bool(x > 0), lambda x: x[x > 0], torch.nonzero]
+    "read",
+    [
+        lambda x: x.item(),
+        lambda x: bool(x.sum() > 0),
+        lambda x: x.tolist(),
+        lambda x: x[x > 0],
+        lambda x: x.masked_select(x > 0),
+        lambda x: x.unique(),
+        lambda x: torch.equal(x, x),
+        lambda x: torch.multinomial(x, 1),
+        lambda x: x[x.new_zeros((), dtype=torch.int64)],
+        torch.nonzero,
+    ],
 )
 def test_the_mode_sees_who_waits(read):
+    ones = torch.ones(1)
     with NoWaiting(), pytest.raises(AssertionError, match="waits for the device"):
-        read(torch.ones(()))
+        read(ones)
 
 
 def test_the_mode_sees_copies_between_devices():
-    with NoWaiting(), pytest.raises(AssertionError, match=r"copies between \['cpu', 'meta'\]"):
+    with NoWaiting(), pytest.raises(AssertionError, match="copies from cpu to meta"):
         torch.ones(2).to("meta")
+    with NoWaiting(), pytest.raises(AssertionError, match="copies its index from cpu to meta"):
+        torch.ones(2, device="meta")[torch.zeros(1, dtype=torch.int64)]
+    with NoWaiting(), pytest.raises(AssertionError, match="copies from meta to cpu"):
+        torch.ones(2, device="meta").to("cpu", non_blocking=True)
+    with NoWaiting():
+        torch.ones(2).to("meta", non_blocking=True)
 
 
 def test_any_share_of_the_environments_plays_the_same_episodes():

@@ -1,0 +1,146 @@
+"""What NumPy environments write, on the accelerator where a policy computes: it crosses once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey
+
+from .actors import Actor
+from .buffers import StepBuffers, env_first
+from .spaces import Array
+
+Final = tuple[int, int, Sequence[Array]]
+"""An environment, a step with which its episode ended, and the leaves of the observation then."""
+
+
+def crosses_once(policy_device: torch.device, device: torch.device) -> bool:
+    """Whether policy and batches are on one accelerator, so that they can share observations."""
+    return policy_device.type != "cpu" and policy_device == device
+
+
+class DeviceRows:
+    """The observations of a rollout on an accelerator, where policies find and batches take them.
+
+    Every observation crosses once, when the policy is asked about it, and nobody waits for that.
+
+    Args:
+        buffers: Where the environments write them, in page-locked memory if the device is CUDA's.
+        device: The accelerator.
+
+    Attributes:
+        leaves: The leaves of an observation.
+        inputs: For each leaf one tensor a step, ``[num_envs, *shape]``.
+    """
+
+    def __init__(self, buffers: StepBuffers, device: torch.device) -> None:
+        self.leaves = buffers.leaves
+        self._host = [torch.from_numpy(array) for array in buffers.observation]
+        self._rows = [torch.zeros_like(host, device=device) for host in self._host]
+        self.inputs = [rows.unbind(0) for rows in self._rows]
+        self._pairs = list(zip(self._rows, self._host, strict=True))
+        self._sent = 0  # rows of this rollout that are on the device
+
+    def begin(self) -> None:
+        """Begin a rollout."""
+        self._sent = 0
+
+    def send(self, t: int, envs: slice) -> None:
+        """Have the observations of step ``t`` cross, or those of some environments."""
+        first = t == 0 and envs.start in (None, 0)  # all have landed before the first step
+        for rows, host in self._pairs:
+            if first:
+                rows[t].copy_(host[t], non_blocking=True)
+            else:
+                rows[t, envs].copy_(host[t, envs], non_blocking=True)
+        if envs.stop in (None, len(self.inputs[0][t])):
+            self._sent = t + 1
+
+    def observations(
+        self, finals: Sequence[Final], wait: bool
+    ) -> list[tuple[torch.Tensor, torch.Tensor]]:
+        """For each leaf what was acted on and what that led to, ``[num_envs, time, *shape]`` each.
+
+        Args:
+            finals: The observations that episodes ended with.
+            wait: Whether to wait for what crosses now. It has to be if the environments go on
+                writing before the policy has answered anything.
+        """
+        for rows, host in self._pairs:
+            rows[self._sent :].copy_(host[self._sent :], non_blocking=not wait)
+        found = []
+        for k, rows in enumerate(self._rows):
+            after = env_first(rows[1:])
+            if finals:
+                ended = {
+                    "env": np.array([i for i, _, _ in finals]),
+                    "step": np.array([t for _, t, _ in finals]),
+                    "value": np.stack([values[k] for _, _, values in finals]),
+                }
+                sent = to_device(ended, rows.device)
+                after[sent["env"], sent["step"]] = sent["value"]
+            found.append((env_first(rows[:-1]), after))
+        return found
+
+
+class SendingActor:
+    """An `Actor` that has observations cross before the policy is asked about them.
+
+    Args:
+        actor: Asks the policy, about the tensors of ``rows``.
+        rows: The observations on the policy's device.
+    """
+
+    def __init__(self, actor: Actor, rows: DeviceRows) -> None:
+        self._actor: Any = actor  # which can be asked for some environments, too
+        self._rows = rows
+        self.skip, self.begin, self.tensors = actor.skip, actor.begin, actor.tensors
+        self.state_dict, self.check = actor.state_dict, actor.check
+        self.load_state_dict = actor.load_state_dict
+
+    @property
+    def is_laid_out(self) -> bool:
+        """Whether the policy has been called, so that its outputs are known."""
+        laid_out: bool = self._actor.is_laid_out
+        return laid_out
+
+    def act(self, t: int) -> torch.Tensor | Array:
+        """Actions for the observations of step ``t``."""
+        self._rows.send(t, slice(None))
+        actions: torch.Tensor | Array = self._actor.act(t)
+        return actions
+
+    def act_for(self, t: int, envs: slice) -> torch.Tensor | Array:
+        """The same for some of the environments."""
+        self._rows.send(t, envs)
+        actions: torch.Tensor | Array = self._actor.act_for(t, envs)
+        return actions
+
+
+def to_device(
+    arrays: Mapping[NestedKey, Array], device: torch.device
+) -> dict[NestedKey, torch.Tensor]:
+    """Arrays as tensors on an accelerator, which cross as one, and are not waited for.
+
+    Args:
+        arrays: Of any shapes and types; they may be written to when this returns.
+        device: The accelerator.
+    """
+    # Those of the largest type first, so that each lies where its type may.
+    ordered = sorted(arrays.items(), key=lambda item: -item[1].dtype.itemsize)
+    together = np.concatenate(
+        [np.ascontiguousarray(a).reshape(-1).view(np.uint8) for _, a in ordered]
+    )
+    host = torch.from_numpy(together)
+    if device.type == "cuda":
+        host = host.pin_memory()
+    sent = host.to(device, non_blocking=True)
+    pieces = torch.split(sent, [array.nbytes for _, array in ordered])
+    found = {
+        key: piece.view(torch.from_numpy(np.zeros((), array.dtype)).dtype).view(array.shape)
+        for (key, array), piece in zip(ordered, pieces, strict=True)
+    }
+    return {key: found[key] for key in arrays}

@@ -1,0 +1,117 @@
+"""Numbers on an accelerator that have to be finite, looked at without waiting for it."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+
+import torch
+
+from .progress import Progress
+
+NonFinite = Callable[[Sequence[float], str], Exception]
+"""Makes the error of numbers that are not all finite; takes them, and at which step they were."""
+
+
+@dataclass
+class _Look:
+    """The numbers of the last step in which all had been finite before."""
+
+    values: torch.Tensor
+    error: NonFinite
+
+
+class FiniteChecks:
+    """Numbers on an accelerator that have to be finite, looked at without waiting for it.
+
+    Whether they are is kept on the device, where it costs a few operations, and so are the numbers
+    of the first step in which one is not. From that step on the optimizers change no parameter, as
+    ``found_inf`` tells them. `settle` reads what was found: the trainer calls it before it writes a
+    log window and before it saves a state. So the error comes later than on a CPU, and otherwise is
+    the same: nothing that is not finite gets into a parameter, a log or a checkpoint.
+
+    Args:
+        progress: The run's counters.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+        self._is_finite: torch.Tensor | None = None  # of all numbers so far, bool, a scalar
+        self._step: torch.Tensor | None = None  # the last one before which all were, int64
+        self._looks: dict[Hashable, _Look] = {}
+        self._batches: deque[tuple[int, int]] = deque()  # optimizer steps and frames at a step
+
+    def on(self, device: torch.device) -> torch.Tensor:
+        """Whether all numbers so far were finite, bool, a scalar on the accelerator."""
+        if self._is_finite is None or self._is_finite.device != device:
+            self.settle()
+            self._is_finite = torch.ones((), dtype=torch.bool, device=device)
+            self._step = torch.zeros((), dtype=torch.int64, device=device)
+        return self._is_finite
+
+    @property
+    def found_inf(self) -> torch.Tensor | None:
+        """Whether one was not, as torch's fused optimizers take it: 1.0, and no step is taken.
+
+        ``None`` if there were no numbers.
+        """
+        return None if self._is_finite is None else self._is_finite.logical_not().float()
+
+    def see(self, name: Hashable, values: Sequence[torch.Tensor], error: NonFinite) -> None:
+        """Look at numbers of this optimizer step.
+
+        Args:
+            name: Whose they are; as many each time.
+            values: Scalars on one accelerator.
+            error: Makes the error, if one of them is not finite.
+        """
+        seen = torch.stack([value.detach() for value in values])
+        before = self.on(seen.device)
+        assert self._step is not None
+        look = self._looks.get(name)
+        if look is None or look.values.shape != seen.shape:
+            self._looks[name] = _Look(seen.clone(), error)
+        else:
+            look.values = torch.where(before, seen, look.values)
+        steps, frames = self._progress.optim_steps, self._progress.frames
+        self._step = torch.where(before, steps, self._step)
+        if not self._batches or self._batches[-1][1] != frames:
+            self._batches.append((steps, frames))
+        self._is_finite = before & seen.isfinite().all()
+
+    def settle(self) -> None:
+        """Wait for the device, if there is anything to know.
+
+        Raises:
+            Exception: That of the first number that was not finite.
+        """
+        if self._is_finite is None:
+            return
+        if bool(self._is_finite):
+            while len(self._batches) > 1:
+                self._batches.popleft()
+            return
+        assert self._step is not None
+        step = int(self._step)
+        frames = max((f for s, f in self._batches if s <= step), default=self._progress.frames)
+        where = f"at optimizer step {step}, after {frames} frames"
+        found = [(look, look.values.tolist()) for look in self._looks.values()]
+        self.forget()
+        for look, values in found:
+            if not all(map(math.isfinite, values)):
+                raise look.error(values, where)
+
+    def forget(self) -> None:
+        """Begin anew, as if nothing had been looked at."""
+        self._is_finite = self._step = None
+        self._looks.clear()
+        self._batches.clear()
+
+    def __getstate__(self) -> dict[str, object]:
+        # What is on a device stays in this process.
+        return {"_progress": self._progress, "_looks": {}, "_batches": deque()} | {
+            "_is_finite": None,
+            "_step": None,
+        }

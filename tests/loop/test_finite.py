@@ -1,0 +1,182 @@
+"""Numbers on an accelerator that are not finite: nobody waits, and nothing else is different."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from no_waiting import OnDevice
+from tensordict import TensorDict, TensorDictBase
+
+from hooktrainer import (
+    NonFiniteError,
+    OptimizerHook,
+    Trainer,
+    TrainerHookBase,
+)
+from hooktrainer.loop.finite import FiniteChecks
+from hooktrainer.loop.optimizer_update import EagerUpdate
+from hooktrainer.loop.progress import Progress
+from hooktrainer.optim import FlatAdam
+from hooktrainer.store import CheckpointManager
+from hooktrainer.testing import ScriptedLoss, tiny_trainer
+
+NAN, INF = float("nan"), float("inf")
+
+
+class DeviceLoss(ScriptedLoss):
+    """A loss, or a gradient, on a device."""
+
+    def __init__(self, values: Any, key: str = "loss", grads: tuple[float, ...] = (1.0,)) -> None:
+        super().__init__(values, key)
+        self.grads = grads
+
+    def forward(self, batch: TensorDictBase) -> TensorDictBase:
+        grad = self.grads[min(self.calls, len(self.grads) - 1)]
+        moved = self.parameter - self.parameter.detach()
+        moved.register_hook(lambda gradient: gradient * grad)
+        value = super().forward(batch)[self.key].detach() + moved
+        return TensorDict({self.key: value.as_subclass(OnDevice)}, [])
+
+
+def adam(loss: torch.nn.Module, kind: str) -> torch.optim.Optimizer:
+    if kind == "flat":
+        return FlatAdam(loss.parameters(), lr=0.1)
+    return torch.optim.Adam(loss.parameters(), lr=0.1, fused=kind == "fused")
+
+
+def train(loss: ScriptedLoss, kind: str = "flat", **options: Any) -> Trainer:
+    """Two steps for each batch of five frames."""
+    options = {"log_interval": 1000, "total_frames": 50, **options}
+    trainer = tiny_trainer(loss_module=loss, optimizer=adam(loss, kind), **options)
+    trainer.train()
+    return trainer
+
+
+@pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
+@pytest.mark.parametrize("bad", [NAN, INF])
+def test_the_error_comes_later_and_is_that_of_the_cpu(kind, bad):
+    values, said, left = [1.0, 1.0, 1.0, bad, 1.0], [], []
+    for loss in (ScriptedLoss(values, "loss_critic"), DeviceLoss(values, "loss_critic")):
+        with pytest.raises(NonFiniteError) as caught:
+            train(loss, kind)
+        said.append(str(caught.value))
+        left.append(loss.parameter.item())
+    assert said[0] == said[1]
+    assert said[0].startswith(f"loss_critic is {bad} at optimizer step 4, after 20 frames")
+    assert left[0] == left[1]  # three steps, and none after it
+    later = loss.calls
+    assert later == (4 if kind == "plain" else 10)  # to the end, where the window closes
+
+
+@pytest.mark.parametrize("kind", ["flat", "fused", "plain"])
+def test_a_gradient_that_is_not_finite(kind, monkeypatch):
+    clip = EagerUpdate.clip
+    monkeypatch.setattr(EagerUpdate, "clip", lambda *args: clip(*args).as_subclass(OnDevice))
+    loss = DeviceLoss([1.0], grads=(1.0, 1.0, INF, 1.0))
+    with pytest.raises(NonFiniteError, match=r"norm inf at optimizer step 3, after 20 frames"):
+        train(loss, kind)
+    assert loss.parameter.item() == pytest.approx(-0.2)
+
+
+def test_a_loss_of_several_elements():
+    loss = DeviceLoss([1.0])
+    trainer = tiny_trainer(loss_module=loss, optimizer=FlatAdam(loss.parameters()))
+    several = torch.tensor([1.0, NAN]).as_subclass(OnDevice)
+    trainer.registry.modules["nan_guard"](TensorDict({"loss": several}), True, None, 0)
+    with pytest.raises(NonFiniteError, match="loss is not finite at optimizer step 0"):
+        trainer.finite.settle()
+
+
+def test_nothing_of_it_is_logged(logger):
+    with pytest.raises(NonFiniteError):
+        train(DeviceLoss([1.0] * 4 + [NAN]), log_interval=20, logger=logger)
+    assert [frames for frames, _ in logger.rows] == [10, 20]
+
+
+def test_nothing_of_it_is_saved(tmp_path):
+    with CheckpointManager(tmp_path / "checkpoints") as checkpoints, pytest.raises(NonFiniteError):
+        train(DeviceLoss([1.0] * 5 + [NAN]), checkpoints=checkpoints, save_trainer_interval=10)
+    with CheckpointManager(tmp_path / "checkpoints") as checkpoints:
+        assert [each.manifest.frames for each in checkpoints.checkpoints()] == [10, 20]
+    assert (tmp_path / "exception.pt").exists()
+
+
+def test_asking_for_the_state_settles_it():
+    class Ask(TrainerHookBase):
+        is_saved = False
+
+        def __call__(self) -> None:
+            self.trainer.state_dict()
+
+        def register(self, trainer: Trainer, name: str = "ask") -> None:
+            trainer.register_module(name, self)
+            trainer.register_op("post_steps", self)
+
+    loss = DeviceLoss([1.0, NAN])
+    trainer = tiny_trainer(loss_module=loss, optimizer=FlatAdam(loss.parameters()))
+    Ask().register(trainer)
+    with pytest.raises(NonFiniteError, match="at optimizer step 2, after 10 frames"):
+        trainer.train()
+
+
+def test_where_another_hook_takes_steps_the_loss_is_waited_for():
+    class Mine(TrainerHookBase):
+        def __call__(self, losses: TensorDictBase, *_: Any) -> None:
+            calls.append(losses["loss"].item())
+
+        def register(self, trainer: Trainer, name: str = "mine") -> None:
+            trainer.register_module(name, self)
+            trainer.register_op("optimizer", self)
+
+    calls: list[float] = []
+    trainer = tiny_trainer(loss_module=DeviceLoss([1.0, NAN]), optimizer=None)
+    Mine().register(trainer)
+    with pytest.raises(NonFiniteError, match="step 2"):
+        trainer.train()
+    assert calls == [1.0]
+
+
+def test_several_optimizers_all_stop():
+    class Two(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.other = DeviceLoss([1.0], "loss_a"), DeviceLoss([1.0, NAN], "loss_b")
+
+        def forward(self, batch: TensorDictBase) -> TensorDictBase:
+            return self.one(batch).update(self.other(batch))
+
+    loss = Two()
+    trainer = tiny_trainer(loss_module=loss, optimizer=None)
+    for name, part in (("a", loss.one), ("b", loss.other)):
+        hook = OptimizerHook(FlatAdam(part.parameters(), lr=0.1), [f"loss_{name}"])
+        hook.register(trainer, name)
+    with pytest.raises(NonFiniteError, match="loss_b is nan at optimizer step 2"):
+        trainer.train()
+    assert loss.one.parameter.item() == loss.other.parameter.item() == pytest.approx(-0.1)
+
+
+def test_a_run_without_such_a_number_is_that_of_the_cpu(logger):
+    rows, left = [], []
+    for loss in (ScriptedLoss([1.0, 3.0]), DeviceLoss([1.0, 3.0])):
+        logger.rows.clear()
+        train(loss, logger=logger, log_interval=20)
+        rows.append([row["loss/loss"] for _, row in logger.rows])
+        left.append(loss.parameter.item())
+    assert rows[0] == rows[1]
+    assert left[0] == left[1]
+
+
+def test_what_is_kept_does_not_grow():
+    checks = FiniteChecks(progress := Progress())
+    for step in range(1, 1000):
+        progress.optim_steps, progress.frames = step, 10 * step
+        checks.see("it", [torch.ones(()), torch.zeros(())], lambda values, where: ValueError(where))
+        if step % 10 == 0:
+            checks.settle()
+    assert len(checks._batches) == 10  # of the steps since the last look
+    checks.see("it", [torch.ones(()), torch.tensor(NAN)], lambda values, where: ValueError(where))
+    with pytest.raises(ValueError, match="at optimizer step 999, after 9990 frames"):
+        checks.settle()
+    checks.settle()  # once
