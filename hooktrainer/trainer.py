@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from tensordict import TensorDictBase
@@ -71,6 +71,9 @@ class Trainer(TorchRLNames, Loop):
         nan_guard: Whether a loss that is NaN or infinite stops training before it does harm.
         grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process: for the batch under
             way, a checkpoint, and then all else.
+        precision: ``"bf16"`` or ``"fp16"``: losses are computed in it, by ``torch.autocast``;
+            parameters, gradients and optimizers stay in float32. With ``"fp16"`` losses are scaled
+            so that small gradients are not lost, and a step whose gradient overflows is left out.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -98,6 +101,7 @@ class Trainer(TorchRLNames, Loop):
         threads: int | None = None,
         nan_guard: bool = True,
         grace: float = GRACE,
+        precision: Literal["bf16", "fp16"] | None = None,
     ) -> None:
         self.optimizer = optimizer
         self.logger = logger
@@ -123,6 +127,7 @@ class Trainer(TorchRLNames, Loop):
             saver=Saver(save_trainer_file, checkpoints, _save_cadences(save_trainer_interval)),
             threads=threads,
             grace=grace,
+            precision=precision,
             bridge=TorchRLBridge,
         )
 

@@ -77,6 +77,9 @@ class AlgorithmConfig(RunConfig):
     compile: Literal["step", "all"] | None = None
     """what torch.compile makes graphs of: step, the optimizer step; all, collecting from a tensor
     world as well. It starts seconds later, then runs faster"""
+    precision: Literal["bf16", "fp16"] | None = None
+    """type that losses are computed in, by autocast; parameters stay in float32. fp16 scales losses
+    so that small gradients are not lost; None: float32"""
     eval_interval: Count = 5_000
     """frames between two evaluations"""
     eval_episodes: Number = 10

@@ -138,6 +138,7 @@ class RunTask(ABC):
             total_frames=self._fields.total_frames,
             loss_module=loss_module,
             optimizer=optimizer,
+            precision=self._fields.precision,
             **self._run.trainer_options,
             **kwargs,
         )

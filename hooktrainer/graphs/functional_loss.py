@@ -24,13 +24,19 @@ class FunctionalLoss:
 
     Args:
         module: Maps a TensorDict to a TensorDict of losses.
+        autocast: The arguments of ``torch.autocast``, in which the module computes; ``None``: none.
 
     Attributes:
         names: Every parameter, and what it is called in a call.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(
+        self,
+        module: nn.Module,
+        autocast: tuple[str, torch.dtype] | None = None,
+    ) -> None:
         self.module = module
+        self._autocast = autocast
         self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
         # A module that several others hold is met once, a parameter in every module that has it.
         self._places: dict[str, list[str]] = {}
@@ -54,7 +60,12 @@ class FunctionalLoss:
             for name, parameter in parameters.items()
             for place in self._places[name]
         }
-        return torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
+        if self._autocast is None:
+            return torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
+        kind, dtype = self._autocast
+        with torch.autocast(kind, dtype):
+            out = torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
+        return {key: value.float() if value.dtype is dtype else value for key, value in out.items()}
 
     @property
     def variant(self) -> Hashable:

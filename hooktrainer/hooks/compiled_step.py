@@ -120,7 +120,12 @@ class CompiledStep(TrainerHookBase):
             )
             for hook in self._hooks
         ]
-        self._loss = FunctionalLoss(module)
+        if trainer.precision.scales:
+            raise ConfigError(
+                "CompiledStep: precision='fp16' scales losses, which is not compiled: pass "
+                "precision='bf16', or leave CompiledStep out."
+            )
+        self._loss = FunctionalLoss(module, trainer.precision.arguments)
         self._loss.replace(self._losses)
         for hook in trainer.registry.hooks():
             if isinstance(hook, ValueEstimatorHook) and isinstance(hook.value_estimator, GAE):
@@ -220,6 +225,10 @@ class CompiledStep(TrainerHookBase):
 
     def _losses(self, batch: TensorDictBase) -> Losses:
         """What the loss module calls: the losses of a batch, behind which there is more."""
+        with self.trainer.precision.no_autocast():  # but inside the graph, where losses are
+            return self._compiled(batch)
+
+    def _compiled(self, batch: TensorDictBase) -> Losses:
         loss, mini_batches = self._loss, self._mini_batches
         assert loss is not None
         self._look()

@@ -15,7 +15,7 @@ from ..loop.check_trainer import check_moments, check_optimizer
 from ..loop.entry import Adapter
 from ..loop.finite import FiniteChecks
 from ..loop.hook import TrainerHookBase
-from ..loop.metrics import Metrics
+from ..loop.metrics import Metrics, Samples
 from ..loop.optimizer_update import EagerUpdate, OptimizerUpdate
 from ..loop.priorities import AFTER
 
@@ -141,6 +141,9 @@ class OptimizerHook(TrainerHookBase):
         return losses
 
     def _check_and_log(self, norm: torch.Tensor, losses: TensorDictBase) -> None:
+        if self.eager_update.scaler is not None:
+            self._log_scaled(norm, self.eager_update.scaler)
+            return
         if self._metrics is None or self._checks is None:
             losses.set(self._norm_key, norm)
         elif norm.is_cpu:  # where reading waits for nothing
@@ -154,6 +157,15 @@ class OptimizerHook(TrainerHookBase):
             self.optimizer.zero_grad()
             raise self._nonfinite([number])
 
+    def _log_scaled(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> None:
+        """Log the scale, and the norm unless it overflowed: that step is left out."""
+        if self._metrics is not None:
+            scale = scaler.scale(torch.ones((), device=norm.device))
+            norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
+            self._metrics.log({"train/loss_scale": scale})
+            if norms.values.numel():
+                self._metrics.log({self._metric: norms})
+
     def _nonfinite(self, norm: Sequence[float], where: str = "") -> NonFiniteError:
         return NonFiniteError(
             f"the gradient of {self.loss_components or 'the loss'} has the norm {norm[0]}"
@@ -162,8 +174,10 @@ class OptimizerHook(TrainerHookBase):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state, and the hyperparameters it was given."""
-        return {**self.optimizer.state_dict(), "given": self._given}
+        """Return the optimizer's state, the hyperparameters it was given, and the losses' scale."""
+        scaler = self.eager_update.scaler
+        scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
+        return {**self.optimizer.state_dict(), "given": self._given, **scaled}
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Say where the groups hold another number of parameters."""
@@ -183,7 +197,9 @@ class OptimizerHook(TrainerHookBase):
             StateMismatchError: If the moments of a parameter have not its shape.
         """
         state = dict(state_dict)
-        then = state.pop("given", self._given)
+        then, scaler = state.pop("given", self._given), state.pop("scaler", None)
+        if scaler is not None and self.eager_update.scaler is not None:
+            self.eager_update.scaler.load_state_dict(scaler)
         self.optimizer.load_state_dict(state)
         check_moments(self.optimizer)
         for group, before, now in zip(self.optimizer.param_groups, then, self._given, strict=False):
@@ -217,6 +233,8 @@ class OptimizerHook(TrainerHookBase):
                 other.eager_update.retain_graph = True
         self._metrics = trainer.metrics
         self._checks = self.eager_update.checks = trainer.finite
+        if trainer.precision.scales:
+            self.eager_update.scaler = torch.amp.GradScaler(trainer.precision.device_type)
         if name != "optimizer":
             self._norm_key = f"grad_norm_{name}"
             self._metric = f"train/{self._norm_key}"

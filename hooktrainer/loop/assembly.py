@@ -21,6 +21,7 @@ from .hook_points import HookPoint, HookPointName
 from .hook_table import draw_hooks
 from .loggers import LoopLogger
 from .metrics import Metrics
+from .precision import Precision
 from .progress import Progress
 from .registry import Registry
 from .saving import Saver
@@ -54,6 +55,7 @@ class Assembly:
         threads: int | None = None,
         grace: float = GRACE,
         bridge: Callable[[Any], Bridge] = Bridge,
+        precision: str | None = None,
     ) -> None:
         check_count("total_frames", total_frames)
         check_count(
@@ -72,6 +74,7 @@ class Assembly:
         self.frame_skip = frame_skip
         self.optim_steps_per_batch = optim_steps_per_batch
         self.loss_module = loss_module
+        self.precision = Precision(precision, loss_module)
         self.loggers = list(loggers)
         self.clip_grad_norm = clip_grad_norm
         self.clip_norm = clip_norm

@@ -45,6 +45,8 @@ class Loop(Lifecycle):
         grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process.
         bridge: Takes the loop, and makes what serves hooks and collectors of another trainer; see
             `hooktrainer.loop.bridge.Bridge`.
+        precision: ``"bf16"`` or ``"fp16"``: losses are computed in it, by ``torch.autocast``;
+            parameters, gradients and optimizers stay in float32. ``"fp16"`` scales losses, too.
 
     Raises:
         ConfigError: If an argument cannot work.
@@ -102,7 +104,8 @@ class Loop(Lifecycle):
         process_optim_batch = point["process_optim_batch"]
         optimizer, post_optim = point["optimizer"], point["post_optim"]
         post_optim_log = point["post_optim_log"]
-        loss_module = self.timing.traced("optimize/loss", self.loss_module)
+        loss_module = self.precision.around(self.loss_module)
+        loss_module = self.timing.traced("optimize/loss", loss_module)
         loss_module, post_loss = self.registry.forward(loss_module)
         clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm
         steps = self.optim_steps_per_batch
@@ -157,8 +160,9 @@ class Loop(Lifecycle):
             HookError: If the loss module returns something else.
         """
         if method is not None:
-            return getattr(self.loss_module, method)(sub_batch)
-        losses = self.timing.traced("optimize/loss", self.loss_module)(sub_batch)
+            return self.precision.around(getattr(self.loss_module, method))(sub_batch)
+        loss_module = self.precision.around(self.loss_module)
+        losses = self.timing.traced("optimize/loss", loss_module)(sub_batch)
         if not is_tensor_collection(losses):
             raise HookError(not_a_tensordict("loss_module returned", losses))
         if not self.registry.computes_loss:

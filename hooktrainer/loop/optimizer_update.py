@@ -39,6 +39,7 @@ class EagerUpdate:
     Attributes:
         retain_graph: Whether other losses may share a part of the graph with these.
         checks: What says whether a step on an accelerator is to be left out.
+        scaler: Scales the losses, and leaves out a step whose gradient overflows.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class EagerUpdate:
     ) -> None:
         self.retain_graph = False
         self.checks: FiniteChecks | None = None
+        self.scaler: torch.amp.GradScaler | None = None
         self._optimizer = optimizer
         self._components = loss_components
         self._grad_norm = grad_norm
@@ -68,6 +70,8 @@ class EagerUpdate:
 
     def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
         """Bound the gradients; return their norm before, if it is computed."""
+        if self.scaler is not None:
+            self.scaler.unscale_(self._optimizer)
         if clip_norm is not None and clip_grad_norm and self._clip_itself is not None:
             return self._clip_itself(clip_norm)
         parameters = parameters_of(self._optimizer)
@@ -82,24 +86,38 @@ class EagerUpdate:
 
     def step(self) -> None:
         """Take the step, unless something is not finite, and forget the gradients."""
-        checks = self.checks
-        found_inf = None if checks is None else checks.found_inf
-        if checks is None or found_inf is None:
-            self._optimizer.step()
-        elif getattr(self._optimizer, "_step_supports_amp_scaling", False):
-            optimizer: Any = self._optimizer
+        optimizer: Any = self._optimizer
+        can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
+        if self.checks is not None and not can_leave_out:
+            self.checks.settle()
+        found_inf = self._found_inf() if can_leave_out else None
+        if found_inf is not None:
             optimizer.found_inf = found_inf
             try:
                 optimizer.step()
             finally:
                 del optimizer.found_inf
+        elif self.scaler is not None:
+            self.scaler.step(optimizer)
         else:
-            checks.settle()
-            self._optimizer.step()
+            optimizer.step()
+        if self.scaler is not None:
+            self.scaler.update()
         self._optimizer.zero_grad()
+
+    def _found_inf(self) -> torch.Tensor | None:
+        """Whether no step is to be taken: 1 on the parameters' device; ``None`` if nobody knows."""
+        found = [] if self.checks is None else [self.checks.found_inf]
+        if self.scaler is not None:
+            # By what scaler.step would go if there were no other reason than an overflow.
+            found += self.scaler._found_inf_per_device(self._optimizer).values()
+        reasons = [one for one in found if one is not None]
+        return torch.stack(reasons).amax() if len(reasons) > 1 else next(iter(reasons), None)
 
     def _total(self, losses: TensorDictBase) -> torch.Tensor:
         total = total_loss(losses, self._components)
+        if total is not None and self.scaler is not None:
+            return self.scaler.scale(total)
         if total is None:
             raise HookError(
                 f"no {self._components or 'key that begins with loss'} among the losses "

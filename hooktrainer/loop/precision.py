@@ -1,0 +1,76 @@
+"""`Precision`: in what floating-point type losses are computed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Literal
+
+import torch
+from tensordict import is_tensor_collection
+
+from ..errors import ConfigError
+
+Name = Literal["bf16", "fp16"]
+
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """In what floating-point type losses are computed, by ``torch.autocast``.
+
+    Parameters, gradients and optimizers stay in float32, and so does what the loss returns.
+
+    Args:
+        name: ``"bf16"``, ``"fp16"``; ``None`` for that of the parameters.
+        loss_module: Its parameters say on which kind of device it is.
+
+    Attributes:
+        name: As given.
+        scales: Whether losses are scaled, so that small gradients are not zero in float16.
+
+    Raises:
+        ConfigError: If there is no such type.
+    """
+
+    def __init__(self, name: str | None, loss_module: Any) -> None:
+        if name is not None and name not in _TYPES:
+            raise ConfigError(f"precision={name!r}: pass 'bf16', 'fp16', or None for float32.")
+        self.name = name
+        self.scales = name == "fp16"
+        self._module = loss_module
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device that the loss is on."""
+        tensors = self._module.parameters() if isinstance(self._module, torch.nn.Module) else ()
+        return next((tensor.device.type for tensor in tensors), "cpu")
+
+    @property
+    def arguments(self) -> tuple[str, torch.dtype] | None:
+        """The arguments of ``torch.autocast`` for losses; ``None``: none is needed."""
+        return None if self.name is None else (self.device_type, _TYPES[self.name])
+
+    def no_autocast(self) -> AbstractContextManager[Any]:
+        """Where, within that, something else is computed."""
+        if self.name is None:
+            return nullcontext()
+        return torch.autocast(self.device_type, enabled=False)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """``call`` in this precision, with float32 in what it returns."""
+        arguments = self.arguments
+        if arguments is None:
+            return call
+
+        def in_precision(*args: Any) -> Any:
+            with torch.autocast(*arguments):
+                out = call(*args)
+            return out.apply(_widened) if is_tensor_collection(out) else out
+
+        return in_precision
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    """A tensor, of half precision as float32."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value
