@@ -217,6 +217,11 @@ class FlatGroup:
         return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]
 
     @property
+    def grads(self) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+        """Where `gather` lays the gradients side by side, flat, and each one's view of it."""
+        return self._grad, self._grads
+
+    @property
     def has_grad(self) -> bool:
         """Whether there is a gradient; either all parameters have one or none has."""
         return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)

@@ -34,7 +34,7 @@ class DataParallel(TrainerHookBase):
       share: environments, mini-batches and samples are divided, so that options mean the same with
       any number of ranks;
     - begins with the parameters of rank 0 and random numbers of each rank's own;
-    - averages the gradients over the ranks before they are clipped;
+    - averages the gradients over the ranks, while backward goes on, before they are clipped;
     - has hooks with an attribute ``average_over_ranks`` average their own tensors by it;
     - counts the frames of all ranks, and averages metrics over them when a log window closes;
     - reports the times of rank 0, with what it waits for the others as ``time/ranks``;
@@ -55,6 +55,7 @@ class DataParallel(TrainerHookBase):
         self._frames = 0
         self._checksum: str | None = None
         self._statistics: list[torch.Tensor] = []
+        self._gradients: list[AverageGradients] = []
 
     def register(self, trainer: Trainer, name: str = "data_parallel") -> None:
         """Register at the beginning of ``batch_process`` and the end of ``post_steps_log``.
@@ -72,7 +73,8 @@ class DataParallel(TrainerHookBase):
             if hasattr(hook, "average_over_ranks"):
                 hook.average_over_ranks = ranks.average
             if isinstance(hook, OptimizerHook):
-                hook.gradient_hooks.append(AverageGradients(ranks))
+                self._gradients.append(AverageGradients(ranks, hook.optimizer))
+                hook.gradient_hooks.append(self._gradients[-1])
                 if sharded:
                     share_optimizer_state(hook.optimizer)
         if isinstance(trainer.loss_module, torch.nn.Module):
@@ -141,4 +143,6 @@ class DataParallel(TrainerHookBase):
         """Leave the other ranks; rank 0 prints the checksums."""
         if self._checksum is not None and self._ranks.rank == 0:
             print(self._checksum)
+        for gradients in self._gradients:
+            gradients.close()
         self._ranks.close()

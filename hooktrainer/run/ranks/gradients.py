@@ -2,70 +2,187 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
+from ...base.shards import is_part
 from ...loop.check_trainer import parameters_of
 from ...networks.normalization import RunningNorm
 from .ranks import Ranks
 
-_BUCKET = 25 * 2**20  # bytes; what torch's DistributedDataParallel sends at once, too
+_FIRST = 2**20  # bytes; the gradients that are known first go soon
+_BUCKET = 25 * 2**20  # what torch's DistributedDataParallel sends at once, too
 
 
 class AverageGradients:
     """Replaces the gradients of an optimizer by their mean over the ranks, before they are clipped.
 
-    With equal shares on every rank that is the gradient of the loss's mean over all of them. Small
-    gradients are sent side by side as one tensor, large ones as they are, several at a time.
+    With equal shares on every rank that is the gradient of the loss's mean over all of them.
 
-    It stands between backward and clipping, so it does for any loss, any number of optimizers and
-    steps that update only some of the parameters, provided that they are the same on every rank.
+    Gradients are put together in buckets, the last layers' first, and a bucket is sent as soon as
+    backward has computed what belongs to it, while it goes on with the layers before. Buckets go in
+    the same order on every rank. What backward did not tell of, such as gradients that a compiled
+    graph computed, or those of a step that updates only some parameters, is sent at the end; so it
+    does for any loss and any number of optimizers, provided that they are the same on every rank.
 
     Args:
         ranks: The ranks.
+        optimizer: Whose gradients these are.
     """
 
-    def __init__(self, ranks: Ranks) -> None:
+    def __init__(self, ranks: Ranks, optimizer: torch.optim.Optimizer) -> None:
         self._ranks = ranks
+        self._buckets = list(_buckets_of(optimizer))
+        self._next = 0  # the first bucket that was not sent
+        self._handles = [
+            parameter.register_post_accumulate_grad_hook(  # type: ignore[no-untyped-call]
+                self._noting(bucket)
+            )
+            for bucket in self._buckets
+            for parameter in bucket.parameters
+        ]
 
     def __call__(self, optimizer: torch.optim.Optimizer) -> None:
-        """Average the gradients of ``optimizer``."""
-        flat = getattr(optimizer, "flat_grads", None)  # FlatAdam has them side by side already
-        if flat is not None:
-            self._ranks.average(flat())
+        """Average the gradients of ``optimizer``: send what is left, and wait for all."""
+        with torch.no_grad():
+            for bucket in self._buckets[self._next :]:
+                bucket.send(self._ranks)
+            self._next = 0
+            for bucket in self._buckets:
+                bucket.receive()
+
+    def close(self) -> None:
+        """Have backward tell nothing more."""
+        for handle in self._handles:
+            handle.remove()
+
+    def _noting(self, bucket: _Bucket) -> Callable[[torch.Tensor], None]:
+        def note(parameter: torch.Tensor) -> None:
+            if id(parameter) in bucket.known:
+                self._begin_anew()  # that was another backward, whose step was not taken
+            bucket.known.add(id(parameter))
+            while self._next < len(self._buckets):
+                following = self._buckets[self._next]
+                if len(following.known) < len(following.parameters):
+                    return
+                with torch.no_grad():
+                    following.send(self._ranks)
+                self._next += 1
+
+        return note
+
+    def _begin_anew(self) -> None:
+        for bucket in self._buckets:
+            bucket.drop()
+        self._next = 0
+
+
+class _Bucket:
+    """Gradients of one kind that are sent together.
+
+    Args:
+        parameters: Whose gradients.
+        flat: Where they lie side by side while they are sent, and afterwards.
+        views: Each one's part of that.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[nn.Parameter],
+        flat: torch.Tensor,
+        views: Sequence[torch.Tensor],
+    ) -> None:
+        self.parameters = parameters
+        self.known: set[int] = set()  # whose gradients backward has computed
+        self._flat = flat
+        self._views = views
+        self._sent: list[nn.Parameter] = []
+        self._results: Sequence[torch.Tensor] = ()
+        self._arrive: Callable[[], None] | None = None
+
+    def send(self, ranks: Ranks) -> None:
+        """Send the gradients there are."""
+        there = [
+            (parameter, view)
+            for parameter, view in zip(self.parameters, self._views, strict=True)
+            if parameter.grad is not None
+        ]
+        if not there:
             return
-        grads = [p.grad for p in parameters_of(optimizer) if p.grad is not None]
-        # A DTensor's gradient was averaged by fully_shard.
-        buckets = list(_buckets([grad for grad in grads if type(grad) is torch.Tensor]))
-        sent = [b[0] if len(b) == 1 else torch.cat([g.reshape(-1) for g in b]) for b in buckets]
-        sent = [tensor.contiguous() for tensor in sent]
-        self._ranks.average(sent)
-        for bucket, mean in zip(buckets, sent, strict=True):
-            pieces = _split(mean, bucket) if len(bucket) > 1 else [mean]
-            for grad, piece in zip(bucket, pieces, strict=True):
-                if piece is not grad:
-                    grad.copy_(piece.view(grad.shape))
+        self._sent = [parameter for parameter, _ in there]
+        if len(there) < len(self.parameters):
+            sent = torch.cat([p.grad.reshape(-1) for p in self._sent])  # type: ignore[union-attr]
+            pieces = torch.split(sent, [parameter.numel() for parameter in self._sent])
+            self._results = [
+                piece.view(p.shape) for piece, p in zip(pieces, self._sent, strict=True)
+            ]
+        else:
+            sent, self._results = self._flat, self._views
+            for parameter, view in there:
+                if parameter.grad is not view:
+                    view.copy_(parameter.grad)  # type: ignore[arg-type]
+        self._arrive = ranks.send_mean(sent)
+
+    def receive(self) -> None:
+        """Wait for the means, and put them in the gradients' place."""
+        if self._arrive is not None:
+            self._arrive()
+            for parameter, result in zip(self._sent, self._results, strict=True):
+                parameter.grad = result
+        self.known.clear()
+        self._arrive = None
+
+    def drop(self) -> None:
+        """Forget what was sent."""
+        if self._arrive is not None:
+            self._arrive()
+        self.known.clear()
+        self._arrive = None
 
 
-def _buckets(grads: list[torch.Tensor]) -> Iterator[list[torch.Tensor]]:
-    """Gradients of one kind that fit into one message together."""
-    bucket: list[torch.Tensor] = []
-    size = 0
-    for grad in grads:
-        alike = not bucket or (grad.dtype, grad.device) == (bucket[0].dtype, bucket[0].device)
-        if bucket and (not alike or size + grad.nbytes > _BUCKET):
-            yield bucket
-            bucket, size = [], 0
-        bucket.append(grad)
-        size += grad.nbytes
+def _buckets_of(optimizer: torch.optim.Optimizer) -> Iterator[_Bucket]:
+    """The buckets of an optimizer's gradients, those that backward computes first at first."""
+    groups = getattr(optimizer, "flat_groups", None)
+    if groups is not None:  # FlatAdam has memory for them, side by side
+        for group in reversed(groups):
+            flat, views = group.grads
+            end = len(views)
+            for parameters in _cut(group.views):
+                begin = end - len(parameters)
+                own = views[begin:end]
+                first = own[0].storage_offset()
+                size = sum(view.numel() for view in own)
+                yield _Bucket(parameters, flat[first : first + size], own)
+                end = begin
+        return
+    # A DTensor's gradient is averaged by fully_shard.
+    for parameters in _cut([p for p in parameters_of(optimizer) if not is_part(p)]):
+        flat = parameters[0].new_empty(sum(parameter.numel() for parameter in parameters))
+        pieces = torch.split(flat, [parameter.numel() for parameter in parameters])
+        views = [piece.view(own.shape) for piece, own in zip(pieces, parameters, strict=True)]
+        yield _Bucket(parameters, flat, views)
+
+
+def _cut(parameters: Sequence[Any]) -> Iterator[list[nn.Parameter]]:
+    """Parameters of one kind that are together no larger than a bucket, from the last on."""
+    bucket: list[nn.Parameter] = []
+    size, most = 0, _FIRST
+    for parameter in reversed(parameters):
+        alike = not bucket or _kind(parameter) == _kind(bucket[0])
+        if bucket and (not alike or size + parameter.nbytes > most):
+            yield bucket[::-1]
+            bucket, size, most = [], 0, _BUCKET
+        bucket.append(parameter)
+        size += parameter.nbytes
     if bucket:
-        yield bucket
+        yield bucket[::-1]
 
 
-def _split(mean: torch.Tensor, bucket: list[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-    return torch.split(mean, [grad.numel() for grad in bucket])
+def _kind(parameter: torch.Tensor) -> tuple[torch.dtype, torch.device]:
+    return parameter.dtype, parameter.device
 
 
 def tensors_of(module: nn.Module) -> list[torch.Tensor]:

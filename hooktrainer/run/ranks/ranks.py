@@ -201,11 +201,24 @@ class Ranks:
 
     def average(self, tensors: Sequence[torch.Tensor]) -> None:
         """Replace each tensor by its mean over the ranks; they are sent side by side."""
+        for arrive in [self.send_mean(tensor) for tensor in tensors]:
+            arrive()
+
+    def send_mean(self, tensor: torch.Tensor) -> Callable[[], None]:
+        """Begin to replace a tensor by its mean over the ranks.
+
+        Returns:
+            A function that waits until it is; to be called before the tensor is used.
+        """
         with self._together("the exchange of gradients"):
-            pending = [dist.all_reduce(tensor, async_op=True) for tensor in tensors]
-            for tensor, work in zip(tensors, pending, strict=True):
-                work.wait()
-                tensor.div_(self.world_size)
+            pending = dist.all_reduce(tensor, async_op=True)
+
+        def arrive() -> None:
+            with self._together("the exchange of gradients"):
+                pending.wait()
+            tensor.div_(self.world_size)
+
+        return arrive
 
     # -- the rest --------------------------------------------------------------------------------
 
