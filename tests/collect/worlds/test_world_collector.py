@@ -78,7 +78,6 @@ def test_collecting_waits_for_no_device(device, warm_up):
     [
         lambda x: x.item(),
         lambda x: bool(x.sum() > 0),
-        lambda x: x.tolist(),
         lambda x: x[x > 0],
         lambda x: x.masked_select(x > 0),
         lambda x: x.unique(),
