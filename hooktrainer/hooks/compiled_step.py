@@ -225,7 +225,10 @@ class CompiledStep(TrainerHookBase):
 
     def _losses(self, batch: TensorDictBase) -> Losses:
         """What the loss module calls: the losses of a batch, behind which there is more."""
-        with self.trainer.precision.no_autocast():  # but inside the graph, where losses are
+        precision = self.trainer.precision
+        if precision.name is None:
+            return self._compiled(batch)
+        with precision.no_autocast():  # but inside the graph, where losses are
             return self._compiled(batch)
 
     def _compiled(self, batch: TensorDictBase) -> Losses:
@@ -292,7 +295,7 @@ class CompiledStep(TrainerHookBase):
         again, self._called[key] = alone and self._called.get(key) == number, number
         device = hook.optimizer.flat_groups[0].parameters.device
         is_finite = None if device.type == "cpu" else trainer.finite.on(device)
-        return graph(entries, trainer.clip_norm, again, rows, is_finite)
+        return graph(entries, trainer.clip_norm, again, rows, is_finite=is_finite)
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}
