@@ -262,7 +262,7 @@ def _print_curves(groups: Sequence[Group], metric: str) -> None:
                 last = spread([float(curve.values[-1]) for curve in having])
                 color = COLORS[len(lines) % len(COLORS)]
                 keys.append(Text(f"  ━━ {printable(group.label)}: {last}{seeds}", style=color))
-                lines.append((mean.frames.tolist(), mean.mean.tolist()))
+                lines.append((mean.frames.tolist(), mean.middle.tolist()))
     screen.print(f"\n{printable(metric)} over environment frames", style="bold")
     if not lines:
         screen.print("no run has logged it.")

@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_count
+from ..base.seed_ranges import EVALUATION_SEED
 from ..collect.info import check_info_keys
 from ..errors import ConfigError
 from ..loop.cadence import Every
@@ -63,7 +64,7 @@ class Evaluate(TrainerHookBase):
         every: Every,
         episodes: int = 10,
         stop_at: float | None = None,
-        seed: int = 2_000_000_011,
+        seed: int = EVALUATION_SEED,
         env_kwargs: Mapping[str, Any] | None = None,
         frame_skip: int | None = None,
         info_keys: Sequence[str] = (),

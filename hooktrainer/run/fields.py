@@ -16,7 +16,8 @@ from enum import Enum, auto
 from functools import partial
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
-from ..base.checks import check_count, check_fraction, check_rate, check_seed
+from ..base.checks import check_count, check_fraction, check_rate
+from ..base.seed_ranges import check_training_seed
 from ..errors import ConfigError
 
 T = TypeVar("T")
@@ -53,8 +54,8 @@ Count = Annotated[int, Range(check_count)]
 """An integer of 1 or more."""
 Number = Annotated[int, Range(partial(check_count, least=0))]
 """An integer of 0 or more."""
-Seed = Annotated[int, Range(check_seed)]
-"""An integer that every generator takes as its seed."""
+Seed = Annotated[int, Range(check_training_seed)]
+"""An integer that every generator takes as its seed, and that is not one of evaluations."""
 Fraction = Annotated[float, Range(check_fraction)]
 """A number between 0 and 1."""
 Rate = Annotated[float, Range(check_rate)]

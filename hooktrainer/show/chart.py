@@ -78,7 +78,7 @@ def chart(
     """
     curves = [curve for _, members in groups for _, curve in members]
     shown = [curve.values for curve in curves]
-    shown += [edge for band in bands for edge in (band.mean - band.std, band.mean + band.std)]
+    shown += [edge for band in bands for edge in (band.low, band.high)]
     shown.append(np.array([mark.value for mark in marks]))
     ends = [float(end) for curve in curves for end in (curve.frames[0], curve.frames[-1])]
     ends += [float(end) for band in bands if len(band.frames) for end in band.frames[[0, -1]]]
@@ -114,8 +114,8 @@ def chart(
     for number, ((_, members), band) in enumerate(zip(groups, bands, strict=True)):
         color = f"c{number % COLORS}"
         if band.count > 1 and len(band.frames) > 1:
-            upper = points(band.frames, band.mean + band.std)
-            lower = points(band.frames[::-1], (band.mean - band.std)[::-1])
+            upper = points(band.frames, band.high)
+            lower = points(band.frames[::-1], band.low[::-1])
             parts.append(f'<polygon class="band {color}" points="{upper} {lower}"/>')
         for name, curve in members if band.count > 1 else ():
             title = f"<title>{escape(name)}</title>"
@@ -124,10 +124,10 @@ def chart(
     for number, ((label, _), band) in enumerate(zip(groups, bands, strict=True)):
         title, color = f"<title>{escape(label)}</title>", f"c{number % COLORS}"
         if len(band.frames) > 1:
-            drawn = points(band.frames, band.mean)
+            drawn = points(band.frames, band.middle)
             parts.append(f'<polyline class="mean {color}" points="{drawn}">{title}</polyline>')
         elif len(band.frames):
-            place = f'cx="{x_of(band.frames[0]):.1f}" cy="{y_of(band.mean[0]):.1f}"'
+            place = f'cx="{x_of(band.frames[0]):.1f}" cy="{y_of(band.middle[0]):.1f}"'
             parts.append(f'<circle class="point {color}" {place} r="4">{title}</circle>')
     for mark in marks:
         place = f'cx="{x_of(mark.frames):.1f}" cy="{y_of(mark.value):.1f}"'

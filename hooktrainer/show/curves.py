@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,19 +18,32 @@ _GRID = 400
 
 @dataclass(frozen=True)
 class Band:
-    """Mean and spread of several curves, over the frames that all of them have reached.
+    """The middle and the spread of several curves, over the frames that all of them have reached.
 
     Attributes:
         frames: Rising, ``float64 [n]``.
-        mean: Over the curves, ``float64 [n]``.
-        std: Sample standard deviation over the curves, zero for a single one, ``float64 [n]``.
+        middle: Such as the mean over the curves, ``float64 [n]``.
+        low: Lower edge, such as a standard deviation below; the middle, if there is no spread.
+        high: Upper edge.
         count: Number of curves.
     """
 
     frames: NDArray[np.float64]
-    mean: NDArray[np.float64]
-    std: NDArray[np.float64]
+    middle: NDArray[np.float64]
+    low: NDArray[np.float64]
+    high: NDArray[np.float64]
     count: int
+
+    @classmethod
+    def around(
+        cls,
+        frames: NDArray[Any],
+        middle: NDArray[np.float64],
+        spread: NDArray[np.float64] | float = 0.0,
+        count: int = 1,
+    ) -> Band:
+        """One that reaches as far below its middle as above it."""
+        return cls(frames.astype(np.float64), middle, middle - spread, middle + spread, count)
 
 
 def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Curve]:
@@ -55,7 +69,7 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
 
 
 def band(curves: Sequence[Curve]) -> Band:
-    """Mean and spread of curves, which are joined linearly between their points.
+    """Mean and standard deviation of curves, which are joined linearly between their points.
 
     Args:
         curves: Each of at least one point.
@@ -68,4 +82,4 @@ def band(curves: Sequence[Curve]) -> Band:
         grid = np.linspace(low, high, _GRID)
     stack = np.stack([np.interp(grid, curve.frames, curve.values) for curve in curves])
     std = stack.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
-    return Band(grid, stack.mean(axis=0), std, len(curves))
+    return Band.around(grid, stack.mean(axis=0), std, len(curves))

@@ -19,7 +19,8 @@ from numpy.typing import ArrayLike
 from .estimators import Scores, as_table
 from .improvement import brunner_munzel, exchanged
 
-_GROWTH, _LEAST_GROWTH = 1.5, 1.25
+_GROWTH, _LEAST_GROWTH = 1.75, 1.25
+_SPENT = 0.8  # of the error; the rest is for groups of unlike spreads, where nothing is exact
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Decision:
 
 
 def looks(budget: int, first: int = 5) -> list[int]:
-    """The numbers of seeds a group at which is looked: half as many again from one to the next.
+    """The numbers of seeds a group at which is looked: three quarters more from one to the next.
 
     Args:
         budget: The most seeds of a group.
@@ -128,7 +129,7 @@ def _tell_apart(
         pooled = np.concatenate([pooled, first[before:size], second[before:size]])
         found = brunner_munzel(pooled, labels)
         size_of = np.where(crossed, -1.0, np.abs(found))
-        allowed = int(error * number / planned * (permutations + 1)) - int(crossed.sum())
+        allowed = int(_SPENT * error * number / planned * (permutations + 1)) - int(crossed.sum())
         ordered = np.sort(size_of)[::-1]
         # As many ways as are allowed stop here, those furthest apart; ties all do, or none does.
         level = ordered[allowed] if allowed < len(ordered) else -1.0

@@ -29,20 +29,22 @@ def test_a_band_is_over_the_frames_that_all_have_reached():
     other = Curve.of([(50, 1.0), (100, 2.0), (150, 3.0)])
     joined = band([one, other])
     assert joined.frames.tolist() == [50, 100, 150]
-    assert joined.mean.tolist() == [3.0, 6.0, 9.0]  # of 5, 10, 15 and 1, 2, 3
-    np.testing.assert_allclose(joined.std, np.array([4.0, 8.0, 12.0]) / math.sqrt(2))
+    assert joined.middle.tolist() == [3.0, 6.0, 9.0]  # of 5, 10, 15 and 1, 2, 3
+    spread = np.array([4.0, 8.0, 12.0]) / math.sqrt(2)
+    np.testing.assert_allclose(joined.high, joined.middle + spread)
+    np.testing.assert_allclose(joined.low, joined.middle - spread)
     assert joined.count == 2
 
 
 def test_a_single_curve_has_no_spread():
     joined = band([Curve.of([(0, 1.0), (100, 2.0)])])
-    assert joined.std.tolist() == [0.0, 0.0]
+    assert joined.low.tolist() == joined.high.tolist() == [1.0, 2.0]
 
 
 def test_long_curves_are_thinned():
     joined = band([Curve.of((n, float(n)) for n in range(5000))])
     assert len(joined.frames) == 400
-    assert joined.mean[-1] == 4999.0
+    assert joined.middle[-1] == 4999.0
 
 
 def test_only_the_metrics_asked_for_are_read(tmp_path):

@@ -99,7 +99,7 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
         curve, title = curves[name], name
     band = _band(curve, curves.get(f"{name}_std"))
     drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
-    is_shaded = len(band.frames) > 1 and band.std.any()
+    is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
     shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
     return (
         f'<figure class="curve">{drawings}<figcaption><b>{escape(title)}</b> over environment '
@@ -109,9 +109,9 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
 
 def _band(curve: Curve, std: Curve | None) -> Band:
     if std is None or not np.isin(curve.frames, std.frames).all() or not len(curve.frames):
-        return Band(curve.frames.astype(np.float64), curve.values, np.zeros(len(curve.values)), 1)
+        return Band.around(curve.frames, curve.values)
     spread = std.values[np.searchsorted(std.frames, curve.frames)]
-    return Band(curve.frames.astype(np.float64), curve.values, spread, 2)
+    return Band.around(curve.frames, curve.values, spread, 2)
 
 
 def _anchor(exhibit: Exhibit) -> str:
@@ -168,9 +168,7 @@ def _traces(name: str, lines: Sequence[Sequence[float]], steps: Sequence[int]) -
     named = [(f"{name}[{n}]", curve) for n, curve in enumerate(curves) if len(curve.frames)]
     if not named:
         return '<p class="small">Nothing finite.</p>'
-    bands = [
-        Band(c.frames.astype(np.float64), c.values, np.zeros(len(c.values)), 1) for _, c in named
-    ]
+    bands = [Band.around(c.frames, c.values) for _, c in named]
     return chart([(label, []) for label, _ in named], bands, width=360, height=130)
 
 

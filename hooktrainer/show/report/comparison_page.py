@@ -94,7 +94,7 @@ def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type:
     )
 
 
-_NOTHING = Band(np.empty(0), np.empty(0), np.empty(0), 0)
+_NOTHING = Band.around(np.empty(0), np.empty(0), count=0)
 
 
 def _groups_table(groups: Sequence[Group], metric: str) -> str:
