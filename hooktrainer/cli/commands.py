@@ -78,6 +78,7 @@ COMMANDS: Final = Commands(
         "train": "train:train",
         "watch": "watch:watch",
         "runs": "runs:runs",
+        "report": "report:report",
         "describe": "describe:describe",
         "tensorboard": "tensorboard:tensorboard",
         "sync": "sync:sync",

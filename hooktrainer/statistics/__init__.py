@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from .intervals import difference as difference
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
+    from .pointwise import curve_interval as curve_interval
     from .profiles import Profile as Profile
     from .profiles import performance_profile as performance_profile
     from .reference_scores import Reference as Reference

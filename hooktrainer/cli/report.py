@@ -1,0 +1,246 @@
+"""`hooktrainer report`: what can be said of an algorithm from the seeds that were run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional
+
+from ..base.words import listed
+from . import output
+from .arguments import Flag, OptionalOutFile, shown_as
+
+if TYPE_CHECKING:
+    from ..show.report.findings import Comparison, GroupFinding, Section
+    from ..show.report.study import Study
+    from ..statistics import Interval, Reaching, Reference
+
+Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
+Name = Annotated[str, shown_as("NAME")]
+Group = Annotated[str | None, shown_as("GROUP")]
+Score = Annotated[Literal["last", "tail", "best", "area"], shown_as("SCORE")]
+Level = Annotated[float | None, shown_as("RETURN")]
+References = Annotated[Path | None, shown_as("FILE")]
+
+
+def report(
+    places: Places = (Path("runs"),),
+    /,
+    *,
+    metric: Name = "eval/return",
+    score: Score = "last",
+    threshold: Level = None,
+    reference: References = None,
+    by_place: Flag = False,
+    against: Group = None,
+    unfinished: Flag = False,
+    html: OptionalOutFile = None,
+    json: Flag = False,
+) -> int:
+    """Say what runs show: estimates over seeds with 95 % intervals, and who is better than whom.
+
+    Runs that differ only by their seed are a group; two of one seed count once. All are compared
+    at the frames that all have. Where the seeds are too few for an interval, there is none, and
+    it says how many more would help. Comparisons of more than two are corrected (Holm).
+
+    Example: hooktrainer report runs/ppo runs/a2c -o report.html
+
+    Args:
+        places: runs, and directories with runs anywhere below; runs/ if none is given
+        metric: what to compare; more of it is better
+        score: of each run: last; tail, mean of the last tenth; best; or area under its curve
+        threshold: the return that counts as solved; by default the one at which the runs stop
+        reference: YAML, by environment low and high: the returns that normalized scores hang on
+        by_place: runs below different PLACEs are different groups, also if their options are equal
+        against: compare all groups with this one, in place of all with all
+        unfinished: count runs that have not come to their end, which cuts all to their frames
+        html: write the report to this file, one page that needs nothing else
+        json: print JSON: by task the groups (iqm, ci, n, …) and the comparisons
+    """
+    from ..errors import ConfigError
+    from ..show.report import summarize
+    from ..show.report.findings import find
+    from ..show.report.report_page import report_page
+    from ..show.report.study import read_study
+    from ..store.find_runs import find_runs
+
+    if html is not None:
+        output.refuse_directory(html, "report.html")
+    references = _references(reference)
+    found = {}
+    for place in places:
+        if not place.is_dir():
+            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
+        runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
+        found.update({run.path.resolve(): run for run in runs})
+    study = read_study(
+        [summarize(run, metric=None) for run in found.values()],
+        metric,
+        unfinished=unfinished,
+        places=places if by_place else (),
+    )
+    for path, why in study.left_out:
+        output.say(f"left out: {path}: {why}")
+    if not study.tasks:
+        where = ", ".join(map(str, places))
+        raise ConfigError(f"there is nothing to report on below {where}: no run counts.")
+    sections = find(study, score=score, threshold=threshold, references=references, against=against)
+    if json:
+        output.print_json(_as_json(study, sections, score))
+    else:
+        for section in sections:
+            _print_section(section, score, metric)
+    missing = [task.task for task in study.tasks if task.task not in references]
+    if len(study.tasks) > 1 and missing:
+        output.say(
+            f"nothing over all tasks: {listed(missing)} without reference scores; give them with "
+            "--reference FILE."
+        )
+    if html is not None:
+        html.parent.mkdir(parents=True, exist_ok=True)
+        html.write_text(report_page(study, sections, score), encoding="utf-8")
+        output.say(f"wrote {html}")
+    return 0
+
+
+def _references(file: Path | None) -> Mapping[str, Reference]:
+    """The references that are known, and those of a file in their place."""
+    from ..errors import ConfigError
+    from ..statistics import Reference
+    from ..statistics.reference_table import REFERENCES
+    from ..store.run_files import read_config
+
+    if file is None:
+        return REFERENCES
+    given = {}
+    for task, entry in read_config(file).items():
+        try:
+            source = str(entry.get("source", file))
+            given[task] = Reference(float(entry["low"]), float(entry["high"]), source)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise ConfigError(
+                f"{file}: {task}: {entry!r:.80} is not {{low: ..., high: ...}} with high above low."
+            ) from error
+    return {**REFERENCES, **given}
+
+
+def _print_section(section: Section, score: str, metric: str) -> None:
+    title = section.task or "runs"
+    if section.frames is not None:
+        title += f": {score} {metric} at {section.frames:,.0f} frames"
+    heads = ["group", "seeds", "IQM", "median", "mean", "area"]
+    timed = section.threshold is not None
+    if timed:
+        heads += [f"reached {section.threshold:g}", "frames until", "time until"]
+    rows = [_row(group, timed) for group in section.groups]
+    output.print_table(
+        heads, rows, title=title, right=heads[1:], optional=["median", "mean", "area", *heads[6:]]
+    )
+    for note in section.notes:
+        output.tell(f"{note}.")
+    if section.comparisons:
+        heads = ["group", "beside", "IQM difference", "P(improvement)", "p", "corrected", ""]
+        many = len(section.comparisons) > 1
+        kept = [n for n, head in enumerate(heads) if many or head != "corrected"]
+        rows = [_comparison_row(one) for one in section.comparisons]
+        output.print_table(
+            [heads[n] for n in kept],
+            [[row[n] for n in kept] for row in rows],
+            right=heads[2:6],
+            optional=["p"] if many else [],
+        )
+
+
+def _row(group: GroupFinding, timed: bool) -> list[object]:
+    from ..show.report.interval_text import interval_text, reaching_text
+
+    row: list[object] = [
+        group.group,
+        len(group.seeds),
+        *map(interval_text, (group.iqm, group.median, group.mean, group.area)),
+    ]
+    frames, seconds = group.frames_to_threshold, group.seconds_to_threshold
+    if timed and frames is not None and seconds is not None:
+        row += [
+            f"{frames.reached} of {frames.seeds}",
+            reaching_text(frames, lambda value: f"{value:,.0f}"),
+            reaching_text(seconds, output.duration),
+        ]
+    return row
+
+
+def _comparison_row(one: Comparison) -> list[object]:
+    from ..show.report.interval_text import interval_text
+
+    verdict = output.good(one.verdict) if one.separated else one.verdict
+    return [
+        one.first,
+        one.second,
+        interval_text(one.difference),
+        interval_text(one.improvement),
+        f"{one.p:.2g}",
+        f"{one.corrected:.2g}",
+        verdict,
+    ]
+
+
+def _as_json(study: Study, sections: Sequence[Section], score: str) -> dict[str, Any]:
+    return {
+        "metric": study.metric,
+        "score": score,
+        "confidence": 0.95,
+        "tasks": [_section_json(section) for section in sections],
+        "left_out": [{"run": path, "reason": why} for path, why in study.left_out],
+    }
+
+
+def _section_json(section: Section) -> dict[str, Any]:
+    return {
+        "task": section.task,
+        "frames": section.frames,
+        "threshold": section.threshold,
+        "groups": [_group_json(group) for group in section.groups],
+        "comparisons": [
+            {
+                "group": one.first,
+                "beside": one.second,
+                **_interval_json("difference", one.difference),
+                **_interval_json("improvement", one.improvement),
+                "p": one.p,
+                "p_corrected": one.corrected,
+                "separated": one.separated,
+                "verdict": one.verdict,
+            }
+            for one in section.comparisons
+        ],
+        "notes": list(section.notes),
+    }
+
+
+def _group_json(group: GroupFinding) -> dict[str, Any]:
+    profile = group.profile
+    return {
+        "group": group.group,
+        "n": len(group.seeds),
+        "seeds": list(group.seeds),
+        "scores": group.scores.tolist(),
+        **_interval_json("iqm", group.iqm, ""),
+        **_interval_json("median", group.median),
+        **_interval_json("mean", group.mean),
+        **_interval_json("area", group.area),
+        "frames_to_threshold": _reaching_json(group.frames_to_threshold),
+        "seconds_to_threshold": _reaching_json(group.seconds_to_threshold),
+        "profile": {"values": profile.values.tolist(), "share": profile.share.tolist()},
+    }
+
+
+def _interval_json(name: str, one: Interval, prefix: str | None = None) -> dict[str, Any]:
+    prefix = f"{name}_" if prefix is None else prefix
+    ends = None if one.low is None else [one.low, one.high]
+    return {name: one.value, f"{prefix}ci": ends, f"{prefix}method": one.method}
+
+
+def _reaching_json(one: Reaching | None) -> dict[str, Any] | None:
+    return None if one is None else dict(vars(one))

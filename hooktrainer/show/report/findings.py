@@ -1,0 +1,288 @@
+"""What a report says: estimates with their intervals, comparisons, times to a threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import ConfigError
+from ...statistics import (
+    SCORES,
+    Interval,
+    Profile,
+    Reaching,
+    Reference,
+    difference,
+    first_reached,
+    holm,
+    interval,
+    performance_profile,
+    permutation_test,
+    probability_of_improvement,
+    seeds_to_separate,
+    time_to_reach,
+)
+from .study import Seed, SeedCurve, Study, TaskStudy
+
+ERROR = 0.05
+ALL_TASKS = "all tasks, normalized"
+_PROFILE_POINTS = 60
+
+Table = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class GroupFinding:
+    """What is known of a group.
+
+    Attributes:
+        group: What it is called.
+        seeds: Its seeds; those that every task has, where there are several.
+        scores: One a seed, ``[seeds, tasks]``.
+        iqm: The interquartile mean.
+        mean: The mean.
+        median: The median.
+        area: The interquartile mean of the areas under the curves, as means over frames.
+        frames_to_threshold: Frames until the threshold was reached; ``None`` if there is none.
+        seconds_to_threshold: Likewise, of training time.
+        profile: The share of seeds above each score.
+    """
+
+    group: str
+    seeds: Sequence[Seed]
+    scores: Table
+    iqm: Interval
+    mean: Interval
+    median: Interval
+    area: Interval
+    frames_to_threshold: Reaching | None
+    seconds_to_threshold: Reaching | None
+    profile: Profile
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """One group beside another.
+
+    Attributes:
+        first: The group.
+        second: The other.
+        difference: Of their interquartile means.
+        improvement: The probability that a seed of the first scores more than one of the second.
+        p: Of there being no difference.
+        corrected: Likewise, corrected for all comparisons that were made.
+        verdict: What can be said.
+    """
+
+    first: str
+    second: str
+    difference: Interval
+    improvement: Interval
+    p: float
+    corrected: float
+    verdict: str
+
+    @property
+    def separated(self) -> bool:
+        """Whether the two are told apart, with an error of 5 % for all comparisons."""
+        return self.corrected < ERROR
+
+
+@dataclass(frozen=True)
+class Section:
+    """What is said of a task, or of all of them.
+
+    Attributes:
+        task: The environment.
+        frames: Up to which seeds were compared; ``None`` for all tasks, each of which has its own.
+        threshold: The return that counts as solved; ``None`` if there is none.
+        groups: By interquartile mean, the best first.
+        comparisons: Of all pairs, or of all with one.
+        notes: What is left unsaid, and why.
+    """
+
+    task: str
+    frames: float | None
+    threshold: float | None
+    groups: Sequence[GroupFinding]
+    comparisons: Sequence[Comparison]
+    notes: Sequence[str]
+
+
+def find(
+    study: Study,
+    *,
+    score: str = "last",
+    threshold: float | None = None,
+    references: Mapping[str, Reference] | None = None,
+    against: str | None = None,
+) -> list[Section]:
+    """Say what can be said of each task, and of all together if there are several.
+
+    Args:
+        study: The runs.
+        score: What is made of a curve: a name of `SCORES`.
+        threshold: The return that counts as solved, in every task; by default the one that the
+            runs of a task stop at.
+        references: By task, what its returns are normalized by.
+        against: The group that all others are compared with; by default all are with all.
+
+    Raises:
+        ConfigError: If no task has a group of that name.
+    """
+    known = {name for task in study.tasks for name in task.groups}
+    if against is not None and against not in known:
+        raise ConfigError(f"there is no group {against!r}; there are {', '.join(sorted(known))}.")
+    sections = []
+    for task in study.tasks:
+        tables = {name: _Tables.of_task(task, seeds, score) for name, seeds in task.groups.items()}
+        level = task.threshold if threshold is None else threshold
+        reached = {name: _reached(task, level, seeds) for name, seeds in task.groups.items()}
+        sections.append(_section(task.task, task.frames, level, tables, reached, against, []))
+    if len(study.tasks) > 1:
+        sections += _all_tasks(study, score, references or {}, against)
+    return sections
+
+
+@dataclass(frozen=True)
+class _Tables:
+    """The scores and areas of a group, each ``[seeds, tasks]``."""
+
+    seeds: Sequence[Seed]
+    scores: Table
+    areas: Table
+
+    @classmethod
+    def of_task(cls, task: TaskStudy, seeds: Mapping[Seed, SeedCurve], score: str) -> _Tables:
+        names = _in_order(seeds)
+        curves = [seeds[seed].curve for seed in names]
+        scores, areas = (
+            np.array([[SCORES[name](curve, task.frames)] for curve in curves])
+            for name in (score, "area")
+        )
+        return cls(names, scores, areas)
+
+
+def _section(
+    name: str,
+    frames: float | None,
+    threshold: float | None,
+    tables: Mapping[str, _Tables],
+    reached: Mapping[str, tuple[Reaching, Reaching] | None],
+    against: str | None,
+    notes: list[str],
+) -> Section:
+    everything = np.concatenate([table.scores.ravel() for table in tables.values()])
+    grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
+    groups = [
+        GroupFinding(
+            group=group,
+            seeds=table.seeds,
+            scores=table.scores,
+            iqm=interval(table.scores, "iqm"),
+            mean=interval(table.scores, "mean"),
+            median=interval(table.scores, "median"),
+            area=interval(table.areas, "iqm"),
+            frames_to_threshold=times[0] if (times := reached.get(group)) else None,
+            seconds_to_threshold=times[1] if times else None,
+            profile=performance_profile(table.scores, grid),
+        )
+        for group, table in tables.items()
+    ]
+    groups.sort(key=lambda group: -group.iqm.value)
+    pairs = list(combinations([group.group for group in groups], 2))
+    if against is not None:
+        pairs = [pair for pair in pairs if against in pair]
+    comparisons = _compare([(tables[a], tables[b]) for a, b in pairs], pairs)
+    notes = notes + list(dict.fromkeys(g.iqm.refused for g in groups if g.iqm.refused))
+    return Section(name, frames, threshold, groups, comparisons, notes)
+
+
+def _compare(
+    tables: Sequence[tuple[_Tables, _Tables]], names: Sequence[tuple[str, str]]
+) -> list[Comparison]:
+    p_values = [permutation_test(a.scores, b.scores) for a, b in tables]
+    corrected = holm(p_values)
+    made = []
+    for (a, b), (first, second), p, p_holm in zip(tables, names, p_values, corrected, strict=True):
+        apart = difference(a.scores, b.scores)
+        wins = probability_of_improvement(a.scores, b.scores)
+        verdict = _verdict(first, second, a, b, wins, p_holm, ERROR / len(names))
+        made.append(Comparison(first, second, apart, wins, p, p_holm, verdict))
+    return made
+
+
+def _verdict(
+    first: str, second: str, a: _Tables, b: _Tables, wins: Interval, p: float, error: float
+) -> str:
+    if p < ERROR:
+        better, other = (first, second) if wins.value > 0.5 else (second, first)
+        return f"{better} is better than {other}"
+    have = min(len(a.scores), len(b.scores))
+    need = seeds_to_separate(a.scores, b.scores, error=error)
+    if need is None:
+        return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"
+    more = max(1, need - have)
+    return f"about {more} more seed{'s' * (more != 1)} each would separate {first} from {second}"
+
+
+def _reached(
+    task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve]
+) -> tuple[Reaching, Reaching] | None:
+    """Frames and seconds to a threshold; a seed that is not there in time is censored."""
+    if threshold is None:
+        return None
+    frames, seconds, events = [], [], []
+    for seed in seeds.values():
+        at = first_reached(seed.curve, threshold, task.frames)
+        end = task.frames if at is None else at
+        frames.append(end)
+        seconds.append(float(np.interp(end, seed.seconds.frames, seed.seconds.values)))
+        events.append(at is not None)
+    return time_to_reach(frames, events, horizon=task.frames), time_to_reach(seconds, events)
+
+
+def _all_tasks(
+    study: Study, score: str, references: Mapping[str, Reference], against: str | None
+) -> list[Section]:
+    missing = [task.task for task in study.tasks if task.task not in references]
+    if missing:
+        return []
+    groups = [name for name in study.tasks[0].groups if all(name in t.groups for t in study.tasks)]
+    tables, notes = {}, []
+    for name in groups:
+        parts = [task.groups[name] for task in study.tasks]
+        seeds = [seed for seed in parts[0] if all(seed in part for part in parts)]
+        left = sum(len(part) - len(seeds) for part in parts)
+        if left:
+            notes.append(f"{name}: {left} runs of seeds that not all tasks have are not counted")
+        if seeds:
+            tables[name] = _normalized(study, name, seeds, score, references)
+    if not tables:
+        return []
+    return [_section(ALL_TASKS, None, None, tables, {}, against, notes)]
+
+
+def _in_order(seeds: Iterable[Seed]) -> list[Seed]:
+    return sorted(seeds, key=lambda seed: (isinstance(seed, str), seed))
+
+
+def _normalized(
+    study: Study,
+    group: str,
+    seeds: Sequence[Seed],
+    score: str,
+    references: Mapping[str, Reference],
+) -> _Tables:
+    columns = []
+    for task in study.tasks:
+        shared = {seed: task.groups[group][seed] for seed in seeds}
+        table = _Tables.of_task(task, shared, score)
+        reference = references[task.task]
+        columns.append((reference.normalize(table.scores), reference.normalize(table.areas)))
+    scores, areas = (np.concatenate(part, axis=1) for part in zip(*columns, strict=True))
+    return _Tables(_in_order(seeds), scores, areas)

@@ -1,0 +1,180 @@
+"""What is reported on: curves of runs by task, group and seed, and the runs that are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from ...base.seed_ranges import TUNING_SEEDS
+from ...statistics import Curve, shared_frames
+from ...store.run_dir import RunDir
+from ..curves import read_curves
+from .comparison_page import repeat_note
+from .grouping import group_runs
+from .summary import RunSummary
+
+Seed = int | str
+"""A run's seed; the path of one that does not say."""
+
+
+@dataclass(frozen=True)
+class SeedCurve:
+    """What one seed scored over its frames.
+
+    Attributes:
+        path: Directory of its run.
+        curve: The metric, of at least one point.
+        ended: Whether the run ended on its own account, its task solved for example.
+        seconds: Training time over frames, from 0 on.
+    """
+
+    path: Path
+    curve: Curve
+    ended: bool
+    seconds: Curve
+
+
+@dataclass(frozen=True)
+class TaskStudy:
+    """The runs of one task.
+
+    Attributes:
+        task: The environment; empty if the runs do not say.
+        frames: Up to which all seeds of all groups are compared.
+        groups: Seeds by what they were trained with.
+        threshold: The return that counts as solved, if all runs stop at the same one.
+    """
+
+    task: str
+    frames: float
+    groups: Mapping[str, Mapping[Seed, SeedCurve]]
+    threshold: float | None
+
+
+@dataclass(frozen=True)
+class Study:
+    """All that is reported on.
+
+    Attributes:
+        metric: What is compared.
+        tasks: By task, in order of their names.
+        left_out: Runs that do not count, each with the reason.
+    """
+
+    metric: str
+    tasks: Sequence[TaskStudy]
+    left_out: Sequence[tuple[Path, str]]
+
+
+def read_study(
+    runs: Sequence[RunSummary],
+    metric: str = "eval/return",
+    *,
+    unfinished: bool = False,
+    places: Sequence[Path] = (),
+) -> Study:
+    """Read the curves of runs, and put together those that differ only by their seed.
+
+    Args:
+        runs: The runs.
+        metric: What to compare; more of it is better.
+        unfinished: Whether runs count that have not come to their end; all are then compared at the
+            frames that the shortest has.
+        places: Directories; runs below different ones are of different groups, named after them. By
+            default groups are told apart by their options.
+    """
+    left_out: list[tuple[Path, str]] = []
+    counted: list[RunSummary] = []
+    curves: dict[Path, Mapping[str, Curve]] = {}
+    for run in runs:
+        curves[run.path] = read_curves(RunDir(run.path), [metric, "time/fps"])
+        why = _reason(run, metric in curves[run.path], unfinished)
+        if why is None:
+            counted.append(run)
+        else:
+            left_out.append((run.path, why.format(metric=metric)))
+    by_task: dict[str, list[RunSummary]] = {}
+    for run in counted:
+        by_task.setdefault(str(run.options.get("env") or ""), []).append(run)
+    tasks = []
+    for task, its in sorted(by_task.items()):
+        groups: dict[str, dict[Seed, SeedCurve]] = {}
+        for place, members in _by_place(its, places).items():
+            for group in group_runs(members):
+                label = group.label if place is None else _joined(place, group.label, members)
+                seeds = groups.setdefault(label, {})
+                for run in group.runs:
+                    seed = str(run.path) if run.seed is None else run.seed
+                    seeds[seed] = _seed(run, curves[run.path], metric)
+                left_out += [(pair[0].path, repeat_note(*pair)) for pair in group.repeats]
+        curved = [seed for seeds in groups.values() for seed in seeds.values()]
+        frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
+        tasks.append(TaskStudy(task, frames, groups, _threshold(its)))
+    return Study(metric, tasks, left_out)
+
+
+def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
+    """Why a run does not count; ``None`` if it does."""
+    if run.seed in TUNING_SEEDS:
+        return f"seed {run.seed} is one of tuning, whose runs are no evidence for what was chosen"
+    if not measured:
+        return "it has no {metric}"
+    if run.status not in ("finished", "stopped") and not unfinished:
+        return (
+            f"it {_ENDINGS.get(run.status, 'has no known end')} at {run.frames:,} frames; finish "
+            "it: without the seeds that fail, the others look better than they are"
+        )
+    return None
+
+
+_ENDINGS = {
+    "running": "is still running",
+    "failed": "failed",
+    "died": "died",
+    "interrupted": "was interrupted",
+}
+
+
+def _by_place(
+    runs: Sequence[RunSummary], places: Sequence[Path]
+) -> dict[Path | None, list[RunSummary]]:
+    """Runs by the innermost of the places that they lie in."""
+    if not places:
+        return {None: list(runs)}
+    found: dict[Path | None, list[RunSummary]] = {}
+    for run in runs:
+        path = run.path.resolve()
+        around = [place for place in places if path.is_relative_to(place.resolve())]
+        found.setdefault(max(around, key=lambda place: len(place.parts)), []).append(run)
+    return found
+
+
+def _joined(place: Path, label: str, members: Sequence[RunSummary]) -> str:
+    """The name of a group of a place: the place, and the options if there are several groups."""
+    return str(place) if len(group_runs(members)) == 1 else f"{place}: {label}"
+
+
+def _threshold(runs: Sequence[RunSummary]) -> float | None:
+    found = {run.options.get("stop_at") for run in runs}
+    (one, *others) = found
+    return float(one) if not others and isinstance(one, (int, float)) else None
+
+
+def _seed(run: RunSummary, curves: Mapping[str, Curve], metric: str) -> SeedCurve:
+    return SeedCurve(run.path, curves[metric], run.status == "stopped", _clock(run, curves))
+
+
+def _clock(run: RunSummary, curves: Mapping[str, Curve]) -> Curve:
+    """Seconds over frames: by the speed of each log window, together what the run took."""
+    end = max(run.frames, 1)
+    speed = curves.get("time/fps")
+    if speed is None or not (speed.values > 0).all():
+        return Curve(np.array([0, end]), np.array([0.0, run.seconds]))
+    spent = np.cumsum(np.diff(speed.frames, prepend=0) / speed.values)
+    frames = np.append(speed.frames, end) if speed.frames[-1] < end else speed.frames
+    spent = np.append(spent, spent[-1]) if len(frames) > len(spent) else spent
+    scale = run.seconds / spent[-1] if spent[-1] > 0 else 0.0
+    return Curve(np.insert(frames, 0, 0), np.insert(spent * scale, 0, 0.0))

@@ -1,0 +1,129 @@
+"""`hooktrainer report`: what runs show."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from finished_runs import write_run
+
+from hooktrainer.statistics import interval
+
+
+@pytest.fixture
+def two(tmp_path):
+    """Two learning rates with eight seeds each; those of 0.1 reach twice the return."""
+    random = np.random.default_rng(0)
+    for lr in (0.1, 0.2):
+        for seed in range(8):
+            returns = [10.0, random.normal(20.0 / lr, 10.0)]
+            options = {"lr": lr, "env": "Toy-v0", "stop_at": 150.0}
+            write_run(tmp_path / f"lr{lr}_{seed}", returns, seed=seed, options=options)
+    return tmp_path
+
+
+def reported(call, *words):
+    done = call("report", *words, "--json")
+    assert done.code == 0, done.err
+    return json.loads(done.out)
+
+
+def test_json_has_estimates_with_their_intervals(call, two):
+    (task,) = reported(call, two)["tasks"]
+    first, second = task["groups"]
+    assert (task["task"], task["frames"], task["threshold"]) == ("Toy-v0", 200.0, 150.0)
+    assert (first["group"], first["n"], first["seeds"]) == ("toy lr=0.1", 8, list(range(8)))
+    known = interval(np.array(first["scores"]))
+    assert (first["iqm"], first["ci"]) == (known.value, [known.low, known.high])
+    assert (first["mean_ci"], first["mean_method"]) == (None, "8 seeds: no interval for the mean")
+    assert first["frames_to_threshold"]["reached"] == 8
+    assert second["frames_to_threshold"]["reached"] == 0
+    (one,) = task["comparisons"]
+    assert (one["separated"], one["verdict"]) == (True, "toy lr=0.1 is better than toy lr=0.2")
+
+
+def test_the_table_shows_them(call, two):
+    done = call("report", two)
+    for text in (
+        "Toy-v0: last eval/return at 200 frames",
+        "IQM",
+        "8 of 8",
+        "0 of 8",
+        "better than",
+    ):
+        assert text in done.out
+
+
+def test_three_seeds_are_refused(call, tmp_path):
+    for lr in (0.1, 0.2):
+        for seed in range(3):
+            write_run(tmp_path / f"{lr}{seed}", [10 * lr + seed], seed=seed, options={"lr": lr})
+    (task,) = reported(call, tmp_path)["tasks"]
+    assert [group["ci"] for group in task["groups"]] == [None, None]
+    assert "more seeds each would separate" in task["comparisons"][0]["verdict"]
+    out = call("report", tmp_path).out
+    assert "3 seeds: no interval for the interquartile mean." in out
+    assert "[-]" in out
+
+
+def test_what_is_left_out_is_told(call, two):
+    broken = write_run(two / "x", (1.0,), seed=9, status="failed", options={"lr": 0.1})
+    done = call("report", two)
+    assert f"left out: {broken.path}: it failed at 100 frames" in done.err
+    (left,) = reported(call, two)["left_out"]
+    assert left["run"] == str(broken.path)
+
+
+def test_tasks_without_references_are_not_put_together(call, two, tmp_path_factory):
+    for seed in range(8):
+        options = {"lr": 0.1, "env": "Other-v0"}
+        write_run(two / f"other{seed}", [float(seed)], seed=seed, options=options)
+    done = call("report", two)
+    assert "nothing over all tasks: Other-v0, Toy-v0 without reference scores" in done.err
+    file = tmp_path_factory.mktemp("given") / "references.yaml"
+    file.write_text("Toy-v0: {low: 0, high: 200}\nOther-v0: {low: 0, high: 8, source: us}\n")
+    tasks = reported(call, two, "--reference", file)["tasks"]
+    assert [task["task"] for task in tasks] == ["Other-v0", "Toy-v0"]  # no group is in both
+    for seed in range(8):
+        options = {"lr": 0.2, "env": "Other-v0"}
+        write_run(two / f"more{seed}", [float(seed) / 2], seed=seed, options=options)
+    *_, together = reported(call, two, "--reference", file)["tasks"]
+    assert together["task"] == "all tasks, normalized"
+    assert [group["n"] for group in together["groups"]] == [8, 8]
+    assert np.shape(together["groups"][0]["scores"]) == (8, 2)
+
+
+def test_the_page_is_written(call, two, tmp_path):
+    done = call("report", two, "-o", tmp_path / "deep" / "report.html")
+    assert done.code == 0
+    assert "wrote" in done.err
+    page = (tmp_path / "deep" / "report.html").read_text()
+    assert "toy lr=0.1 is better than toy lr=0.2" in page
+
+
+def test_places_may_be_groups(call, two):
+    one, other = two / "lr0.1_0", two / "lr0.2_0"
+    (task,) = reported(call, one, other, "--by-place")["tasks"]
+    assert {group["group"] for group in task["groups"]} == {str(one), str(other)}
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--metric", "eval/retrun"], "nothing to report on"),
+        (["--against", "best"], "there is no group 'best'; there are toy lr=0.1, toy lr=0.2"),
+        (["--reference", "bad.yaml"], "Toy-v0: 3 is not {low: ..., high: ...}"),
+        (["-o", "."], "is a directory"),
+    ],
+)
+def test_mistakes_are_said_in_one_line(call, two, words, message, monkeypatch):
+    monkeypatch.chdir(two)
+    (two / "bad.yaml").write_text("Toy-v0: 3\n")
+    done = call("report", two, *words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err.splitlines()[-1]
+
+
+def test_no_directory_is_a_mistake(call, tmp_path):
+    assert call("report", tmp_path / "nope").code == 2

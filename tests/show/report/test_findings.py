@@ -1,0 +1,126 @@
+"""What a report says, and what it refuses to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hooktrainer.errors import ConfigError
+from hooktrainer.show.report.findings import ALL_TASKS, find
+from hooktrainer.show.report.study import SeedCurve, Study, TaskStudy
+from hooktrainer.statistics import Curve, Reference, interval, permutation_test
+
+
+def seeds(finals, first=0):
+    """Runs that were evaluated at 100 and 200 frames, 0 and what is given, 1 second a frame."""
+    clock = Curve.of([(0, 0.0), (200, 200.0)])
+    return {
+        seed: SeedCurve(Path(f"run{seed}"), Curve.of([(100, 0.0), (200, final)]), False, clock)
+        for seed, final in enumerate(finals, start=first)
+    }
+
+
+def task(name="A", threshold=None, **groups):
+    return TaskStudy(name, 200.0, {n: seeds(finals) for n, finals in groups.items()}, threshold)
+
+
+def report(*tasks, **options):
+    return find(Study("eval/return", tasks, []), **options)
+
+
+RANDOM = np.random.default_rng(0)
+GOOD, BAD = RANDOM.normal(100, 10, 12), RANDOM.normal(50, 10, 12)
+
+
+def test_the_estimates_are_those_of_the_seeds():
+    (section,) = report(task(good=GOOD))
+    (group,) = section.groups
+    assert (group.group, list(group.seeds)) == ("good", list(range(12)))
+    assert group.iqm == interval(GOOD)
+    assert group.median == interval(GOOD, "median")
+    assert group.mean.refused == "12 seeds: no interval for the mean"
+    assert group.area.value == pytest.approx(group.iqm.value / 2)
+    assert section.comparisons == []
+
+
+def test_the_better_one_is_named_and_comes_first():
+    (section,) = report(task(bad=BAD, good=GOOD))
+    assert [group.group for group in section.groups] == ["good", "bad"]
+    (one,) = section.comparisons
+    assert one.separated
+    assert one.verdict == "good is better than bad"
+    assert one.difference.low > 0
+    assert one.improvement.value == 1.0
+    assert one.p == one.corrected == permutation_test(GOOD, BAD)
+
+
+def test_it_refuses_three_seeds_and_says_how_many_more_would_do():
+    (section,) = report(task(a=[10.0, 12.0, 14.0], b=[9.0, 11.0, 13.5]))
+    assert section.notes == ["3 seeds: no interval for the interquartile mean"]
+    assert all(group.iqm.low is None for group in section.groups)
+    (one,) = section.comparisons
+    assert one.difference.low is None
+    assert not one.separated
+    # 6 of 9 pairs: (1.960 + 0.842)² / (6 · (1/6 · 0.9)²) = 58.1 seeds
+    assert one.verdict == "about 56 more seeds each would separate a from b"
+
+
+def test_what_is_alike_is_not_called_so():
+    same = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+    (section,) = report(task(a=same, b=same))
+    assert "not told apart" in section.comparisons[0].verdict
+
+
+def test_more_than_two_are_corrected_by_holm():
+    third = RANDOM.normal(52, 10, 12)
+    (section,) = report(task(good=GOOD, bad=BAD, third=third))
+    assert len(section.comparisons) == 3
+    lowest = min(section.comparisons, key=lambda one: one.p)
+    assert lowest.corrected == pytest.approx(3 * lowest.p)
+    assert all(one.corrected >= one.p for one in section.comparisons)
+
+
+def test_all_may_be_compared_with_one():
+    third = RANDOM.normal(52, 10, 12)
+    (section,) = report(task(good=GOOD, bad=BAD, third=third), against="bad")
+    assert all("bad" in (one.first, one.second) for one in section.comparisons)
+    assert len(section.comparisons) == 2
+    with pytest.raises(ConfigError, match="no group 'best'; there are bad, good"):
+        report(task(good=GOOD, bad=BAD), against="best")
+
+
+def test_seeds_that_did_not_reach_the_threshold_are_counted_as_such():
+    (section,) = report(task(threshold=60.0, a=[50.0, 70.0, 80.0, 55.0, 90.0]))
+    (group,) = section.groups
+    frames, seconds = group.frames_to_threshold, group.seconds_to_threshold
+    assert (frames.reached, frames.seeds, frames.horizon) == (3, 5, 200.0)
+    assert (frames.median, seconds.median) == (200.0, 200.0)
+    (other,) = report(task(threshold=60.0, a=[50.0, 70.0]), threshold=75.0)
+    assert other.threshold == 75.0
+    assert other.groups[0].frames_to_threshold.reached == 0
+
+
+def test_tasks_are_put_together_on_normalized_scores():
+    references = {"A": Reference(0, 100, ""), "B": Reference(0, 10, "")}
+    tasks = task("A", good=GOOD, bad=BAD), task("B", good=GOOD / 10, bad=BAD / 10)
+    *single, together = report(*tasks, references=references)
+    assert [section.task for section in single] == ["A", "B"]
+    assert together.task == ALL_TASKS
+    assert [group.group for group in together.groups] == ["good", "bad"]
+    np.testing.assert_allclose(together.groups[0].scores, np.stack([GOOD, GOOD], 1) / 100)
+    assert together.groups[0].iqm.low is not None
+    assert len(report(*tasks)) == 2  # without references, nothing over tasks
+
+
+def test_over_tasks_only_seeds_count_that_every_task_has():
+    references = {"A": Reference(0, 100, ""), "B": Reference(0, 100, "")}
+    *_, together = report(task("A", a=GOOD), task("B", a=GOOD[:7]), references=references)
+    assert list(together.groups[0].seeds) == list(range(7))
+    assert together.notes[0] == "a: 5 runs of seeds that not all tasks have are not counted"
+
+
+def test_the_score_may_be_another():
+    (section,) = report(task(a=GOOD), score="area")
+    assert section.groups[0].iqm == section.groups[0].area

@@ -1,0 +1,66 @@
+"""The page of a report, and how its numbers read."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from test_findings import BAD, GOOD, task
+
+from hooktrainer.show.report.findings import find
+from hooktrainer.show.report.interval_text import interval_text, reaching_text
+from hooktrainer.show.report.report_page import report_page
+from hooktrainer.show.report.study import Study
+from hooktrainer.statistics import Interval, time_to_reach
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (Interval(471.26, 466.14, 475.97, ""), "471.3 [466.1, 476.0]"),
+        (Interval(471.26, 255.1, 681.97, ""), "471 [255, 682]"),
+        (Interval(0.51234, 0.5, 0.53, ""), "0.512 [0.500, 0.530]"),
+        (Interval(12345.6, 11000, 13000.4, ""), "12,346 [11,000, 13,000]"),
+        (Interval(500.0, 500.0, 500.0, "exact"), "500 [500, 500]"),
+        (Interval(445.33, None, None, "3 seeds"), "445.3 [-]"),
+        (Interval(12345.6, None, None, "3 seeds"), "12,346 [-]"),
+    ],
+)
+def test_an_interval_has_the_digits_that_it_is_sure_of(one, text):
+    assert interval_text(one) == text
+
+
+def test_a_time_that_was_not_reached_is_longer_than_what_was_watched():
+    def shown(value):
+        return f"{value:.0f} s"
+
+    some = time_to_reach([1.0, 2.0, 3.0, 9.0, 9.0, 9.0], [True] * 4 + [False] * 2)
+    assert reaching_text(some, shown) == "3 s [1 s, …]"
+    few = time_to_reach([1.0, 9.0, 9.0], [True, False, False])
+    assert reaching_text(few, shown) == "over 9 s"
+    assert reaching_text(time_to_reach([9.0], [False]), shown) == "-"
+    assert reaching_text(None, shown) == "-"
+
+
+def test_the_page_needs_nothing_else_and_says_it_all():
+    made = task("Env<1>", threshold=60.0, good=GOOD, bad=BAD[:3])
+    study = Study("eval/return", [made], [("out/x", "it failed")])
+    page = report_page(study, find(study), "last")
+    assert "Content-Security-Policy" in page
+    assert not re.search(r"(src|href)=.?https?:", page)
+    assert page.count("<svg") == 4  # curves and profile, each for wide and narrow screens
+    assert "Env&lt;1&gt; at 200 frames" in page
+    assert "<Env" not in page
+    for text in ("good (12 seeds)", "bad (3 seeds)", "3 seeds: no interval", "it failed", "run11"):
+        assert text in page
+    assert page.count('class="band') >= 2
+
+
+def test_a_group_without_intervals_has_no_bands():
+    study = Study("eval/return", [task(bad=BAD[:3])], [])
+    page = report_page(study, find(study), "last")
+    polygons = re.findall(r'<polygon class="band[^>]*points="([^"]*)"', page)
+    for polygon in polygons:
+        points = polygon.split()
+        half = len(points) // 2
+        assert points[:half] == points[half:][::-1]
