@@ -8,7 +8,8 @@ ARGS ?=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test test-faults test-fuzz lint docs bench bench-checkpoint bench-pipeline clean
+.PHONY: help setup train test test-faults test-fuzz test-gpu lint docs bench bench-checkpoint \
+  bench-pipeline bench-gpu clean
 
 help:  ## show this list
 	@echo "make <target> [ARGS='...']     train, test and bench pass ARGS on to the program they run"
@@ -29,6 +30,12 @@ test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thou
 test-fuzz: $(VENV)/.dev  ## open 10,000 spoilt files of every kind; ARGS='--cases 500 policy' fewer
 	$(VENV)/bin/python tests/fuzz $(ARGS)
 
+# Where there is no network: with what is installed, and nothing is.
+GPU_PYTHON = $(if $(wildcard $(VENV)/bin/python),$(VENV)/bin/python,$(PYTHON))
+
+test-gpu:  ## test on a CUDA device what only one can show; installs nothing
+	@$(GPU_PYTHON) tests/gpu $(ARGS)
+
 lint: $(VENV)/.dev  ## check style, format, types and who imports whom
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
@@ -46,6 +53,9 @@ bench-checkpoint: .bench-venv/.ready  ## measure checkpoints beside the disk's o
 
 bench-pipeline: $(VENV)/.dev  ## measure what stages and collecting ahead gain
 	$(VENV)/bin/python benchmarks/pipeline.py $(ARGS)
+
+bench-gpu:  ## measure PPO on 4,096 environments on a CUDA device; installs nothing
+	@$(GPU_PYTHON) tests/gpu --bench $(ARGS)
 
 clean:  ## remove what make made; runs and measured results stay
 	rm -rf $(VENV) .bench-venv site build dist .mypy_cache .pytest_cache .ruff_cache

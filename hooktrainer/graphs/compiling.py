@@ -98,9 +98,13 @@ class Graph(Generic[T]):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
             options: dict[str, Any] = {}
+            tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+            as_cuda_graph = _is_cuda_graph(tensors)
             if BACKEND == "inductor":
-                options = _of_inductor([x for x in inputs if isinstance(x, torch.Tensor)])
-            compiled = lookup_backend(BACKEND)(module, inputs, **options)
+                options = _of_inductor(tensors, as_cuda_graph)
+            compiled: Compiled = lookup_backend(BACKEND)(module, inputs, **options)
+            if as_cuda_graph:
+                compiled = copied(compiled)
 
         def call(*args: Any) -> Any:
             out = compiled(*args)
@@ -139,11 +143,31 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
-def _of_inductor(inputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+def _is_cuda_graph(inputs: Sequence[torch.Tensor]) -> bool:
+    """Whether a graph is to be a CUDA graph: on such a device, if the environment asks for it."""
+    return bool(os.environ.get("HOOKTRAINER_CUDA_GRAPHS")) and any(x.is_cuda for x in inputs)
+
+
+def copied(compiled: Compiled) -> Compiled:
+    """A CUDA graph whose results are copies: the next call writes over what it returns."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
+        from torch._inductor import cudagraph_trees
+
+    def call(*args: Any) -> Sequence[Any]:
+        cudagraph_trees.mark_step_begin()
+        return [x.clone() if isinstance(x, torch.Tensor) else x for x in compiled(*args)]
+
+    return call
+
+
+def _of_inductor(inputs: Sequence[torch.Tensor], as_cuda_graph: bool) -> dict[str, Any]:
     """How inductor compiles: on a CPU for kernels that take no longer than calling them."""
     from torch._inductor import config, decomposition
 
     patches = {"fallback_random": True}
+    if as_cuda_graph:
+        patches["triton.cudagraphs"] = True
     with config.patch(patches):
         table = dict(decomposition.select_decomp_table())
     if all(x.is_cpu for x in inputs):

@@ -76,6 +76,9 @@ class StepGraph:
             AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
             for flat in self._flats
         ]
+        if self._device.type == "cuda":  # a CUDA graph changes them where they are
+            for value in (value for state in self._states for value in state):
+                torch._dynamo.mark_static_address(value, guard=False)
         # Plain values, of which a compiler can see that they stay as they are.
         self._names = [[names[view] for view in flat.views] for flat in self._flats]
         self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]

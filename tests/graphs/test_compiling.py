@@ -1,85 +1,84 @@
-"""What is compiled gives the same by the short way as by the long one."""
+"""What CUDA graphs need of what is compiled: shapes that stay, and results that are copied."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
 
+from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import Graph, GraphOr, quiet
+from hooktrainer.graphs.compiling import Graph, copied, quiet
+
+ROOT = Path(__file__).parents[2]
 
 
-class Pair(NamedTuple):
-    one: torch.Tensor
-    other: torch.Tensor | None
+def test_results_of_a_cuda_graph_are_copies():
+    buffer = torch.zeros(2)
+
+    def graph(x: torch.Tensor) -> list[torch.Tensor | None]:
+        return [buffer.copy_(x), None]
+
+    call = copied(graph)
+    first, nothing = call(torch.ones(2))
+    second, _ = call(torch.full((2,), 2.0))
+    assert (first.tolist(), second.tolist(), nothing) == ([1.0, 1.0], [2.0, 2.0], None)
 
 
-class Scales(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.factor = nn.Parameter(torch.tensor(2.0))
-        self.offset = 1.0
+def test_it_is_one_on_a_cuda_device_alone_and_where_it_is_asked_for(monkeypatch):
+    class OnCuda(torch.Tensor):
+        is_cuda = True
 
-    def forward(self, pair: Pair, named: dict[str, list[torch.Tensor]]) -> dict[str, object]:
-        (x,) = named["x"]
-        scaled = x * self.factor + self.offset
-        pair.one.add_(1.0)
-        return {"pair": Pair(scaled, None), "list": [scaled, x, pair.one], 3: "word"}
-
-
-@pytest.fixture(params=["eager", pytest.param("inductor", marks=pytest.mark.slow)], autouse=True)
-def backend(request, monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", request.param)
+    there, here = torch.ones(2).as_subclass(OnCuda), torch.ones(2)
+    assert not compiling._is_cuda_graph([there, here])
+    monkeypatch.setenv("HOOKTRAINER_CUDA_GRAPHS", "1")
+    assert compiling._is_cuda_graph([there, here])
+    assert not compiling._is_cuda_graph([here])
+    options = compiling._of_inductor([there, here], as_cuda_graph=True)
+    assert options["config_patches"]["triton.cudagraphs"] is True
+    assert "triton.cudagraphs" not in compiling._of_inductor([here], False)["config_patches"]
 
 
-def test_the_short_way_gives_what_the_long_one_gives():
-    module = Scales()
-    graph = Graph(lambda *args: module(*args), "it", quiet)
-    results = []
-    for turn, call in enumerate((graph, graph.again, graph.again)):
-        module.factor.data.fill_(turn + 2.0)
-        one, x = torch.zeros(3), torch.arange(3.0) + turn
-        out = call(Pair(one, None), {"x": [x]})
-        assert torch.equal(out["pair"].one, x * (turn + 2.0) + 1.0)
-        assert out["pair"].other is None
-        assert out["list"][0] is out["pair"].one
-        assert out["list"][1] is x
-        assert out["list"][2] is one
-        assert torch.equal(one, torch.ones(3))
-        assert out[3] == "word"
-        results.append(out)
-    assert not torch.equal(results[1]["pair"].one, results[2]["pair"].one)  # nothing is overwritten
+def test_what_is_copied_is_found_again_by_the_shortcut(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    monkeypatch.setattr(compiling, "_is_cuda_graph", lambda inputs: True)
+    graph = Graph(lambda x, y: {"sum": x + y, "x": x}, "a sum", quiet)
+    graph(torch.ones(2), torch.ones(2))
+    found = graph.again(torch.full((2,), 2.0), torch.ones(2))
+    assert found["sum"].tolist() == [3.0, 3.0]
+    assert found["x"].tolist() == [2.0, 2.0]
 
 
-def test_the_short_way_passes_by_the_compiler_and_the_long_one_looks_anew():
-    module = Scales()
-    graph = Graph(lambda x: module(Pair(x.clone(), None), {"x": [x]})["list"][0], "it", quiet)
-    x = torch.ones(2)
-    graph(x)
-    module.offset = 5.0
-    assert torch.equal(graph.again(x), torch.full((2,), 3.0))
-    assert torch.equal(graph(x), torch.full((2,), 7.0))
-    assert torch.equal(graph.again(x + 1), torch.full((2,), 9.0))
-    module.offset = 1.0
-    assert torch.equal(graph(x), torch.full((2,), 3.0))
-    assert torch.equal(graph.again(x + 1), torch.full((2,), 5.0))
+SMALL = {"num_cells": (8,), "progress_bar": False, "eval_episodes": 0, "tuned": False}
+ON = {**SMALL, "num_envs": 4, "steps_per_batch": 20, "num_epochs": 2, "mini_batch_size": 30}
+OFF = {**SMALL, "num_envs": 4, "init_random_frames": 32, "batch_size": 16}
 
 
-def test_what_comes_from_elsewhere_takes_the_long_way():
-    module = Scales()
-    graph = Graph(lambda x: (module.factor, x * 2), "it", quiet)
-    for call in (graph, graph.again, graph.again):
-        factor, double = call(torch.ones(1))
-        assert factor is module.factor
-        assert double == 2
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (PPO, {**ON, "compile": "all"}),  # the last mini-batch is smaller
+        (PPO, {**ON, "compile": "step", "normalize_observations": True, "scale_rewards": True}),
+        (DQN, {**OFF, "compile": "step"}),
+    ],
+)
+def test_nothing_is_compiled_anew_while_training_goes_on(kind, options, monkeypatch):
+    """Shapes are static: each graph is compiled at its first call, and only then."""
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    torch._dynamo.reset()
+    with torch._dynamo.config.patch(error_on_recompile=True):
+        kind(env="torch/CartPole-v1", **options, total_frames=1200).train()
 
 
-def test_what_is_no_graph_is_said_once_and_computed(caplog):
-    half = GraphOr(lambda x: x / 2 if x.sum().item() > 0 else x, "it", quiet)
-    assert half(torch.full((1,), 2.0)) == 1
-    assert half(torch.full((1,), -2.0)) == -2
-    (said,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
-    assert said.startswith("it cannot be compiled, and is made eagerly: ")
+@pytest.mark.parametrize(("words", "nothing"), [([], "to test"), (["--bench"], "to measure")])
+def test_where_there_is_no_device_one_line_says_so(words, nothing):
+    if torch.cuda.is_available():
+        pytest.skip("there is one")
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tests" / "gpu"), *words], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"no CUDA device ({torch.__version__}): nothing {nothing}.\n"
