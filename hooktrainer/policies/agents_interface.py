@@ -41,13 +41,14 @@ class GroupInput:
     """One tensor ``[batch, agents, *shape]`` that the policies read.
 
     Attributes:
-        group: The group whose agents see it.
+        group: The group whose agents see it; ``None`` for the state of the whole environment, which
+            is ``[batch, *shape]``.
         keys: The keys that lead to it in the group's TensorDict.
         part: What it is of one agent, and where in its observation. What is called ``"mask"`` and
             is nowhere in it says which agents act.
     """
 
-    group: str
+    group: str | None
     keys: tuple[str, ...]
     part: Observation
 
@@ -79,7 +80,7 @@ class AgentsInterface:
             raise ValueError(f"there are {len(agents)} agents in {len(names)} groups")
         if len(set(agents)) < len(agents) or len(set(names)) < len(names):
             raise ValueError("two agents, or two groups, have one name")
-        if unknown := {entry.group for entry in self.entries}.difference(names):
+        if unknown := {e.group for e in self.entries if e.group is not None}.difference(names):
             raise ValueError(f"{min(unknown)!r:.80} is no group")
         if not self.entries:
             raise ValueError("nothing is read")
@@ -101,14 +102,18 @@ class AgentsInterface:
             for g in data["groups"]
         )
         entries = tuple(
-            GroupInput(_name(e["group"]), _names(e["keys"]), decode(Observation, e["part"]))
+            GroupInput(
+                None if e["group"] is None else _name(e["group"]),
+                _names(e["keys"]),
+                decode(Observation, e["part"]),
+            )
             for e in data["entries"]
         )
         return cls(groups, entries)
 
     def examples(self) -> list[torch.Tensor]:
         """What the policies read, one of each, without content."""
-        return [entry.part.example(len(self._members(entry))) for entry in self.entries]
+        return [entry.part.example(*self._agents_of(entry)) for entry in self.entries]
 
     def check(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Look at the shapes of what the policies return for one observation.
@@ -126,7 +131,14 @@ class AgentsInterface:
             raise ValueError("its program does not return actions for all groups")
         return list(outputs[len(self.groups) :])
 
-    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], Answer]:
+    @property
+    def reads_state(self) -> bool:
+        """Whether the policies read the state of the whole environment."""
+        return any(entry.group is None for entry in self.entries)
+
+    def read(
+        self, observation: Any, action_mask: Any = None, state: Any = None
+    ) -> tuple[list[torch.Tensor], Answer]:
         """Return the policies' inputs, and what makes actions of their outputs.
 
         Args:
@@ -134,6 +146,7 @@ class AgentsInterface:
                 it; who is left out does not act. Or a TensorDict ``[*batch]`` with one of its own
                 for each group, whose entries are ``[*batch, agents, ...]``.
             action_mask: By the name of an agent, its mask; a TensorDict holds them itself.
+            state: The state of the whole environment, if the policies read it; likewise.
 
         Returns:
             The inputs, and a function whose result is a dict with the action of each agent that
@@ -158,10 +171,14 @@ class AgentsInterface:
             f"{self.entries[number].part.key} of {agent}": one
             for (number, agent), one in taken.items()
         }
+        told |= {e.part.key: _whole(e, state) for e in self.entries if e.group is None}
         batched = bool(told) and one_size(told)
-        size = len(next(iter(taken.values()))[0]) if taken else 1
+        size = len(next(iter(told.values()))[0]) if told else 1
         inputs = []
         for number, entry in enumerate(self.entries):
+            if entry.group is None:
+                inputs.append(told[entry.part.key][0])
+                continue
             rows = []
             for agent in self._members(entry):
                 if entry.is_presence:
@@ -188,8 +205,8 @@ class AgentsInterface:
         size = math.prod(batch)
         inputs = []
         for entry in self.entries:
-            key = (entry.group, *entry.keys)
-            wanted = (*batch, len(self._members(entry)), *entry.part.shape)
+            key = entry.keys if entry.group is None else (entry.group, *entry.keys)
+            wanted = (*batch, *self._agents_of(entry), *entry.part.shape)
             value = data.get(key, None)
             if value is None:
                 raise ConfigError(f"the TensorDict lacks {key}, which the policies read.")
@@ -219,12 +236,19 @@ class AgentsInterface:
             raise ConfigError(f"the policies know no agent {unknown[0]!r:.80}; theirs are {told}.")
 
     def _members(self, entry: GroupInput) -> tuple[str, ...]:
-        return next(group.agents for group in self.groups if group.name == entry.group)
+        return next((group.agents for group in self.groups if group.name == entry.group), ())
+
+    def _agents_of(self, entry: GroupInput) -> tuple[int, ...]:
+        """The dimension of agents, if there is one."""
+        return () if entry.group is None else (len(self._members(entry)),)
 
     @property
     def reads(self) -> str:
         """What they read, for people."""
-        return ", ".join(f"{entry.group}.{entry.part}" for entry in self.entries)
+        return ", ".join(
+            str(entry.part) if entry.group is None else f"{entry.group}.{entry.part}"
+            for entry in self.entries
+        )
 
     @property
     def acts(self) -> str:
@@ -232,6 +256,16 @@ class AgentsInterface:
         return ", ".join(
             f"{group.name} ({len(group.agents)}): {group.action}" for group in self.groups
         )
+
+
+def _whole(entry: GroupInput, state: Any) -> tuple[torch.Tensor, bool]:
+    """The state of the whole environment, ``[batch, *shape]``, and whether it was a batch."""
+    if state is None:
+        raise ConfigError(
+            "these policies read the state of the whole environment: pass state=, which a parallel "
+            "environment of PettingZoo gives with env.state()."
+        )
+    return entry.part.convert(state)
 
 
 AnyInterface = Interface | AgentsInterface

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
 
 from ..base.space_parts import MASK
@@ -122,6 +123,10 @@ def describe_agents(
         for entry, example in _entries(group, seen):
             entries[unravel_key((group.name, *entry.keys))] = entry
             examples.append(example)
+    if world.state_space is not None:
+        entry, example = _state(world.state_space)
+        entries["state"] = entry
+        examples.append(example)
     return DescribedAgents(_recorded(env, env_kwargs or {}), world.groups, entries, examples)
 
 
@@ -153,6 +158,14 @@ def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, torch.T
                 (GroupInput(group.name, (name,), part), value.cpu().repeat_interleave(EXAMPLES, 0))
             )
     return found
+
+
+def _state(space: spaces.Space[Any]) -> tuple[GroupInput, torch.Tensor]:
+    """The state of the whole, with examples ``[12, ...]``."""
+    layout = ObservationLayout(space)
+    (drawn,) = draw_examples(space, layout, {}, EXAMPLES)
+    part = dataclasses.replace(observation_of(layout.leaves[0], ()), key="state")
+    return GroupInput(None, ("state",), part), torch.from_numpy(drawn)
 
 
 def _recorded(env: Any, env_kwargs: Mapping[str, Any]) -> AgentsEnvironment:

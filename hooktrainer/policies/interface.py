@@ -166,13 +166,18 @@ class Interface:
             raise ValueError("its program does not return an action for each observation")
         return list(outputs[1:])
 
-    def read(self, observation: Any, action_mask: Any = None) -> tuple[list[torch.Tensor], Answer]:
+    reads_state = False  # of a whole, as those of several agents may
+
+    def read(
+        self, observation: Any, action_mask: Any = None, state: Any = None
+    ) -> tuple[list[torch.Tensor], Answer]:
         """Return the policy's inputs, ``[batch, ...]`` each, and what makes actions of its outputs.
 
         Args:
             observation: An array, or a dict of them, of one environment or a batch.
             action_mask: Boolean ``[actions]`` or ``[batch, actions]``, for a policy that reads the
                 mask an environment gives beside its observation.
+            state: Is not read: it is for the policies of several agents.
 
         Raises:
             ConfigError: If something that the policy reads is missing, or has another shape.

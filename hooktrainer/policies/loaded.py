@@ -145,7 +145,12 @@ class LoadedPolicy:
         """Whether it remembers what it saw since `reset`."""
         return bool(self._first)
 
-    def __call__(self, observation: Any, action_mask: Any = None) -> Any:
+    @property
+    def reads_state(self) -> bool:
+        """Whether it is to be given the state of the whole environment, of several agents."""
+        return self.interface.reads_state
+
+    def __call__(self, observation: Any, action_mask: Any = None, state: Any = None) -> Any:
         """Return an action, or, for several agents, their actions.
 
         Args:
@@ -157,6 +162,8 @@ class LoadedPolicy:
             action_mask: Boolean, ``[actions]`` or ``[batch, actions]``: which actions are allowed,
                 for an environment that gives it beside its observation; for several agents a dict
                 of these. A TensorDict holds them itself.
+            state: The state of the whole environment, ``[*shape]`` or ``[batch, *shape]``, for
+                policies of several agents that read it. A TensorDict holds it itself.
 
         Returns:
             The action as the environment takes it, or ``[batch, ...]`` for a batch. A single
@@ -167,7 +174,7 @@ class LoadedPolicy:
         Raises:
             ConfigError: If the observation is not what the policy reads.
         """
-        inputs, answer = self.interface.read(observation, action_mask)
+        inputs, answer = self.interface.read(observation, action_mask, state)
         if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
             self._states = [v.expand(len(inputs[0]), *v.shape) for v in self._first.values()]
         drawn = [draw.make(len(inputs[0]), self._generator) for draw in self._draws]

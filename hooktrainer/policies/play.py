@@ -136,7 +136,8 @@ def _play(
     stepper.reset(episode_seed(seed, episode))
     total, length, ended = 0.0, 0, False
     while not ended:
-        action = policy(stepper.observation, stepper.mask)
+        whole = {"state": env.state()} if getattr(policy, "reads_state", False) else {}
+        action = policy(stepper.observation, stepper.mask, **whole)
         stepper.check(action)
         if on_step is not None:
             on_step(Step(env, episode, length, stepper.observation, action, total))

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, TensorDictModule
 from tensordict.nn.probabilistic import set_interaction_type
+from torch import nn
 
 from hooktrainer import AgentsCollector, ConfigError, find_policy, load_policy, play_episodes
 from hooktrainer.collect.agents import make_world
@@ -278,6 +279,44 @@ def test_a_policy_may_read_who_is_there(save):
     assert len(play_episodes(loaded, episodes=1)) == 1
 
 
+class Seeing(nn.Module):
+    """Each agent sees what it observes, and the state of the whole."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self.layers = mlp(2 + 3, outputs, (8,))
+
+    def forward(self, observation, state):
+        whole = state.unsqueeze(-2).expand(*observation.shape[:-1], -1)
+        return self.layers(torch.cat([observation, whole], -1))
+
+
+def test_policies_may_read_the_state_of_the_whole(save):
+    torch.manual_seed(1)
+    space = Leaving().action_space("dog_0")
+    cats = CategoricalPolicy(Seeing(4), [("cat", "observation"), "state"])
+    dogs = Policy(Seeing(1), distribution_for(space), [("dog", "observation"), "state"])
+    policy = AgentsPolicy({"cat": cats, "dog": dogs})
+    loaded = load_policy(save(policy, Leaving), trust=True)
+    assert "state: float32[3]" in loaded.interface.reads
+    batch = collected(Leaving, policy)
+    again = loaded(batch.select(*policy.in_keys))
+    for group in PETS:
+        torch.testing.assert_close(again[group, "action"], batch[group, "action"])
+    for row, time in ((0, 0), (1, 2)):
+        seen = of_agent(batch, PETS, "observation", row, time)
+        actions = loaded(seen, state=batch["state"][row, time].numpy())
+        expected = of_agent(batch, PETS, "action", row, time)
+        assert all(actions[cat] == expected[cat] + 1 for cat in actions if cat != "dog_0")
+    many = loaded({"dog_0": np.zeros((5, 2))}, state=np.zeros((5, 3)))
+    assert many["dog_0"].shape == (5, 1)
+    assert len(play_episodes(loaded, episodes=2)) == 2
+    with pytest.raises(ConfigError, match=r"read the state of the whole environment: pass state="):
+        loaded(seen)
+    with pytest.raises(ConfigError, match=r"state has shape \[2\]; the policy needs \[3\]"):
+        loaded(seen, state=np.zeros(2))
+
+
 # -- what is refused ---------------------------------------------------------------------------
 
 
@@ -357,8 +396,8 @@ def test_actions_of_another_shape_are_refused_when_they_are_saved(save):
 
 
 def test_what_nobody_reads_cannot_be_read(save):
-    policy = AgentsPolicy({"agents": CategoricalPolicy(mlp(54, 5), ["state"])})
-    with pytest.raises(ConfigError, match=r"the policy reads \['state'\], and the environment"):
+    policy = AgentsPolicy({"agents": CategoricalPolicy(mlp(54, 5), ["weather"])})
+    with pytest.raises(ConfigError, match=r"the policy reads \['weather'\], and the environment"):
         save(policy, SPREAD)
 
 
