@@ -10,7 +10,7 @@ from ..hooks import TargetNetUpdaterHook
 from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..optim import FlatAdam
-from ..replay import PrioritizedSampler
+from ..replay import DevicePrioritizedSampler, PrioritizedSampler
 from ..run.fields import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
@@ -94,7 +94,11 @@ class DQN(OffPolicy):
             burn_in=self._burnt,
         ).to(task.device)
         rows, sample = self._rows()
-        sampler = PrioritizedSampler(rows, self.alpha, self.beta) if self.prioritized else None
+        sampler: PrioritizedSampler | DevicePrioritizedSampler | None = None
+        if self.prioritized and task.device.type == "cpu":
+            sampler = PrioritizedSampler(rows, self.alpha, self.beta)
+        elif self.prioritized:
+            sampler = DevicePrioritizedSampler(rows, self.alpha, self.beta, device=task.device)
         buffer = task.replay_buffer(loss_module, rows, sample, sampler)
         updater = HardUpdate(loss_module, value_network_update_interval=self.target_interval)
         optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)

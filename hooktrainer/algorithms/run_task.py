@@ -16,7 +16,7 @@ from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
 from ..networks import RunningNorm
 from ..objectives.common import Loss
-from ..replay import PrioritizedSampler, ReplayBuffer
+from ..replay import DevicePrioritizedSampler, PrioritizedSampler, ReplayBuffer
 from ..run.run import Run
 from ..trainer import Trainer
 from .check_spaces import check_env, name_of
@@ -114,7 +114,7 @@ class RunTask(ABC):
         loss_module: Loss,
         size: int,
         batch_size: int,
-        sampler: PrioritizedSampler | None = None,
+        sampler: PrioritizedSampler | DevicePrioritizedSampler | None = None,
     ) -> ReplayBuffer:
         """A replay buffer of what the loss reads."""
         return ReplayBuffer(

@@ -26,7 +26,7 @@ class ReplayBuffer:
         max_size: Number of transitions it holds; then the oldest are overwritten.
         batch_size: Default size of a sample.
         sampler: Chooses what is sampled: `RandomSampler` (the default), `SamplerWithoutReplacement`
-            or `PrioritizedSampler`.
+            or `PrioritizedSampler`; on an accelerator `DevicePrioritizedSampler`.
         priority_key: Entry that `update_tensordict_priority` reads.
         keys: Entries to keep; by default, those of the first batch.
         device: Where the tensors are.
@@ -124,7 +124,7 @@ class ReplayBuffer:
                 _write(column[start:], values[:before_end])
                 _write(column[: number - before_end], values[before_end:])
         self.write_count = total
-        index = torch.arange(start, start + number) % self.max_size
+        index = torch.arange(start, start + number, device=self.device) % self.max_size
         if hasattr(self.sampler, "mark_update"):
             self.sampler.mark_update(index, storage=self)
         return index

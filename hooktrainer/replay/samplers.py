@@ -25,7 +25,7 @@ class RandomSampler:
         Raises:
             RuntimeError: If nothing has been stored.
         """
-        _check_not_empty(storage, batch_size)
+        check_not_empty(storage, batch_size)
         drawn = torch.randint(
             len(storage), (batch_size,), generator=self._rng, device=_device(storage, self._rng)
         )
@@ -75,7 +75,7 @@ class SamplerWithoutReplacement:
         Raises:
             RuntimeError: If less has been stored than a batch needs.
         """
-        _check_not_empty(storage, batch_size)
+        check_not_empty(storage, batch_size)
         if not len(self._left):
             self._left = self._new_pass(len(storage), _device(storage, self._rng))
         if self.drop_last and len(self._left) < batch_size:
@@ -112,7 +112,8 @@ def _device(storage: Any, generator: torch.Generator | None) -> torch.device | N
     return getattr(storage, "device", None) if generator is None else generator.device
 
 
-def _check_not_empty(storage: Any, batch_size: int) -> None:
+def check_not_empty(storage: Any, batch_size: int) -> None:
+    """Refuse to draw where nothing has been stored."""
     if not len(storage):
         raise RuntimeError(
             f"cannot draw {batch_size} transitions from an empty buffer: collect some first."
