@@ -268,12 +268,12 @@ WORLDS = Benchmark(
         Ratio(
             "hooktrainer, all compiled, 4 environments",
             "hand-written, eager, Gymnasium, 4 environments",
-            1.7,
+            2.3,
         ),
         Ratio(
             "hooktrainer, all compiled, 64 environments",
             "hand-written, eager, Gymnasium, 64 environments",
-            1.2,
+            1.6,
         ),
     ),
     rounds=3,
