@@ -11,11 +11,13 @@ from typing import Any, TypeVar
 from typing_extensions import dataclass_transform
 
 from ..base.words import did_you_mean
+from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
 from .config import AlgorithmConfig
 from .parse_options import parse
+from .seed_runs import SeedRuns
 from .task import Task
 
 Kind = TypeVar("Kind", bound=type)
@@ -50,6 +52,15 @@ class Algorithm(AlgorithmConfig):
         Raises:
             ConfigError: If a field cannot work.
         """
+        if self.seeds is not None:
+            raise ConfigError(
+                f"{self.name()}: seeds={self.seeds} are several runs, each with a trainer of its "
+                "own: call train()."
+            )
+        return self._built(keep)
+
+    def _built(self, keep: bool | None) -> Trainer:
+        """What `trainer` returns, for one of several seeds as well."""
         task = self._task(keep=self.run_dir is not None if keep is None else keep)
         try:
             return self.build(task)
@@ -61,8 +72,8 @@ class Algorithm(AlgorithmConfig):
         """What follows from the fields."""
         return Task(self, keep)
 
-    def train(self, *, keep: bool | None = None) -> Trainer:
-        """Train, and return the trainer.
+    def train(self, *, keep: bool | None = None) -> Any:
+        """Train, and return the trainer; with ``seeds`` a list of trainers, one for each.
 
         Args:
             keep: As for `trainer`.
@@ -75,6 +86,9 @@ class Algorithm(AlgorithmConfig):
             print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
         if wrapped := self.wrapped():
             print(wrapped.says)
+        if self.seeds is not None:
+            keeps = self.run_dir is not None if keep is None else keep
+            return SeedRuns(self, lambda run: run._built(keeps), keeps).train()
         trainer = self.trainer(keep=keep)
         trainer.train()
         return trainer

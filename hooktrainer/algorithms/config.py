@@ -11,11 +11,13 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 import tyro
 from tyro.conf import Suppress
 
+from ..base.checks import check_seed
 from ..collect.families import UsualWrappers, usual_wrappers
 from ..collect.worlds.world_ids import PREFIX
+from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
-from ..run.fields import Count, Number
+from ..run.fields import Count, FreeAmongSeeds, Number
 from .check_spaces import Actions, Observations, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -52,6 +54,60 @@ JSON = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+def as_seeds(given: Any) -> tuple[int, ...] | None:
+    """Seeds as they are given: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
+
+    Raises:
+        ConfigError: If they are none of these, or one of them is there twice.
+    """
+    if given is None:
+        return None
+    seeds: list[Any] = []
+    try:
+        if isinstance(given, str):
+            for word in given.split(","):
+                first, dash, last = word.partition("-")
+                seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+            if "," not in given and "-" not in given:
+                seeds = list(range(seeds[0]))
+        elif isinstance(given, int):
+            seeds = list(range(given))
+        else:
+            seeds = list(given)
+    except (TypeError, ValueError):
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ConfigError(
+            f"seeds={given!r}: give how many, from 0 on, or which, each once: 8, '3-6' or '1,5,9'."
+        )
+    for seed in seeds:
+        check_seed("seeds", seed)
+    return tuple(seeds)
+
+
+def words_of_seeds(seeds: Sequence[int]) -> str:
+    """Seeds as `as_seeds` takes them, one alone included."""
+    first, last = seeds[0], seeds[-1]
+    if list(seeds) == list(range(first, last + 1)):
+        return f"{first}-{last}"
+    return ",".join(map(str, seeds))
+
+
+SEEDS = tyro.constructors.PrimitiveConstructorSpec(
+    nargs=1,
+    metavar="SEEDS",
+    instance_from_str=lambda words: None if words[0] == "None" else words[0],
+    is_instance=lambda value: True,
+    str_from_instance=lambda value: [
+        "None"
+        if value is None
+        else words_of_seeds(value)
+        if isinstance(value, tuple)
+        else str(value)
+    ],
+)
+
+
 @dataclass(frozen=True, kw_only=True)
 class AlgorithmConfig(RunConfig):
     """The fields that every algorithm has; `hooktrainer.algorithms.task.Task` acts on them."""
@@ -74,6 +130,9 @@ class AlgorithmConfig(RunConfig):
     """activation of the hidden layers"""
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
+    seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
+    """seeds of runs that train side by side, in place of one: 8 for 0 to 7, or 3-6, or 1,5,9; each
+    has the directory seed<i>, and is the same whichever others there are"""
     compile: Literal["step", "all"] | None = None
     """what torch.compile makes graphs of: step, the optimizer step; all, collecting from a tensor
     world as well. It starts seconds later, then runs faster"""
@@ -104,6 +163,11 @@ class AlgorithmConfig(RunConfig):
 
     observations: ClassVar[Observations] = "any"
     """The observations it can take."""
+
+    def __post_init__(self) -> None:
+        """Accept seeds in any of their forms."""
+        super().__post_init__()
+        object.__setattr__(self, "seeds", as_seeds(self.seeds))
 
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.
@@ -150,6 +214,8 @@ class AlgorithmConfig(RunConfig):
         plain["env"] = name_of(self.env)
         if self.network is not None:
             plain["network"] = name_of(self.network)
+        if self.seeds is not None:
+            plain["seeds"] = words_of_seeds(self.seeds)
         return {
             name: value
             for name, value in plain.items()

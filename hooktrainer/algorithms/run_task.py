@@ -13,6 +13,7 @@ from torch import nn
 from ..collect import VectorCollector
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
+from ..hooks.step_together import StepTogether
 from ..loop.cadence import Every
 from ..networks import RunningNorm
 from ..objectives.common import Loss
@@ -68,6 +69,7 @@ class RunTask(ABC):
             collects=algorithm.collects,
             keep=keep,
             loggers=algorithm.loggers,
+            report=algorithm.seeds is None,
         )
         self.device = self._run.device
         torch.manual_seed(algorithm.seed)  # before the networks are made
@@ -142,7 +144,10 @@ class RunTask(ABC):
             **self._run.trainer_options,
             **kwargs,
         )
-        if self._fields.compile is not None:
+        compiles = self._fields.compile is not None
+        if self._fields.seeds is not None:
+            StepTogether(compiled=compiles).register(trainer)
+        elif compiles:
             CompiledStep().register(trainer)
         if self._fields.collects:
             LogEpisodes(info_keys=self._fields.info_keys, agents=self._agents).register(trainer)

@@ -162,6 +162,18 @@ class FunctionActor:
         """Where what the function returns in some steps is recorded, by whoever calls it."""
         return self._outputs.rows(span)
 
+    @property
+    def policy(self) -> Any:
+        """The object whose method the function is; ``None`` if it is no method."""
+        return getattr(self._function, "__self__", None)
+
+    def take(self, t: int, outputs: Mapping[NestedKey, Any]) -> Any:
+        """Record what was computed elsewhere for step ``t``, and return the actions."""
+        if not self._outputs:
+            self._check(outputs)
+        self._outputs.write(t, outputs)
+        return outputs["action"]
+
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""
 

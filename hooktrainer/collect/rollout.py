@@ -20,7 +20,7 @@ from .action_format import AnyActionFormat
 from .action_log import ActionLog
 from .actor_of import actor_of
 from .actors import Actor, Policy, as_array, learn_outputs
-from .buffers import env_first_array
+from .buffers import StepBuffers, env_first_array
 from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
 from .group import EnvGroup
 from .random_actor import RandomActor, WarmUp
@@ -63,27 +63,10 @@ class Rollout:
         mask = group.first_info().get(MASK)
         layout = ObservationLayout(group.observation_space, mask, action_format.mask_size)
         group.bind(layout, action_format)
+        self._policy = policy
         self._action_format = action_format
         self._names = [unravel_key(leaf.key) for leaf in layout.leaves]
-        self._buffers = group.make_buffers(horizon, pin=policy_device.type == "cuda")
-        self._masks: Array | None = None  # [time + 1, num_envs, mask_size]
-        if MASK in self._names and action_format.mask_size:
-            self._masks = self._buffers.observation[self._names.index(MASK)]
-        seeds = group.seeds
-        self._random = RandomActor(
-            self._buffers, action_format, num_envs, horizon, seeds.seed, seeds.first_env
-        )
-        self._actor: Actor = self._random
-        self._on_device: DeviceRows | None = None
-        if policy is not None:
-            rest = (action_format, num_envs, horizon, policy_device)
-            if crosses_once(policy_device, device):
-                self._on_device = DeviceRows(self._buffers, device)
-                actor = actor_of(policy, self._on_device, *rest)
-                self._actor = SendingActor(actor, self._on_device)
-            else:
-                self._actor = actor_of(policy, self._buffers, *rest)
-        self._warm_up = WarmUp(self._actor, self._random)
+        self._lay_out(group.make_buffers(horizon, pin=policy_device.type == "cuda"))
         self._rewards = np.zeros(num_envs)
         self._counts = np.zeros(num_envs, np.int64)
         self._finals: list[tuple[int, int, list[Array]]] = []
@@ -94,6 +77,25 @@ class Rollout:
             for i, restore in enumerate(group.restores)
             if restore.method == "replay"
         }
+
+    def _lay_out(self, buffers: StepBuffers) -> None:
+        """Have the environments write there, and actors that read it."""
+        self._buffers = buffers
+        self._masks: Array | None = None  # [time + 1, num_envs, mask_size]
+        if MASK in self._names and self._action_format.mask_size:
+            self._masks = buffers.observation[self._names.index(MASK)]
+        group, seeds = self._group, self._group.seeds
+        sizes = (self._action_format, group.num_envs, len(buffers.rows))
+        self._random = RandomActor(buffers, *sizes, seeds.seed, seeds.first_env)
+        self._actor: Actor = self._random
+        self._on_device: DeviceRows | None = None
+        if self._policy is not None and crosses_once(self._policy_device, self._device):
+            self._on_device = DeviceRows(buffers, self._device)
+            actor = actor_of(self._policy, self._on_device, *sizes, self._policy_device)
+            self._actor = SendingActor(actor, self._on_device)
+        elif self._policy is not None:
+            self._actor = actor_of(self._policy, buffers, *sizes, self._policy_device)
+        self._warm_up = WarmUp(self._actor, self._random)
 
     def begin_episodes(self) -> None:
         """Begin the next episode of every environment."""
@@ -115,15 +117,17 @@ class Rollout:
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
         first_episodes = list(self._group.episodes)
-        actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         self._check_masks(slice(0, 1))
-        self._step(actor)
+        self._step(self._acting(warm_up))
         self._check_masks(slice(1, -1))
         with timing.phase("collect/transfer"):
-            batch = self._batch(actor.tensors(), first_episodes, warm_up)
+            batch = self._batch(self._acting(warm_up).tensors(), first_episodes, warm_up)
             if self._played:
                 self._log_actions(as_array(batch.get("action")))
         return batch
+
+    def _acting(self, warm_up: bool) -> Actor | WarmUp:
+        return self._warm_up if warm_up else self._actor
 
     def state_dict(self, is_running: bool) -> dict[str, Any]:
         """Everything the next rollout depends on, the policy's parameters aside.

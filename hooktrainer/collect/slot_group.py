@@ -39,6 +39,7 @@ class SlotGroup(EnvGroup):
         env: The environment.
         one: The same environment with a single sub-environment.
         axes: For each array of its state the dimension over sub-environments; see `slot_axes`.
+        make: Builds it with so many sub-environments.
         options: What all groups are told.
     """
 
@@ -49,6 +50,7 @@ class SlotGroup(EnvGroup):
         env: VectorEnv,
         one: VectorEnv,
         axes: dict[str, int],
+        make: Callable[[int], VectorEnv],
         options: GroupOptions,
     ) -> None:
         super().__init__(
@@ -60,6 +62,9 @@ class SlotGroup(EnvGroup):
         )
         self._env = env
         self._one = one
+        self._axes = axes
+        self._make = make
+        self._options = options
         self._slots = _Slots(axes)
         self._frame_skip = options.frame_skip
 
@@ -124,6 +129,26 @@ class SlotGroup(EnvGroup):
         self._env.close()
         self._one.close()
 
+    def like(self, other: EnvGroup) -> bool:
+        """Whether another group steps the same environment, maybe with other slots."""
+        return (
+            isinstance(other, SlotGroup)
+            and (other._axes, other._frame_skip, other.info_keys)
+            == (self._axes, self._frame_skip, self.info_keys)
+            and self._one.spec is not None
+            and self._one.spec == other._one.spec
+        )
+
+    def _move(self, env: VectorEnv, first: int) -> None:
+        """Have the slots be some of a larger environment's, from ``first`` on."""
+        before: Any = self._env
+        there: Any = _Part(env, self._axes, first, self.num_envs)
+        for name in self._axes:
+            if isinstance(getattr(before, name, None), np.ndarray):  # it has been reset
+                getattr(there, name)[...] = getattr(before, name)
+        self._env = there
+        before.close()
+
     def _begin(self, i: int, episode: int, row: Row) -> None:
         self.episodes[i] = episode
         observation, info = self._one.reset(seed=self.seeds(i, episode))
@@ -161,6 +186,52 @@ class SlotGroup(EnvGroup):
                 break
         self._layout.write(row.observation, ..., observation, info)
         return finished
+
+
+class JoinedSlots(SlotGroup):
+    """The slots of several groups as those of one environment, which steps them all at once.
+
+    The groups still begin the episodes, each its own, and are asked for their state.
+
+    Args:
+        groups: Such as are `like` each other; from now on their slots are here.
+    """
+
+    def __init__(self, groups: Sequence[SlotGroup]) -> None:
+        one = groups[0]
+        env = one._make(sum(group.num_envs for group in groups))
+        env.reset(seed=0)  # makes the arrays
+        super().__init__(env, one._one, one._axes, one._make, one._options)
+        self.bind(one._layout, one._format)
+        self._owners: list[tuple[SlotGroup, int]] = []
+        for group in groups:
+            group._move(env, len(self._owners))
+            self._owners += [(group, i) for i in range(group.num_envs)]
+
+    def _begin(self, i: int, episode: int, row: Row) -> None:
+        group, own = self._owners[i]
+        part = row.part(slice(i - own, i - own + group.num_envs))
+        group._begin(own, group.episodes[own] + 1, part)
+
+
+class _Part:
+    """Some slots of an environment, as if they were all that it has."""
+
+    def __init__(self, env: VectorEnv, axes: dict[str, int], first: int, number: int) -> None:
+        slots = slice(first, first + number)
+        self._env = env
+        self._places = {name: (*(slice(None),) * axis, slots) for name, axis in axes.items()}
+
+    def __getattr__(self, name: str) -> Any:
+        if name not in self._places:
+            raise AttributeError(name)
+        return getattr(self._env, name)[self._places[name]]
+
+    def reset(self, seed: int | None = None) -> None:
+        """Do nothing: the arrays are made, and every slot is written by whoever has it."""
+
+    def close(self) -> None:
+        """Do nothing: the others go on."""
 
 
 class _Slots:

@@ -52,13 +52,14 @@ class FunctionalLoss:
         """The losses, and what else the module computes, with these parameters.
 
         Args:
-            parameters: By their names in `names`; the others are the module's own.
+            parameters: By their names in `names`, and buffers by theirs in `buffers`; the others
+                are the module's own.
             entries: What `read` gave.
         """
         placed = {
             place: parameter
             for name, parameter in parameters.items()
-            for place in self._places[name]
+            for place in self._places.get(name, (name,))
         }
         if self._autocast is None:
             return torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
@@ -66,6 +67,16 @@ class FunctionalLoss:
         with torch.autocast(kind, dtype):
             out = torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
         return {key: value.float() if value.dtype is dtype else value for key, value in out.items()}
+
+    @property
+    def buffers(self) -> dict[str, torch.Tensor]:
+        """Every buffer, by what it is called in a call; once in every module that has it."""
+        return {
+            f"{prefix}.{own}": buffer
+            for prefix, owner in self._body.named_modules()
+            for own, buffer in owner._buffers.items()
+            if buffer is not None
+        }
 
     @property
     def variant(self) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -23,6 +23,9 @@ class GradientGraph:
         objectives: What the optimizers minimize, each by its own parameters alone.
         reached: What they depend on.
         say: Told when it is compiled.
+
+    Attributes:
+        parameters: Those that some objective depends on.
     """
 
     def __init__(
@@ -35,10 +38,10 @@ class GradientGraph:
         self._loss = loss
         self._objectives = objectives
         self._reached = reached
-        self._parameters = [p for own in reached.parameters for p in own]
+        self.parameters = [p for own in reached.parameters for p in own]
         names = loss.names
-        self._names = [names[parameter] for parameter in self._parameters]
-        self._graph = Graph(self._run, "the losses and their gradient", say)
+        self._names = [names[parameter] for parameter in self.parameters]
+        self._graph = Graph(self.gradients, "the losses and their gradient", say)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """The losses of a batch, and by objective the parameters and their gradients.
@@ -46,14 +49,26 @@ class GradientGraph:
         Raises:
             CannotCompileError: If they are no graph.
         """
-        out, grads = self._graph([p.detach() for p in self._parameters], entries)
+        out, grads = self._graph([p.detach() for p in self.parameters], entries)
         return dict(out), list(zip(self._reached.parameters, grads, strict=True))
 
-    def _run(
-        self, parameters: list[torch.Tensor], entries: Entries
+    def gradients(
+        self,
+        parameters: list[torch.Tensor],
+        entries: Entries,
+        others: Mapping[str, torch.Tensor] | None = None,
     ) -> tuple[Losses, list[list[torch.Tensor]]]:
+        """Losses and gradients as a function of everything that they depend on.
+
+        Args:
+            parameters: In place of `parameters`.
+            entries: Of a batch.
+            others: Other tensors of the loss, in place of its own.
+        """
+
         def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
-            out = self._loss(dict(zip(self._names, values, strict=True)), entries)
+            placed = {**(others or {}), **dict(zip(self._names, values, strict=True))}
+            out = self._loss(placed, entries)
             found = [objective.total(out) for objective in self._objectives]
             kept = [
                 total

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +16,7 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
-from ..graphs.gradient_graph import GradientGraph
+from ..graphs.gradient_graph import GradientGraph, Grads
 from ..graphs.objective import Objective, reached
 from ..graphs.step_graph import StepGraph, StepRules
 from ..loop.check_trainer import parameters_of
@@ -255,16 +255,22 @@ class CompiledStep(TrainerHookBase):
 
     def _differentiated(self, loss: FunctionalLoss, entries: Entries) -> Losses:
         key = (loss.variant, next(iter(entries.values())).shape)
+        out, grads = self._gradients(key, loss, entries)
+        for hook, grad in zip(self._hooks, grads, strict=True):
+            assert isinstance(hook.update, GivenGradients)
+            hook.update.grads = grad
+        return out
+
+    def _gradients(
+        self, key: Hashable, loss: FunctionalLoss, entries: Entries
+    ) -> tuple[Losses, list[Grads]]:
+        """Compute losses and gradients; what has the same key is computed likewise."""
         graph = self._graphs.get(key)
         if graph is None:
             on = reached(loss, entries, self._objectives)
             graph = self._graphs[key] = GradientGraph(loss, self._objectives, on, self._say)
         assert isinstance(graph, GradientGraph)
-        out, grads = graph(entries)
-        for hook, grad in zip(self._hooks, grads, strict=True):
-            assert isinstance(hook.update, GivenGradients)
-            hook.update.grads = grad
-        return out
+        return graph(entries)
 
     def _steps(
         self, loss: FunctionalLoss, batch: TensorDictBase
@@ -283,11 +289,22 @@ class CompiledStep(TrainerHookBase):
             clips = "norm" if trainer.clip_grad_norm else "value"
         rules = StepRules(clips, hook.grad_norm, self._guarded, hook.error_if_nonfinite)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules)
+        return self._taken(key, loss, entries, rows, rules)
+
+    def _taken(
+        self,
+        key: Hashable,
+        loss: FunctionalLoss,
+        entries: Sequence[Entries],
+        rows: Sequence[torch.Tensor],
+        rules: StepRules,
+    ) -> list[tuple[Losses, torch.Tensor | None]]:
+        """Take steps; what has the same key is computed likewise."""
+        trainer, (hook,) = self.trainer, self._hooks
         graph = self._graphs.get(key)
         assert isinstance(hook.optimizer, FlatAdam)
         if graph is None:
-            first = {k: x[rows[0]] for k, x in entries[0].items()} if rows else entries[0]
-            on = reached(loss, first, self._objectives)
+            on = reached(loss, first_of(entries, rows), self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
         assert isinstance(graph, StepGraph)
         # Where several steps are a graph, nobody else acts between the graphs of a batch.
@@ -299,3 +316,8 @@ class CompiledStep(TrainerHookBase):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_graphs": {}, "_called": {}}
+
+
+def first_of(entries: Sequence[Entries], rows: Sequence[torch.Tensor]) -> Entries:
+    """The entries of the first of several steps, as `StepGraph` is given them."""
+    return {key: x[rows[0]] for key, x in entries[0].items()} if rows else entries[0]

@@ -13,6 +13,7 @@ from ..base.seed_ranges import EVALUATION_SEED
 from ..collect.info import check_info_keys
 from ..errors import ConfigError
 from ..loop.cadence import Every
+from ..loop.company import EVALUATING, Company
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
 from ..store.rng import undisturbed
@@ -88,6 +89,7 @@ class Evaluate(TrainerHookBase):
         self.collector = collector
         self.groups = groups
         self._collector: Collector | None = None
+        self._company: Company | None = None
         self._evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
 
@@ -164,7 +166,13 @@ class Evaluate(TrainerHookBase):
                 exploration_type=InteractionType.DETERMINISTIC,
                 **({} if self.groups is None else {"groups": self.groups}),
             )
+            if self._company is not None and isinstance(self._collector, VectorCollector):
+                self._collector.join(self._company, EVALUATING)
         return self._collector
+
+    def join(self, company: Company) -> None:
+        """Play together with the evaluations of the loops beside this one."""
+        self._company = company
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless that was just done."""
@@ -205,4 +213,4 @@ class Evaluate(TrainerHookBase):
         trainer.register_op("post_steps_log", self, every=self.every)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_collector": None}
+        return self.__dict__ | {"_collector": None, "_company": None}

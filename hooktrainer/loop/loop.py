@@ -69,34 +69,42 @@ class Loop(Lifecycle):
             self.control.end()
             self.shutdown()
             return
-        point = self.registry.points
-        # A collector counts transitions, of frame_skip frames each.
-        warm_up = self.source.init_random_frames * self.frame_skip
         threads = self.threads or threads_for(self.loss_module)
         signals = GracefulSignals(self.control, self.grace, self.bridge.only_cleans_up)
         with signals, compute_threads(threads):
-            try:
-                self._start()
-                for batch in self._batches():
-                    batch = point["batch_process"](batch)
-                    point["pre_steps_log"](batch)
-                    if self.collected_frames >= warm_up:
-                        with self.timing.phase("optimize"):
-                            self.optim_steps(batch)
-                    point["post_steps"]()
-                    point["post_steps_log"](batch)
-                    if not self._end_batch():
-                        break
-                self._finish()
-            except BaseException as error:
-                raised = no_quiet_end(error, self.collected_frames)
-                self._fail(raised)
-                if raised is error:
-                    raise
-                raise raised from error
-            self.shutdown()
+            self.run()
         if self.control.signal is not None:
             raise SignalExit(self.control.signal, deadline=self.control.deadline)
+
+    def run(self) -> None:
+        """What `train` does, but for what the process has once: signals and threads.
+
+        Raises:
+            Exception: As `train` does.
+        """
+        point = self.registry.points
+        # A collector counts transitions, of frame_skip frames each.
+        warm_up = self.source.init_random_frames * self.frame_skip
+        try:
+            self._start()
+            for batch in self._batches():
+                batch = point["batch_process"](batch)
+                point["pre_steps_log"](batch)
+                if self.collected_frames >= warm_up:
+                    with self.timing.phase("optimize"):
+                        self.optim_steps(batch)
+                point["post_steps"]()
+                point["post_steps_log"](batch)
+                if not self._end_batch():
+                    break
+            self._finish()
+        except BaseException as error:
+            raised = no_quiet_end(error, self.collected_frames)
+            self._fail(raised)
+            if raised is error:
+                raise
+            raise raised from error
+        self.shutdown()
 
     def optim_steps(self, batch: TensorDictBase) -> None:
         """Optimize on one batch: ``num_epochs`` times ``optim_steps_per_batch`` steps."""

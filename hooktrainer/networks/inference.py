@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,48 @@ class Inference:
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_addresses": [], "_steps": []}  # a copy has memory of its own
+
+
+class InferenceTogether:
+    """Calls several networks of one kind, each on its own inputs, with NumPy.
+
+    What one network returns does not depend on the others. The parameters are those at the time
+    that this is made.
+
+    Args:
+        networks: Such as NumPy can evaluate.
+        rows: Inputs of each network.
+
+    Raises:
+        ValueError: If they cannot be called together.
+    """
+
+    def __init__(self, networks: Sequence[Inference], rows: int) -> None:
+        one = networks[0]
+        kinds = {tuple(map(str, network._layers)) for network in networks}
+        if len(kinds) > 1 or not one.uses_numpy or rows > one._max_rows:
+            raise ValueError("not of one kind")
+        self._steps = [
+            _step_together(same)
+            for same in zip(*(network._layers for network in networks), strict=True)
+        ]
+
+    def __call__(self, x: np.ndarray) -> np.ndarray:
+        """The outputs ``[networks, rows, out_features]`` for inputs ``[networks, rows, ...]``."""
+        for step in self._steps:
+            x = step(x)
+        return x
+
+
+def _step_together(layers: Sequence[nn.Module]) -> Step:
+    if not isinstance(layers[0], nn.Linear):
+        return _step(layers[0])
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    weight = np.stack([layer.weight.detach().numpy() for layer in linear]).transpose(0, 2, 1)
+    if linear[0].bias is None:
+        return lambda x: x @ weight
+    bias = np.stack([layer.bias.detach().numpy() for layer in linear])[:, None]
+    return lambda x: np.add(y := x @ weight, bias, out=y)
 
 
 def _supported_layers(network: nn.Module) -> list[nn.Module]:

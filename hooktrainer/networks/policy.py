@@ -123,7 +123,17 @@ class Policy(TensorDictModuleBase):
 
     def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
         parameters, states = self.infer(*inputs)
-        return self.distribution.sample(parameters, self._wanted, is_deterministic()), states
+        return self.draw(parameters), states
+
+    def draw(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
+        """What `sample` returns, where the distribution's parameters are known."""
+        return self.distribution.sample(parameters, self._wanted, is_deterministic())
+
+    @property
+    def plain_network(self) -> Inference | None:
+        """What calls the network, if that reads one entry and is all there is to the policy."""
+        is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
+        return self._infer if is_plain and self._is_checked else None
 
     def infer(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
         """The distribution's parameters and the next hidden states, without gradient.

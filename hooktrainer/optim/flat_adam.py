@@ -75,6 +75,16 @@ class FlatAdam(torch.optim.Optimizer):
         self.flat_groups.append(flat)
         self.state.update(flat.states)  # type: ignore[arg-type]
 
+    def move(self, memories: Sequence[Sequence[torch.Tensor]]) -> None:
+        """Have each group lie in other memory; see `FlatGroup.move`.
+
+        Args:
+            memories: For each group its tensors.
+        """
+        for flat, memory in zip(self.flat_groups, memories, strict=True):
+            flat.move(*memory)
+            self.state.update(flat.states)  # type: ignore[arg-type]
+
     @torch.no_grad()
     def flat_grads(self) -> list[torch.Tensor]:
         """The gradients of each group that has some, as one flat tensor; to be changed in place."""
@@ -197,14 +207,43 @@ class FlatGroup:
         self.steps = torch.zeros((), dtype=torch.float32, device=first.device)
         self._grad = torch.zeros_like(self.parameters)
         self._grads = self._split(self._grad)
-        for parameter, view in zip(parameters, self._split(self.parameters), strict=True):
+        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
+        self._bind()
+
+    def move(
+        self,
+        parameters: torch.Tensor,
+        exp_avg: torch.Tensor,
+        exp_avg_sq: torch.Tensor,
+        steps: torch.Tensor,
+    ) -> None:
+        """Lie in other memory from now on: of the size, contiguous; what is there is overwritten.
+
+        Args:
+            parameters: All of them, flat.
+            exp_avg: The averages of the gradients, likewise.
+            exp_avg_sq: The averages of the squares.
+            steps: A scalar.
+        """
+        pairs = (
+            (parameters, self.parameters),
+            (exp_avg, self.exp_avg),
+            (exp_avg_sq, self.exp_avg_sq),
+            (steps, self.steps),
+        )
+        for there, here in pairs:
+            there.copy_(here)
+        self.parameters, self.exp_avg, self.exp_avg_sq, self.steps = (there for there, _ in pairs)
+        self._bind()
+
+    def _bind(self) -> None:
+        """Have the parameters and their states be views of the flat tensors."""
+        for parameter, view in zip(self._owners, self._split(self.parameters), strict=True):
             parameter.data = view
-        self._addresses = [parameter.data_ptr() for parameter in parameters]
+        self._addresses = [parameter.data_ptr() for parameter in self._owners]
         moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
-        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {
-            parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
-            for parameter, (avg, avg_sq) in zip(parameters, moments, strict=True)
-        }
+        for parameter, (avg, avg_sq) in zip(self._owners, moments, strict=True):
+            self.states[parameter] = {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
 
     @property
     def views(self) -> list[nn.Parameter]:

@@ -46,6 +46,7 @@ class Run:
         collects: Whether the recipe collects from environments, not from a data set.
         keep: Whether it has a directory, which is made if ``run_dir`` names none.
         loggers: Loggers beside those of the options.
+        report: Whether to print at the end where the time went and what was reached.
 
     Attributes:
         device: Where the learner computes.
@@ -62,6 +63,7 @@ class Run:
         collects: bool = True,
         keep: bool = True,
         loggers: Sequence[Any] = (),
+        report: bool = True,
     ) -> None:
         check_kinds(args.logger)
         check_ranges(experiment, args)
@@ -79,6 +81,7 @@ class Run:
         self._experiment = experiment
         self._keep = keep
         self._loggers = list(loggers)
+        self._report = report
         if not keep:
             _check_keeps_nothing(args)
 
@@ -220,7 +223,7 @@ class Run:
     def _attach(self, trainer: Trainer) -> None:
         leads = self._ranks.rank == 0
         if leads and self._keep:
-            RunRecorder(self.dir, self._config).register(trainer)
+            RunRecorder(self.dir, self._config, report=self._report).register(trainer)
             self._instrument(trainer)
         self._layout.apply(trainer)
         if self._ranks.world_size > 1:

@@ -1,0 +1,255 @@
+"""Rollouts of several collectors at once: their environments step together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict.nn import set_interaction_type
+from tensordict.nn.probabilistic import interaction_type
+
+from ..loop.company import Company
+from ..networks import Policy
+from ..networks.inference import InferenceTogether
+from .actors import Actor, FunctionActor, as_array, learn_outputs
+from .buffers import Allocate, Row, StepBuffers
+from .group import Finished
+from .random_actor import WarmUp
+from .rollout import Rollout
+from .slot_group import JoinedSlots, SlotGroup
+from .spaces import Array
+
+Step = Callable[[Array, Row], list[Finished]]
+
+# Steps of a rollout from which on it is worth while to lay networks side by side.
+_WORTH = 8
+
+
+class RolloutInCompany(Rollout):
+    """A `Rollout` that is stepped together with those of other loops.
+
+    Args:
+        *args: As for `Rollout`.
+        company: The other loops.
+        server: What steps the rollouts of all.
+        **kwargs: As for `Rollout`.
+    """
+
+    def __init__(self, *args: Any, company: Company, server: RolloutServer, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._company = company
+        self._server = server
+        self.acting: Actor | WarmUp = self._actor
+        self.exploration = interaction_type()
+
+    @property
+    def num_envs(self) -> int:
+        """Number of environments."""
+        return self._group.num_envs
+
+    def alike(self, other: RolloutInCompany) -> bool:
+        """Whether another one can be stepped with this one."""
+        mine, others = self._buffers, other._buffers
+        return (
+            len(mine.rows) == len(others.rows)
+            and mine.leaves == others.leaves
+            and len(mine.info) == len(others.info)
+            and self.exploration == other.exploration
+        )
+
+    def move(self, buffers: StepBuffers) -> None:
+        """Have everything written to other memory; what is carried over is taken along."""
+        last = [array[-1].copy() for array in self._buffers.observation]
+        carried = self._actor.state_dict(), self._random.state_dict()
+        knows_outputs = self._actor.is_laid_out
+        self._lay_out(buffers)
+        for array, values in zip(buffers.observation, last, strict=True):
+            array[0] = array[-1] = values
+        if knows_outputs:
+            self._company.ambient.call(learn_outputs, self._actor, self._policy_device)
+        self._actor.load_state_dict(carried[0])
+        self._random.load_state_dict(carried[1])
+
+    def act(self, t: int) -> Array:
+        """The actions of a step, with random numbers of the loop's own."""
+        return as_array(self._company.ambient.call(self.acting.act, t))
+
+    def end(self, finished: Sequence[Finished], t: int) -> None:
+        """Note that episodes ended in a step."""
+        self.acting.begin([i for i, _ in finished])
+        self._finals += [(i, t, values) for i, values in finished]
+
+    def _step(self, actor: Actor | WarmUp) -> None:
+        self._finals.clear()
+        self.exploration = interaction_type()
+        is_warm_up = actor is self._warm_up
+        inference, stepping = self._company.ask(self._server, (self, is_warm_up))
+        self._add_up(len(self._buffers.rows))
+        self._timing.add("collect/inference", inference)
+        self._timing.add("collect/env", stepping)
+
+
+class RolloutServer:
+    """Steps the rollouts of several loops.
+
+    Args:
+        rank: See `hooktrainer.loop.company.Server`.
+    """
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self._joined: list[JoinedRollouts] = []
+
+    def serve(self, requests: Sequence[tuple[RolloutInCompany, bool]]) -> Sequence[Any]:
+        """Step rollouts to their ends; the answers are seconds of acting and of stepping."""
+        rollouts = [rollout for rollout, _ in requests]
+        kinds = _kinds(rollouts)
+        joined = []
+        answers: dict[int, Any] = {}
+        for kind in kinds:
+            one = next((j for j in self._joined if j.rollouts == kind), None)
+            joined.append(one or JoinedRollouts(kind))
+        self._joined = joined
+        for rollout, is_warm_up in requests:
+            rollout.acting = rollout._acting(is_warm_up)
+        for one in joined:
+            answers |= one.run()
+        return [answers[id(rollout)] for rollout in rollouts]
+
+
+class JoinedRollouts:
+    """Rollouts whose buffers lie side by side, so that their environments step at once.
+
+    Args:
+        rollouts: Such as are alike.
+    """
+
+    def __init__(self, rollouts: Sequence[RolloutInCompany]) -> None:
+        self.rollouts = list(rollouts)
+        one = rollouts[0]._buffers
+        ends = np.cumsum([rollout.num_envs for rollout in rollouts]).tolist()
+        self._slices = [
+            slice(end - rollout.num_envs, end) for rollout, end in zip(rollouts, ends, strict=True)
+        ]
+        arrays: list[Array] = []
+
+        def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+            arrays.append(np.zeros(shape, dtype))
+            return arrays[-1]
+
+        horizon, infos = len(one.rows), len(one.info)
+        whole = StepBuffers(one.leaves, ends[-1], horizon, allocate=allocate, infos=infos)
+        self._rows = whole.rows
+        self._observed = whole.observation
+        for rollout, part in zip(rollouts, self._slices, strict=True):
+            rollout.move(
+                StepBuffers(
+                    one.leaves,
+                    rollout.num_envs,
+                    horizon,
+                    allocate=_taking([array[:, part] for array in arrays]),
+                    infos=infos,
+                )
+            )
+        self._owner = [k for k, rollout in enumerate(rollouts) for _ in range(rollout.num_envs)]
+        self._step = self._stepper()
+
+    def run(self) -> dict[int, Any]:
+        """Step to the end; by rollout the seconds that acting and stepping took, or what failed."""
+        failed: dict[int, Exception] = {}
+        acting = stepping = 0.0
+        now = perf_counter()
+        with torch.no_grad(), set_interaction_type(self.rollouts[0].exploration):
+            act = self._acting()
+            for t, row in enumerate(self._rows):
+                actions = np.concatenate(act(t))
+                acted = perf_counter()
+                finished = self._step(actions, row)
+                if finished:
+                    self._tell(finished, t)
+                acting += acted - now
+                now = perf_counter()
+                stepping += now - acted
+        share = acting / len(self.rollouts), stepping / len(self.rollouts)
+        return {id(rollout): failed.get(k, share) for k, rollout in enumerate(self.rollouts)}
+
+    def _acting(self) -> Callable[[int], list[Array]]:
+        """What gives the actions of all for a step."""
+
+        def one_by_one(t: int) -> list[Array]:
+            return [rollout.act(t) for rollout in self.rollouts]
+
+        actors = [rollout.acting for rollout in self.rollouts]
+        mine = [actor for actor in actors if isinstance(actor, FunctionActor)]
+        policies = [actor.policy for actor in mine]
+        sizes = {rollout.num_envs for rollout in self.rollouts}
+        if (
+            len(mine) < len(actors)
+            or len(sizes) > 1
+            or len(self._observed) > 1
+            or len(self._rows) < _WORTH
+            or not all(isinstance(policy, Policy) for policy in policies)
+        ):
+            return one_by_one
+        networks = [policy.plain_network for policy in policies]
+        if None in networks:
+            return one_by_one
+        try:
+            infer = InferenceTogether(networks, sizes.pop())
+        except ValueError:
+            return one_by_one
+        seen = self._observed[0].reshape(
+            len(self._observed[0]), len(actors), -1, self._observed[0].shape[-1]
+        )
+        ambients = [rollout._company.ambient for rollout in self.rollouts]
+        everyone = list(zip(ambients, policies, mine, strict=True))
+
+        def act(t: int) -> list[Array]:
+            parameters = torch.from_numpy(infer(seen[t])).unbind(0)
+            return [
+                as_array(actor.take(t, ambient.call(policy.draw, own)))
+                for (ambient, policy, actor), own in zip(everyone, parameters, strict=True)
+            ]
+
+        return act
+
+    def _tell(self, finished: Sequence[Finished], t: int) -> None:
+        for k, ended in groupby(finished, key=lambda one: self._owner[one[0]]):
+            first = self._slices[k].start
+            self.rollouts[k].end([(i - first, values) for i, values in ended], t)
+
+    def _stepper(self) -> Step:
+        groups = [rollout._group for rollout in self.rollouts]
+        slots = [group for group in groups if isinstance(group, SlotGroup)]
+        if len(slots) == len(groups) and all(slots[0].like(other) for other in slots):
+            return JoinedSlots(slots).step
+        return self._one_by_one
+
+    def _one_by_one(self, actions: Array, row: Row) -> list[Finished]:
+        finished: list[Finished] = []
+        for rollout, part in zip(self.rollouts, self._slices, strict=True):
+            ended = rollout._group.step(actions[part], row.part(part))
+            finished += [(part.start + i, values) for i, values in ended]
+        return finished
+
+
+def _taking(arrays: Sequence[Array]) -> Allocate:
+    """What gives these arrays one after another, in place of new ones."""
+    remaining = iter(arrays)
+    return lambda shape, dtype: next(remaining)
+
+
+def _kinds(rollouts: Sequence[RolloutInCompany]) -> list[list[RolloutInCompany]]:
+    """Rollouts by what can be stepped together."""
+    kinds: list[list[RolloutInCompany]] = []
+    for rollout in rollouts:
+        kind = next((kind for kind in kinds if kind[0].alike(rollout)), None)
+        if kind is None:
+            kinds.append([rollout])
+        else:
+            kind.append(rollout)
+    return kinds

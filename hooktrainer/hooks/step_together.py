@@ -1,0 +1,227 @@
+"""Take the optimizer steps of several learners at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
+from torch import nn
+
+from ..graphs.compiling import CannotCompileError, quiet
+from ..graphs.functional_loss import FunctionalLoss, Losses
+from ..graphs.gradient_graph import Grads
+from ..graphs.objective import Objective, Reached, reached
+from ..graphs.random_calls import RandomCall
+from ..graphs.step_graph import StepRules
+from ..graphs.together import (
+    Brought,
+    GradientsTogether,
+    SideBySide,
+    StepsTogether,
+    draws_of,
+    spare_rows,
+)
+from ..loop.company import STEPPING, Company
+from ..objectives.common import Entries
+from ..objectives.gae import GAE
+from ..optim import FlatAdam
+from .compiled_step import CompiledStep, first_of
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+
+# Whose kernels compute each learner as if it were the only one.
+_TOGETHER: Final = {
+    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten),
+    *(nn.Linear, nn.Embedding),
+    *(nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus),
+}
+
+
+class StepTogether(CompiledStep):
+    """Takes optimizer steps together with those of the loops beside this one.
+
+    How much is taken together depends on the hooks between, as for `CompiledStep`. What cannot be
+    is computed by each loop itself, and the reason is said once.
+
+    Args:
+        steps: How many steps are taken at once where they can be.
+        compiled: Whether they are compiled.
+    """
+
+    def __init__(self, steps: int = 4, *, compiled: bool = False) -> None:
+        super().__init__(steps)
+        self.compiled = compiled
+        self._company: Company | None = None
+        self._draws: dict[Hashable, list[RandomCall]] = {}
+
+    def join(self, company: Company) -> None:
+        """Take the steps together with these."""
+        self._company = company
+        self._say = company.say if self.compiled else quiet
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Take the place of the computation, if there are others."""
+        if self._company is None:
+            return
+        if (why := _against(trainer.loss_module)) is None:
+            super().on_train_start(trainer)
+        else:
+            self._company.say(f"each seed computes its own optimizer steps, since {why}.")
+
+    def _compile_advantages(self, gae: GAE) -> None:
+        """Leave them to each loop, which needs them once in a batch."""
+
+    def _gradients(
+        self, key: Hashable, loss: FunctionalLoss, entries: Entries
+    ) -> tuple[Losses, list[Grads]]:
+        assert self._company is not None
+        brought = self._brought(key, loss, [entries], [])
+        optimizers = [hook.optimizer for hook in self._hooks]
+        request = _Request(key, loss, self._objectives, optimizers, brought)
+        return self._company.ask(self._server(), request)
+
+    def _taken(
+        self,
+        key: Hashable,
+        loss: FunctionalLoss,
+        entries: Sequence[Entries],
+        rows: Sequence[torch.Tensor],
+        rules: StepRules,
+    ) -> list[tuple[Losses, torch.Tensor | None]]:
+        assert self._company is not None
+        brought = self._brought(key, loss, entries, rows)
+        optimizers = [self._hooks[0].optimizer]
+        clip_norm = self.trainer.clip_norm
+        request = _Request(key, loss, self._objectives, optimizers, brought, rules, clip_norm)
+        return self._company.ask(self._server(), request)
+
+    def _brought(
+        self,
+        key: Hashable,
+        loss: FunctionalLoss,
+        entries: Sequence[Entries],
+        rows: Sequence[torch.Tensor],
+    ) -> Brought:
+        if key not in self._draws:
+            self._draws[key] = draws_of(loss, first_of(entries, rows))
+        draws = self._draws[key] * (len(rows) or len(entries))
+        return Brought(entries, rows, [draw() for draw in draws])
+
+    def _server(self) -> _StepServer:
+        assert self._company is not None
+        make = lambda: _StepServer(self.compiled, self._company.say)  # noqa: E731
+        return self._company.server((_StepServer, self.compiled), make)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return super().__getstate__() | {"_company": None, "_draws": {}, "_say": quiet}
+
+
+def _against(loss: Any) -> str | None:
+    """Why a loss cannot be computed for several learners at once; `None` if it can."""
+    if not isinstance(loss, nn.Module):
+        return f"the loss is a {type(loss).__name__}, not a torch.nn.Module"
+    for tensor in (*loss.parameters(), *loss.buffers()):
+        if tensor.device.type != "cpu":
+            return f"the networks are on {tensor.device}, where nobody has compared the bits"
+    for module in loss.modules():
+        if type(module).__module__.startswith("torch.nn.") and type(module) not in _TOGETHER:
+            return f"a {type(module).__name__} has no kernel whose bits depend on one learner alone"
+    return None
+
+
+@dataclass(eq=False)
+class _Request:
+    """What a loop asks for: steps, or without rules losses and gradients."""
+
+    key: Hashable
+    loss: FunctionalLoss
+    objectives: Sequence[Objective]
+    optimizers: Sequence[torch.optim.Optimizer]
+    brought: Brought
+    rules: StepRules | None = None
+    clip_norm: float | None = None
+
+
+class _StepServer:
+    """Computes the steps of several loops."""
+
+    rank = STEPPING
+
+    def __init__(self, compiled: bool, say: Callable[[str], None]) -> None:
+        self._compiled, self._say = compiled, say
+        self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
+        self._latest: _Group | None = None
+
+    def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
+        """Steps, or gradients, of those that ask for the same, at once."""
+        kinds: dict[Hashable, list[int]] = {}
+        for place, request in enumerate(requests):
+            kinds.setdefault((request.key, request.clip_norm), []).append(place)
+        answers: list[Any] = [None] * len(requests)
+        for places in kinds.values():
+            asked = [requests[place] for place in places]
+            for place, answer in zip(places, self._of(asked), strict=True):
+                answers[place] = answer
+        return answers
+
+    def _of(self, asked: Sequence[_Request]) -> Sequence[Any]:
+        who = tuple(id(request.loss) for request in asked)
+        group = self._groups.get(who)
+        if group is None:
+            group = self._groups[who] = _Group(asked, self._compiled, self._say)
+        try:
+            return group(asked)
+        except CannotCompileError as error:
+            return [CannotCompileError(*error.args) for _ in asked]
+
+
+class _Group:
+    """Loops that take steps together."""
+
+    def __init__(
+        self, members: Sequence[_Request], compiled: bool, say: Callable[[str], None]
+    ) -> None:
+        self._losses = [member.loss for member in members]
+        self._optimizers = [member.optimizers[0] for member in members]
+        self._how: dict[str, Any] = {"compiled": compiled, "say": say}
+        self._graphs: dict[Hashable, Any] = {}
+        self._rows: SideBySide | None = None
+
+    def __call__(self, asked: Sequence[_Request]) -> Sequence[Any]:
+        first = asked[0]
+        graph = self._graphs.get(first.key)
+        if graph is None:
+            graph = self._graphs[first.key] = self._graph(asked)
+        brought = [request.brought for request in asked]
+        if isinstance(graph, StepsTogether):
+            return graph(brought, first.clip_norm)
+        return graph(brought)
+
+    def _graph(self, asked: Sequence[_Request]) -> StepsTogether | GradientsTogether:
+        first = asked[0]
+        entries = first_of(first.brought.entries, first.brought.rows)
+        on = reached(first.loss, entries, first.objectives)
+        if first.rules is None:
+            return GradientsTogether(
+                self._losses,
+                [request.objectives for request in asked],
+                [_likewise(on, first, request) for request in asked],
+                **self._how,
+            )
+        flat: list[FlatAdam] = [one for one in self._optimizers if isinstance(one, FlatAdam)]
+        rows = len(asked) + spare_rows(first.brought)
+        if self._rows is None or self._rows.rows < rows:
+            self._rows = SideBySide(flat, rows)
+            self._graphs.clear()  # which have the former rows
+        return StepsTogether(self._losses, flat, self._rows, on, first.rules, **self._how)
+
+
+def _likewise(on: Reached, first: _Request, other: _Request) -> Reached:
+    """What the loss of another learner depends on, which is alike."""
+    place = {name: parameter for parameter, name in other.loss.names.items()}
+    names = first.loss.names
+    return Reached([[place[names[p]] for p in own] for own in on.parameters], on.apart)
