@@ -89,9 +89,12 @@ def decided(
     """
     if len(scores) < 2:
         raise ValueError(f"nothing to decide between {list(scores)}: give two groups or more")
-    tables = {name: as_table(values) for name, values in scores.items()}
     sizes = looks(budget, first)
-    done = [size for size in sizes if size <= min(map(len, tables.values()))]
+    fewest = min(len(np.asarray(values)) for values in scores.values())
+    if fewest < first:
+        return Decision(None, (), 0, first)
+    tables = {name: as_table(values) for name, values in scores.items()}
+    done = [size for size in sizes if size <= fewest]
     pairs = list(combinations(tables, 2))
     better: list[tuple[str, str]] = []
     for index, (a, b) in enumerate(pairs):
@@ -103,9 +106,7 @@ def decided(
     wins = {name: sum(one == name for one, _ in better) for name in tables}
     best = next((name for name in tables if wins[name] == len(tables) - 1), None)
     over = best is not None or len(done) == len(sizes)
-    return Decision(
-        best, tuple(better), done[-1] if done else 0, None if over else sizes[len(done)]
-    )
+    return Decision(best, tuple(better), done[-1], None if over else sizes[len(done)])
 
 
 def _tell_apart(

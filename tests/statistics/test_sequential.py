@@ -49,7 +49,7 @@ def test_a_look_waits_for_the_group_with_fewest_seeds():
 
 def test_it_says_when_to_look_again():
     scores = np.random.default_rng(0).normal(size=(2, 7))
-    for count, seen, following in ((3, 0, 5), (4, 0, 5), (5, 5, 9), (7, 5, 9)):
+    for count, seen, following in ((0, 0, 5), (3, 0, 5), (4, 0, 5), (5, 5, 9), (7, 5, 9)):
         decision = decided({"a": scores[0, :count], "b": scores[1, :count]}, 30)
         assert (decision.best, decision.seeds, decision.next_look) == (None, seen, following)
 
