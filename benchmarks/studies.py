@@ -2,7 +2,7 @@
 
     python benchmarks/studies.py --output benchmarks/results/studies.json
 
-Draws the scores of 5, 10 and 30 seeds from shapes that returns have, 2,000 times each, and counts
+Draws the scores of 5, 10 and 30 seeds from shapes that returns have, 1,000 times each, and counts
 how often a 95 % interval holds the truth, how often a test finds a difference where there is none,
 and how many seeds it takes to find one. The tables of docs/statistics.md are made of it. It takes
 half an hour.
@@ -153,7 +153,7 @@ def of_tests(studies: int) -> dict[str, Counts]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("--studies", type=int, default=2000)
+    parser.add_argument("--studies", type=int, default=1000)
     parser.add_argument("--only", choices=("intervals", "differences", "tests"))
     parser.add_argument("--output", type=Path)
     args = parser.parse_args()

@@ -25,7 +25,7 @@ LEAST_SEEDS: Final = {"iqm": 5, "median": 5, "mean": 30}
 """Seeds below which there is no interval, of a single task. A mean hangs on how bad the rare bad
 seed is, and few seeds show none."""
 LEAST_OF_SEVERAL: Final = 3
-"""Seeds a task below which there is none, of several tasks that together have as many."""
+"""Seeds a task below which there is none but for a mean, of tasks with 10 seeds in all or more."""
 _WHOLE_RANGE = 6  # below so many seeds, the middle is outside all of them in 1 of 2 ** (n - 1)
 _AT_ONCE = 4_000_000  # numbers drawn at a time
 
@@ -211,7 +211,8 @@ def _refusal(table: Scores, estimator: str) -> str | None:
         below = "" if least is None else f" below {least}"
         return f"{plural(count, 'seed')}{several}, all of one score: {nothing}{below}"
     least = LEAST_SEEDS[estimator]
-    if tasks > 1 and count >= LEAST_OF_SEVERAL and count * tasks >= 2 * least:
+    robust = estimator != "mean"
+    if robust and tasks > 1 and count >= LEAST_OF_SEVERAL and count * tasks >= 2 * least:
         return None
     return None if count >= least else f"{plural(count, 'seed')}{several}: {nothing}"
 
