@@ -19,6 +19,11 @@ EVALUATION_SEED: Final = 2_000_000_011
 """The one that evaluations have if no other is given."""
 
 
+def is_for_tuning(seed: int | None) -> bool:
+    """Whether a seed is one of tuning. (A range looks for what is no `int` one by one.)"""
+    return seed is not None and int(seed) in TUNING_SEEDS
+
+
 def check_training_seed(name: str, value: Any) -> None:
     """Refuse ``value`` unless it is a seed that a run can be trained from.
 
@@ -26,7 +31,7 @@ def check_training_seed(name: str, value: Any) -> None:
         ConfigError: If it is no seed, or one of evaluations.
     """
     check_seed(name, value)
-    if value in EVALUATION_SEEDS:
+    if int(value) in EVALUATION_SEEDS:
         raise ConfigError(
             f"{name}={value} is kept for evaluation, whose episodes training must not see: pass "
             f"another, such as {value - EVALUATION_SEEDS.start}."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ...base.seed_ranges import TUNING_SEEDS
+from ...base.seed_ranges import is_for_tuning
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
 from ..curves import read_curves
@@ -118,7 +118,7 @@ def read_study(
 
 def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     """Why a run does not count; ``None`` if it does."""
-    if run.seed in TUNING_SEEDS:
+    if is_for_tuning(run.seed):
         return f"seed {run.seed} is one of tuning, whose runs are no evidence for what was chosen"
     if not measured:
         return "it has no {metric}"
