@@ -20,7 +20,8 @@ EVALUATION_SEED: Final = 2_000_000_011
 
 
 def is_for_tuning(seed: int | None) -> bool:
-    """Whether a seed is one of tuning. (A range looks for what is no `int` one by one.)"""
+    """Whether a seed is one of tuning."""
+    # A range goes through all its members to find that it holds no None.
     return seed is not None and int(seed) in TUNING_SEEDS
 
 
