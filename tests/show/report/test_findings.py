@@ -67,6 +67,14 @@ def test_it_refuses_three_seeds_and_says_how_many_more_would_do():
     assert one.verdict == "about 56 more seeds each would separate a from b"
 
 
+def test_more_comparisons_take_more_seeds():
+    a, b = [10.0, 12.0, 14.0], [9.0, 11.0, 13.5]
+    (section,) = report(task(a=a, b=b, c=[11.0, 12.5, 13.0]))
+    (one,) = [one for one in section.comparisons if {one.first, one.second} == {"a", "b"}]
+    # as above with 5 % / 3 in place of 5 %: (2.394 + 0.842)² / (6 · (1/6 · 0.9)²) = 77.6 seeds
+    assert one.verdict == "about 75 more seeds each would separate a from b"
+
+
 def test_what_is_alike_is_not_called_so():
     same = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
     (section,) = report(task(a=same, b=same))
