@@ -12,8 +12,7 @@ from torch import nn
 
 from ..collect import VectorCollector
 from ..errors import ConfigError
-from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
-from ..hooks.step_together import StepTogether
+from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer, StepTogether
 from ..loop.cadence import Every
 from ..networks import RunningNorm
 from ..objectives.common import Loss

@@ -33,7 +33,7 @@ class AlignedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             *added, left, right = args
             rows, columns = left.shape[1], right.shape[2]
             operands = [self._aligned(left), self._aligned(right)]
-            if rows * columns % _REGISTER:
+            if rows * columns % _REGISTER and rows * columns > 1:
                 self.changed = True
                 out = _room(left, rows, columns)
                 product = torch.bmm(*operands, out=out)

@@ -207,7 +207,8 @@ class StepGraph:
         def total(*values: torch.Tensor) -> tuple[torch.Tensor | None, Losses]:
             parameters = dict(others)
             for place, value in enumerate(values):
-                pieces = torch.split(value, self._sizes[place])
+                sizes = self._sizes[place]
+                pieces = torch.split(value[: sum(sizes)], sizes)  # behind that nothing counts
                 shapes = self._shapes[place]
                 for name, piece, shape in zip(self.names[place], pieces, shapes, strict=True):
                     parameters[name] = piece.view(shape)

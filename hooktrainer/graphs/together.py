@@ -60,19 +60,23 @@ class SideBySide:
         self.rows = rows
         self._arrays = []
         for flat in optimizers[0].flat_groups:
-            size, kind = flat.parameters.numel(), flat.parameters
-            # So wide that an operation on all rows goes row by row, and each row lies alike.
-            width = -(-size // _REGISTERS) * _REGISTERS + _REGISTERS
-            wide = [kind.new_zeros(rows, width)[:, :size] for _ in range(3)]
+            width = -(-flat.parameters.numel() // _REGISTERS) * _REGISTERS  # each row lies alike
+            wide = [flat.parameters.new_zeros(rows, width) for _ in range(3)]
             self._arrays.append(AdamState(wide[0], wide[1], wide[2], flat.steps.new_zeros(rows)))
+        sizes = [flat.parameters.numel() for flat in optimizers[0].flat_groups]
         for row, optimizer in enumerate(optimizers):
-            optimizer.move([[array[row] for array in group] for group in self._arrays])
+            optimizer.move(
+                [
+                    [*(array[row, :size] for array in group[:3]), group.steps[row]]
+                    for group, size in zip(self._arrays, sizes, strict=True)
+                ]
+            )
         for group in self._arrays:
             for array in group:
                 array[len(optimizers) :] = array[0]
 
     def states(self, places: Sequence[int], rows: int) -> list[AdamState]:
-        """So many rows of some of the groups, ``[rows, ...]`` each."""
+        """So many rows of some of the groups, ``[rows, ...]`` each; zeros fill them up."""
         return [AdamState(*(array[:rows] for array in self._arrays[p])) for p in places]
 
 

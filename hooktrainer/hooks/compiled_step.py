@@ -20,13 +20,13 @@ from ..graphs.gradient_graph import GradientGraph, Grads
 from ..graphs.objective import Objective, reached
 from ..graphs.step_graph import StepGraph, StepRules
 from ..loop.check_trainer import parameters_of
+from ..loop.computed_updates import GivenGradients, TakenStep
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
 from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
 from ..optim import FlatAdam
-from .compiled_updates import GivenGradients, TakenStep
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import OptimizerHook
@@ -183,7 +183,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "optimizer steps are graphs of their own"
         else:
             for hook in self._hooks:
-                hook.update = GivenGradients(hook)
+                hook.update = GivenGradients(hook.eager_update, hook.optimizer)
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if why is not None and why != self._said:
             self._said = why

@@ -58,6 +58,10 @@ class StepTogether(CompiledStep):
         self._company: Company | None = None
         self._draws: dict[Hashable, list[RandomCall]] = {}
 
+    def register(self, trainer: Loop, name: str = "step_together") -> None:
+        """Take the place of the computation when training starts, if there are others."""
+        super().register(trainer, name)
+
     def join(self, company: Company) -> None:
         """Take the steps together with these."""
         self._company = company

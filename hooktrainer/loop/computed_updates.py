@@ -6,7 +6,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..graphs.gradient_graph import Grads
-from .optimizer import OptimizerHook
+from .optimizer_update import OptimizerUpdate
 
 
 class TakenStep:
@@ -34,22 +34,24 @@ class GivenGradients:
     """The update of an optimizer whose gradients were computed together with the losses.
 
     Args:
-        hook: The optimizer's hook.
+        update: What computes them where none are given.
+        optimizer: The optimizer.
 
     Attributes:
         grads: Parameters, and their gradients.
     """
 
-    def __init__(self, hook: OptimizerHook) -> None:
+    def __init__(self, update: OptimizerUpdate, optimizer: torch.optim.Optimizer) -> None:
         self.grads: Grads = ((), ())
-        self.clip = hook.eager_update.clip
-        self.step = hook.eager_update.step
-        self._hook = hook
+        self.clip = update.clip
+        self.step = update.step
+        self._update = update
+        self._optimizer = optimizer
 
     def backward(self, losses: TensorDictBase) -> None:
         """Put the gradients where the optimizer looks for them."""
         if not self.grads[0]:
-            self._hook.eager_update.backward(losses)  # which says what is wrong
-        self._hook.optimizer.zero_grad()
+            self._update.backward(losses)  # which says what is wrong
+        self._optimizer.zero_grad()
         for parameter, grad in zip(*self.grads, strict=True):
             parameter.grad = grad

@@ -1,0 +1,101 @@
+"""Steps of several learners at once: what stays with each of them, and why."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tensordict import TensorDict
+from torch import nn
+
+from hooktrainer import StepTogether, Trainer
+from hooktrainer.graphs.compiling import CannotCompileError
+from hooktrainer.graphs.random_calls import GivenDraws, NotedDraws
+from hooktrainer.loop.lockstep import Lockstep
+from hooktrainer.optim import FlatAdam
+from hooktrainer.testing import FakeCollector
+
+
+class Squares(nn.Module):
+    """The mean square of a network's outputs."""
+
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+        self.in_keys = ["observation"]
+
+    def forward(self, batch):
+        return TensorDict({"loss_square": self.network(batch["observation"]).square().mean()})
+
+
+def plain_network():
+    return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
+
+
+def other_network():
+    return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
+
+
+def trainer(seed, network=None, **kwargs):
+    torch.manual_seed(seed)
+    loss = Squares((network or plain_network)())
+    made = Trainer(
+        collector=FakeCollector(num_envs=2, time=16, seed=seed),
+        total_frames=96,
+        optim_steps_per_batch=2,
+        loss_module=loss,
+        optimizer=FlatAdam(loss.parameters(), lr=1e-2),
+        clip_norm=0.5,
+        progress_bar=False,
+        **kwargs,
+    )
+    StepTogether().register(made)
+    return made
+
+
+def weights(made):
+    return torch.cat([p.detach().reshape(-1) for p in made.loss_module.parameters()])
+
+
+def run(seeds, say=print, **kwargs):
+    group = Lockstep((trainer(seed, **kwargs) for seed in seeds), say=say)
+    assert group.run() == [None] * len(seeds)
+    return [weights(member.loop) for member in group.members]
+
+
+def test_a_loss_of_ones_own_is_computed_together_and_each_is_as_by_itself():
+    many, (alone,) = run([0, 1, 2]), run([1])
+    assert torch.equal(many[1], alone)
+    assert not torch.equal(many[0], many[1])
+    plain = trainer(1)
+    plain.remove_hook("step_together")
+    plain.train()
+    torch.testing.assert_close(alone, weights(plain), rtol=1e-4, atol=1e-6)
+    without_company = trainer(1)
+    without_company.train()
+    assert torch.equal(weights(without_company), weights(plain))
+
+
+def test_what_has_kernels_that_depend_on_others_is_computed_by_each():
+    said = []
+    two = run([0, 1], said.append, network=other_network)
+    assert said == [
+        "each seed computes its own optimizer steps, since a LayerNorm has no kernel whose bits "
+        "depend on one learner alone."
+    ]
+    assert len(two) == 2
+
+
+def test_draws_are_noted_and_given_again():
+    def draw(x):
+        return torch.randn_like(x) + torch.rand(3) + torch.empty(3).exponential_()
+
+    x = torch.zeros(3)
+    torch.manual_seed(0)
+    with NotedDraws() as noted:
+        expected = draw(x)
+    torch.manual_seed(0)
+    numbers = [call() for call in noted.draws]
+    with GivenDraws(numbers):
+        assert torch.equal(draw(x), expected)
+    with NotedDraws(), pytest.raises(CannotCompileError, match=r"normal draws.*depend on others"):
+        torch.normal(x, torch.ones(3))
