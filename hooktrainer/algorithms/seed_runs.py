@@ -34,6 +34,10 @@ class SeedRuns:
         make: Makes the trainer of one run.
         keep: Whether the runs have directories.
 
+    Attributes:
+        seeds: The seeds.
+        trainers: Their trainers, as far as these are made.
+
     Raises:
         ConfigError: If they are to be kept and resumed, and have no ``run_dir``; or would share
             what belongs to one run.
@@ -43,6 +47,7 @@ class SeedRuns:
         self, algorithm: AlgorithmConfig, make: Callable[[Any], Trainer], keep: bool
     ) -> None:
         self.seeds: Sequence[int] = algorithm.seeds
+        self.trainers: list[Trainer] = []
         self._make = make
         self._algorithm = algorithm
         self._keep = keep
@@ -73,7 +78,7 @@ class SeedRuns:
         if self._algorithm.workers and len(self.seeds) > 1:
             self._in_processes(started)
             return []
-        trainers: list[Trainer] = []
+        trainers = self.trainers
         group = Lockstep(self._made(trainers))
         with self._bar(trainers) as bar:
             errors = group.run(lambda: bar.update(_frames(trainers) - bar.n))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from time import perf_counter
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from .slot_group import JoinedSlots, SlotGroup
 from .spaces import Array
 
 Step = Callable[[Array, Row], list[Finished]]
+T = TypeVar("T")
 
 # Steps of a rollout from which on it is worth while to lay networks side by side.
 _WORTH = 8
@@ -77,6 +78,15 @@ class RolloutInCompany(Rollout):
     def act(self, t: int) -> Array:
         """The actions of a step, with random numbers of the loop's own."""
         return as_array(self._company.ambient.call(self.acting.act, t))
+
+    def no_actions(self) -> Array:
+        """What stands where nobody acts any more."""
+        space = self._action_format
+        return np.zeros((self.num_envs, *space.shape), space.dtype)
+
+    def step(self, actions: Array, row: Row) -> list[Finished]:
+        """Step the environments by themselves."""
+        return self._group.step(actions, row)
 
     def end(self, finished: Sequence[Finished], t: int) -> None:
         """Note that episodes ended in a step."""
@@ -156,11 +166,12 @@ class JoinedRollouts:
                 )
             )
         self._owner = [k for k, rollout in enumerate(rollouts) for _ in range(rollout.num_envs)]
+        self._failed: dict[int, Exception] = {}  # by rollout, whose environments stand still then
         self._step = self._stepper()
 
     def run(self) -> dict[int, Any]:
         """Step to the end; by rollout the seconds that acting and stepping took, or what failed."""
-        failed: dict[int, Exception] = {}
+        self._failed.clear()
         acting = stepping = 0.0
         now = perf_counter()
         with torch.no_grad(), set_interaction_type(self.rollouts[0].exploration):
@@ -175,13 +186,17 @@ class JoinedRollouts:
                 now = perf_counter()
                 stepping += now - acted
         share = acting / len(self.rollouts), stepping / len(self.rollouts)
-        return {id(rollout): failed.get(k, share) for k, rollout in enumerate(self.rollouts)}
+        return {id(rollout): self._failed.get(k, share) for k, rollout in enumerate(self.rollouts)}
 
     def _acting(self) -> Callable[[int], list[Array]]:
         """What gives the actions of all for a step."""
 
         def one_by_one(t: int) -> list[Array]:
-            return [rollout.act(t) for rollout in self.rollouts]
+            acts = self._each(lambda k, rollout: rollout.act(t))
+            return [
+                rollout.no_actions() if actions is None else actions
+                for rollout, actions in zip(self.rollouts, acts, strict=True)
+            ]
 
         actors = [rollout.acting for rollout in self.rollouts]
         mine = [actor for actor in actors if isinstance(actor, FunctionActor)]
@@ -192,6 +207,8 @@ class JoinedRollouts:
             or len(sizes) > 1
             or len(self._observed) > 1
             or len(self._rows) < _WORTH
+            or self._observed[0].ndim != 3
+            or self._observed[0].dtype != np.float32
             or not all(isinstance(policy, Policy) for policy in policies)
         ):
             return one_by_one
@@ -230,11 +247,23 @@ class JoinedRollouts:
         return self._one_by_one
 
     def _one_by_one(self, actions: Array, row: Row) -> list[Finished]:
-        finished: list[Finished] = []
-        for rollout, part in zip(self.rollouts, self._slices, strict=True):
-            ended = rollout._group.step(actions[part], row.part(part))
-            finished += [(part.start + i, values) for i, values in ended]
-        return finished
+        def step(k: int, rollout: RolloutInCompany) -> list[Finished]:
+            part = self._slices[k]
+            ended = rollout.step(actions[part], row.part(part))
+            return [(part.start + i, values) for i, values in ended]
+
+        return [one for ended in self._each(step) if ended is not None for one in ended]
+
+    def _each(self, call: Callable[[int, RolloutInCompany], T]) -> list[T | None]:
+        """What a call gives for each rollout; ``None`` from the moment on that it fails for it."""
+        results: list[T | None] = []
+        for k, rollout in enumerate(self.rollouts):
+            try:
+                results.append(None if k in self._failed else call(k, rollout))
+            except Exception as error:
+                self._failed[k] = error
+                results.append(None)
+        return results
 
 
 def _taking(arrays: Sequence[Array]) -> Allocate:

@@ -52,19 +52,27 @@ class SideBySide:
     """Optimizers whose parameters and moments lie side by side, in rows.
 
     Args:
-        optimizers: Alike, on one device; from now on their parameters are views of the rows.
+        optimizers: Alike, on one device.
         rows: How many rows there are, more than optimizers. Those behind are the first one's again.
     """
 
     def __init__(self, optimizers: Sequence[FlatAdam], rows: int) -> None:
         self.rows = rows
+        self._optimizers = optimizers
         self._arrays = []
         for flat in optimizers[0].flat_groups:
             width = -(-flat.parameters.numel() // _REGISTERS) * _REGISTERS  # each row lies alike
             wide = [flat.parameters.new_zeros(rows, width) for _ in range(3)]
             self._arrays.append(AdamState(wide[0], wide[1], wide[2], flat.steps.new_zeros(rows)))
-        sizes = [flat.parameters.numel() for flat in optimizers[0].flat_groups]
-        for row, optimizer in enumerate(optimizers):
+
+    def gather(self) -> None:
+        """Have the parameters and moments lie here, if some lie beside those of others by now."""
+        first = self._arrays[0].parameters
+        pairs = list(enumerate(self._optimizers))
+        if all(o.flat_groups[0].parameters.data_ptr() == first[k].data_ptr() for k, o in pairs):
+            return
+        sizes = [flat.parameters.numel() for flat in self._optimizers[0].flat_groups]
+        for row, optimizer in pairs:
             optimizer.move(
                 [
                     [*(array[row, :size] for array in group[:3]), group.steps[row]]
@@ -73,7 +81,7 @@ class SideBySide:
             )
         for group in self._arrays:
             for array in group:
-                array[len(optimizers) :] = array[0]
+                array[len(pairs) :] = array[0]
 
     def states(self, places: Sequence[int], rows: int) -> list[AdamState]:
         """So many rows of some of the groups, ``[rows, ...]`` each; zeros fill them up."""
@@ -127,6 +135,7 @@ class StepsTogether:
             torch.tensor([hyperparameters(group) for group in own], dtype=torch.float64)
             for own in groups
         ]
+        self._rows.gather()
         results = self._call(
             self._rows.states(places, len(optimizers)),
             hyper,

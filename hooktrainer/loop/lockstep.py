@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -124,12 +125,13 @@ class Lockstep:
             return [None for _ in self.members]
         loops = [member.loop for member in members]
         control = Controls([loop.control for loop in loops])
+        grace = min(loop.grace for loop in loops)
         threads = loops[0].threads or threads_for(loops[0].loss_module)
         for member in members:
             _join(member)
         with (
             Ambient().kept(),
-            GracefulSignals(control, min(loop.grace for loop in loops)),
+            GracefulSignals(control, grace, loops[0].bridge.only_cleans_up),
             compute_threads(threads),
         ):
             try:
@@ -149,7 +151,12 @@ class Lockstep:
             asked = [companion.asked for companion in waiting if companion.asked is not None]
             server = min((one.server for one in asked), key=lambda server: server.rank)
             served = [companion for companion in waiting if _asks(companion, server)]
-            answers = server.serve([c.asked.request for c in served if c.asked is not None])
+            requests = [c.asked.request for c in served if c.asked is not None]
+            answers: Sequence[Any]
+            try:
+                answers = server.serve(requests)
+            except Exception as error:  # of what they have in common
+                answers = [copy.copy(error) for _ in requests]
             for companion, answer in zip(served, answers, strict=True):
                 companion.go_on(answer)
 

@@ -13,6 +13,8 @@ import torch
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3
 from hooktrainer.algorithms.config import as_seeds, words_of_seeds
+from hooktrainer.algorithms.seed_runs import SeedRuns
+from hooktrainer.loop.lockstep import Lockstep
 
 SHORT = {"progress_bar": False, "stop_at": None, "eval_episodes": 0, "tuned": False}
 ODD = {"num_cells": (13, 5), "activation": "silu"}  # no multiples of any vector register
@@ -82,6 +84,23 @@ def test_it_is_the_run_of_one_seed_but_for_rounding(kind):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
+def test_learners_out_of_step_are_computed_with_whoever_is_there():
+    def out(epochs):
+        def made():
+            for seed, number in epochs.items():
+                trainer = RUNS["ppo"](seeds=(seed,), seed=seed)._built(False)
+                trainer.num_epochs = number
+                yield trainer
+
+        group = Lockstep(made())
+        assert group.run() == [None] * len(epochs)
+        return [member.loop for member in group.members]
+
+    epochs = {0: 1, 1: 3, 2: 2}  # while some wait for the next batch, others still take steps
+    for (seed, number), together in zip(epochs.items(), out(epochs), strict=True):
+        assert same(together, out({seed: number})[0])
+
+
 def rows(path):
     return [line for line in path.read_text().splitlines() if "time/" not in line]
 
@@ -130,6 +149,34 @@ def test_one_that_fails_leaves_the_others_alone(capsys):
     said = capsys.readouterr().out
     assert "failed: out of luck" in said
     assert said.count("64  ") == 2
+
+
+class Breaking(Failing):
+    """Breaks an environment of one seed."""
+
+    def fail(self):
+        if self.trainer.seed == 1:
+
+            def step(action):
+                raise OSError("the simulator is gone")
+
+            self.trainer.source._group._steps[0] = step
+
+
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_an_environment_that_fails_leaves_the_others_alone(env):
+    def run(seeds, **kwargs):
+        return A2C(
+            env=env, num_envs=1, steps_per_batch=8, total_frames=32, seeds=seeds, **SHORT, **kwargs
+        )
+
+    whole = run("0-2").train()
+    broken = SeedRuns(run("0-2", hooks=[Breaking()]), lambda one: one._built(False), False)
+    with pytest.raises(OSError, match="the simulator is gone"):
+        broken.train()
+    assert [trainer.collected_frames for trainer in broken.trainers] == [32, 8, 32]
+    for seed in (0, 2):
+        assert same(broken.trainers[seed], whole[seed])
 
 
 @pytest.mark.parametrize(
