@@ -54,6 +54,10 @@ JSON = tyro.constructors.PrimitiveConstructorSpec(
 )
 
 
+OWN = "own"
+"""The seed of a run that is one of several, as its ``config.yaml`` has it."""
+
+
 def as_seeds(given: Any) -> tuple[int, ...] | None:
     """Seeds as they are given: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
 
@@ -167,7 +171,8 @@ class AlgorithmConfig(RunConfig):
     def __post_init__(self) -> None:
         """Accept seeds in any of their forms."""
         super().__post_init__()
-        object.__setattr__(self, "seeds", as_seeds(self.seeds))
+        given = (self.seed,) if self.seeds == OWN else self.seeds
+        object.__setattr__(self, "seeds", as_seeds(given))
 
     def wrapped(self) -> UsualWrappers | None:
         """The environment with its usual wrappers; ``None`` if it gets none.
@@ -214,8 +219,9 @@ class AlgorithmConfig(RunConfig):
         plain["env"] = name_of(self.env)
         if self.network is not None:
             plain["network"] = name_of(self.network)
-        if self.seeds is not None:
-            plain["seeds"] = words_of_seeds(self.seeds)
+        if self.seeds is not None:  # which does not set apart the runs of several seeds
+            own = self.seeds == (self.seed,)
+            plain["seeds"] = OWN if own else words_of_seeds(self.seeds)
         return {
             name: value
             for name, value in plain.items()

@@ -127,6 +127,12 @@ def test_each_leaves_what_a_run_leaves_and_resumes_beside_others(tmp_path):
         assert rows(one / "metrics.csv")[-6:] == rows(other / "metrics.csv")[-6:]
         assert json.loads((other / "run.json").read_text())["frames"] == 256
     assert run("0-2", "parts", total_frames=256, resume="latest")[1].has_ended
+    configs = [(tmp_path / "whole" / f"seed{seed}" / "config.yaml") for seed in range(2)]
+    said = [set(config.read_text().splitlines()) for config in configs]
+    assert {line.partition(":")[0] for line in said[0] ^ said[1]} == {"seed", "run_dir"}
+    PPO.main(["--config", str(configs[1]), "--run-dir", str(tmp_path / "again")])
+    again = tmp_path / "again" / "seed1" / "metrics.csv"
+    assert rows(again) == rows(tmp_path / "whole" / "seed1" / "metrics.csv")
 
 
 class Failing(TrainerHookBase):
