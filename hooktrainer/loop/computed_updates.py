@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from tensordict import TensorDictBase
+from torch import nn
 
-from ..graphs.gradient_graph import Grads
 from .optimizer_update import OptimizerUpdate
 
 
@@ -42,7 +44,7 @@ class GivenGradients:
     """
 
     def __init__(self, update: OptimizerUpdate, optimizer: torch.optim.Optimizer) -> None:
-        self.grads: Grads = ((), ())
+        self.grads: tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]] = ((), ())
         self.clip = update.clip
         self.step = update.step
         self._update = update
