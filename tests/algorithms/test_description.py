@@ -127,13 +127,11 @@ def hooktrainer(*words: object, where: Path) -> str:
 
 @pytest.mark.learning
 def test_a_configuration_makes_the_run_again(tmp_path: Path) -> None:
-    options = "--total-frames 2048 --workers 2 --overlap 1 --trace 2 --eval-episodes 2 --seed 3"
-    hooktrainer(
-        *f"train ppo --env {CARTPOLE} {options} --run-dir a --no-progress-bar".split(),
-        where=tmp_path,
-    )
+    options = "--total-frames 2048 --workers 2 --trace 2 --eval-episodes 2 --seed 3"
+    first, second = str(tmp_path / "a"), str(tmp_path / "b")
+    PPO.main(f"--env {CARTPOLE} {options} --run-dir {first} --no-progress-bar".split())
     assert (tmp_path / "a/trace.json").is_file()
-    hooktrainer(*["train", "--config", "a/config.yaml", "--run-dir", "b"], where=tmp_path)
+    PPO.main(["--config", f"{first}/config.yaml", "--run-dir", second])
     assert hooktrainer("ckpt", "diff", "a", "b", where=tmp_path) == "identical\n"
 
 
