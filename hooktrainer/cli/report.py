@@ -172,18 +172,10 @@ def _row(group: GroupFinding, timed: bool) -> list[object]:
 
 
 def _comparison_row(one: Comparison) -> list[object]:
-    from ..show.report.interval_text import interval_text
+    from ..show.report.interval_text import comparison_texts
 
     verdict = output.good(one.verdict) if one.separated else one.verdict
-    return [
-        one.first,
-        one.second,
-        interval_text(one.difference),
-        interval_text(one.improvement),
-        f"{one.p:.2g}",
-        f"{one.corrected:.2g}",
-        verdict,
-    ]
+    return [*comparison_texts(one), verdict]
 
 
 def _as_json(study: Study, sections: Sequence[Section], score: str) -> dict[str, Any]:

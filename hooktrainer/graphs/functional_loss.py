@@ -40,8 +40,10 @@ class FunctionalLoss:
         self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
         # A module that several others hold is met once, a parameter in every module that has it.
         self._places: dict[str, list[str]] = {}
+        self._slots: list[tuple[str, nn.Module, str]] = []  # of the buffers
         self.names: dict[nn.Parameter, str] = {}
         for prefix, owner in self._body.named_modules():
+            self._slots += [(f"{prefix}.{own}", owner, own) for own in owner._buffers]
             for own, parameter in owner._parameters.items():
                 if parameter is not None:
                     name = f"{prefix}.{own}"
@@ -71,12 +73,8 @@ class FunctionalLoss:
     @property
     def buffers(self) -> dict[str, torch.Tensor]:
         """Every buffer, by what it is called in a call; once in every module that has it."""
-        return {
-            f"{prefix}.{own}": buffer
-            for prefix, owner in self._body.named_modules()
-            for own, buffer in owner._buffers.items()
-            if buffer is not None
-        }
+        found = ((name, owner._buffers[own]) for name, owner, own in self._slots)
+        return {name: buffer for name, buffer in found if buffer is not None}
 
     @property
     def variant(self) -> Hashable:

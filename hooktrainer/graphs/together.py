@@ -26,7 +26,6 @@ from .random_calls import GivenDraws, NotedDraws, RandomCall
 from .step_graph import StepGraph, StepRules
 
 T = TypeVar("T")
-Numbers = Sequence[torch.Tensor]
 Step = tuple[Losses, torch.Tensor | None]
 
 # Floats in two vector registers of 512 bits.

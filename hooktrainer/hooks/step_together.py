@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import torch
@@ -117,7 +118,7 @@ class StepTogether(CompiledStep):
 
     def _server(self) -> _StepServer:
         assert self._company is not None
-        make = lambda: _StepServer(self.compiled, self._company.say)  # noqa: E731
+        make = partial(_StepServer, self.compiled, self._company.say)
         return self._company.server((_StepServer, self.compiled), make)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -158,7 +159,6 @@ class _StepServer:
     def __init__(self, compiled: bool, say: Callable[[str], None]) -> None:
         self._compiled, self._say = compiled, say
         self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
-        self._latest: _Group | None = None
 
     def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
         """Steps, or gradients, of those that ask for the same, at once."""

@@ -29,11 +29,7 @@ class Ambient:
 
     def enter(self) -> None:
         """Have them be as the loop left them."""
-        mtrand.set_bit_generator(self._numpy)
-        random.setstate(self._python)
-        torch.default_generator.set_state(self._torch)
-        torch.set_grad_enabled(self._has_grad)
-        set_interaction_type(self._exploration).__enter__()
+        self._set(self._numpy)
 
     def leave(self) -> None:
         """Remember them as the loop leaves them."""
@@ -49,11 +45,14 @@ class Ambient:
         try:
             yield
         finally:
-            mtrand.set_bit_generator(numpy)
-            random.setstate(self._python)
-            torch.default_generator.set_state(self._torch)
-            torch.set_grad_enabled(self._has_grad)
-            set_interaction_type(self._exploration).__enter__()
+            self._set(numpy)
+
+    def _set(self, numpy: Any) -> None:
+        mtrand.set_bit_generator(numpy)
+        random.setstate(self._python)
+        torch.default_generator.set_state(self._torch)
+        torch.set_grad_enabled(self._has_grad)
+        set_interaction_type(self._exploration).__enter__()
 
     def call(self, function: Callable[..., T], *args: Any) -> T:
         """Call something that draws from torch's generator alone, as the loop would.

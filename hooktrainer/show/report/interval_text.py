@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from ...statistics import Interval, Reaching
+from .findings import Comparison
 
 NONE = "-"
 
@@ -24,6 +25,18 @@ def interval_text(one: Interval) -> str:
         return f"{one.value:,.6g} [{one.low:,.6g}, {one.high:,.6g}]"
     decimals = max(0, 1 - math.floor(math.log10(width)))
     return f"{one.value:,.{decimals}f} [{one.low:,.{decimals}f}, {one.high:,.{decimals}f}]"
+
+
+def comparison_texts(one: Comparison) -> list[str]:
+    """Two groups, how they differ, and how surely; without what follows."""
+    return [
+        one.first,
+        one.second,
+        interval_text(one.difference),
+        interval_text(one.improvement),
+        f"{one.p:.2g}",
+        f"{one.corrected:.2g}",
+    ]
 
 
 def reaching_text(one: Reaching | None, shown: Callable[[float], str]) -> str:

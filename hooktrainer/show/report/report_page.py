@@ -16,7 +16,7 @@ from ..chart import COLORS, chart_for_any_screen
 from ..curves import Band
 from ..html import document, table
 from .findings import GroupFinding, Section
-from .interval_text import interval_text, reaching_text
+from .interval_text import comparison_texts, interval_text, reaching_text
 from .study import Seed, SeedCurve, Study, TaskStudy
 
 _POINTS = 60
@@ -132,18 +132,7 @@ def _times(group: GroupFinding) -> list[str]:
 
 def _comparisons(section: Section) -> str:
     heads = ["group", "beside", "IQM difference", "P(improvement)", "p", "corrected", "so"]
-    rows = [
-        [
-            one.first,
-            one.second,
-            interval_text(one.difference),
-            interval_text(one.improvement),
-            f"{one.p:.2g}",
-            f"{one.corrected:.2g}",
-            one.verdict,
-        ]
-        for one in section.comparisons
-    ]
+    rows = [[*comparison_texts(one), one.verdict] for one in section.comparisons]
     return "<h3>Comparisons</h3>" + table(heads, rows, numbers=heads[2:6])
 
 
