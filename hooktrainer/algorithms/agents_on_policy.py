@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium import spaces
 
@@ -11,7 +11,7 @@ from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
 from ..networks import AgentsPolicy
 from ..objectives import GAE, ClipPPOLoss, LossByGroup, keys_of
 from ..optim import FlatAdam
-from ..run.fields import Count, Fraction, Number, Rate
+from ..run.fields import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .agents_config import SeveralAgents
 from .agents_task import AgentsTask
@@ -30,7 +30,7 @@ class AgentsOnPolicy(SeveralAgents):
     """epochs over each batch"""
     mini_batch_size: Count = 800
     """steps of an environment in each mini-batch, each with all of its agents"""
-    lr: Rate = 1e-3
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """initial learning rate"""
     anneal_lr: bool = True
     """whether the learning rate falls linearly to zero at total_frames"""

@@ -57,10 +57,10 @@ class Algorithm(AlgorithmConfig):
                 f"{self.name()}: seeds={self.seeds} are several runs, each with a trainer of its "
                 "own: call train()."
             )
-        return self._built(keep)
+        return self.built(keep)
 
-    def _built(self, keep: bool | None) -> Trainer:
-        """What `trainer` returns, for one of several seeds as well."""
+    def built(self, keep: bool | None) -> Trainer:
+        """What `trainer` returns, for one of several seeds as well; a `Lockstep` trains these."""
         task = self._task(keep=self.run_dir is not None if keep is None else keep)
         try:
             return self.build(task)
@@ -88,7 +88,7 @@ class Algorithm(AlgorithmConfig):
             print(wrapped.says)
         if self.seeds is not None:
             keeps = self.run_dir is not None if keep is None else keep
-            return SeedRuns(self, lambda run: run._built(keeps), keeps).train()
+            return SeedRuns(self, lambda run: run.built(keeps), keeps).train()
         trainer = self.trainer(keep=keep)
         trainer.train()
         return trainer

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from ..networks import AdditiveGaussian
 from ..objectives import DDPGLoss
+from ..run.fields import Between, PerLearner
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -21,7 +22,7 @@ class DDPG(ActorCriticOffPolicy):
     Pendulum; larger tasks need wider networks, and a million frames or more.
     """
 
-    sigma: float = 0.1
+    sigma: Annotated[PerLearner[float], Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
     tuned_for: ClassVar[Settings] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import nn
@@ -15,7 +15,7 @@ from ..networks import MemoryTrunk, ValueNetwork
 from ..objectives import SoftUpdate
 from ..objectives.sequences import ReplayLoss
 from ..replay import ReplayBuffer
-from ..run.fields import Count, Fraction, Number, Rate
+from ..run.fields import Between, Count, Fraction, Number, OneOf, PerLearner, Rate
 from ..trainer import Trainer
 from .check_spaces import Actions
 from .task import Task
@@ -38,11 +38,11 @@ class OffPolicy(WithMemory):
     """capacity of the replay buffer, in transitions"""
     batch_size: Count = 256
     """transitions per optimizer step"""
-    lr: Rate = 1e-3
+    lr: Annotated[PerLearner[Rate], Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate"""
     num_cells: tuple[Count, ...] = (128, 128)
     """units in each hidden layer"""
-    gamma: Fraction = 0.99
+    gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995))] = 0.99
     """discount factor"""
     scale_rewards: bool = False
     """whether rewards are divided by the running standard deviation of the discounted return"""
@@ -126,7 +126,7 @@ class OffPolicy(WithMemory):
 class ActorCriticOffPolicy(OffPolicy):
     """Fields of the algorithms with a policy and Q-functions of continuous actions."""
 
-    tau: Fraction = 0.01
+    tau: Annotated[PerLearner[Fraction], Between(0.001, 0.05, log=True)] = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
 
     def _qvalues(self, task: Task, trunk: MemoryTrunk | None) -> ValueNetwork | list[ValueNetwork]:

@@ -12,7 +12,7 @@ from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
-from ..run.fields import Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
+from ..run.fields import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
 from .check_spaces import Actions, Observations
@@ -30,7 +30,7 @@ class Offline(Algorithm):
     """transitions to train on, batch_size at every optimizer step"""
     batch_size: Count = 256
     """transitions per optimizer step"""
-    lr: Rate = 1e-3
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate of all networks"""
     num_cells: tuple[Count, ...] = (256, 256)
     """units in each hidden layer"""

@@ -118,23 +118,8 @@ class SeedRuns:
 
     def _run(self, seed: int) -> AlgorithmConfig:
         """The run of one of the seeds."""
-        given = self._algorithm
-        place, resume = None, given.resume
-        if self._keep:
-            assert self._place is not None
-            place = Path(self._place) / f"seed{seed}"
-            if resume == "latest" and not RunDir(place).holds_run:
-                resume = None  # the process ended before this one began
-        own = {name: copy.deepcopy(getattr(given, name)) for name in ("hooks", "network")}
-        return replace(
-            given,
-            seeds=(seed,),
-            seed=seed,
-            run_dir=place,
-            resume=resume,
-            progress_bar=False,
-            **own,
-        )
+        place = Path(self._place) if self._keep and self._place is not None else None
+        return run_of(self._algorithm, seed, place)
 
     def _bar(self, trainers: Sequence[Trainer]) -> Any:
         given = self._algorithm
@@ -162,6 +147,35 @@ class SeedRuns:
             f"{plural(len(rows), 'seed', 'seeds')}{where}: {spent}",
             markup=False,
         )
+
+
+def run_of(algorithm: AlgorithmConfig, seed: int, place: Path | None) -> AlgorithmConfig:
+    """The run of one of several seeds.
+
+    Args:
+        algorithm: What is run with each of them.
+        seed: The seed.
+        place: The directory of all, in which the run has ``seed<i>``; ``None`` to keep nothing.
+
+    Returns:
+        The run, which shares neither hooks nor networks with the others. It is resumed if
+        ``algorithm`` is, and begins anew where its process ended before it began.
+    """
+    resume, run_dir = algorithm.resume, None
+    if place is not None:
+        run_dir = place / f"seed{seed}"
+        if resume == "latest" and not RunDir(run_dir).holds_run:
+            resume = None
+    own = {name: copy.deepcopy(getattr(algorithm, name)) for name in ("hooks", "network")}
+    return replace(
+        algorithm,
+        seeds=(seed,),
+        seed=seed,
+        run_dir=run_dir,
+        resume=resume,
+        progress_bar=False,
+        **own,
+    )
 
 
 class _Row(NamedTuple):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from torch import nn
 
@@ -12,7 +12,7 @@ from ..networks import AgentsPolicy, EpsilonGreedy
 from ..objectives import HardUpdate, QMixLoss
 from ..optim import FlatAdam
 from ..replay import ReplayBuffer
-from ..run.fields import Count, Fraction, Number, Rate
+from ..run.fields import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .agents_config import SeveralAgents
 from .agents_task import AgentsTask, Keys
@@ -35,7 +35,7 @@ class ValueMixing(SeveralAgents):
     """capacity of the replay buffer, in steps of an environment"""
     batch_size: Count = 256
     """steps of an environment per optimizer step, each with all of its agents"""
-    lr: Rate = 5e-4
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 5e-4
     """learning rate"""
     eval_interval: Count = 20_000
     eval_episodes: Number = 32

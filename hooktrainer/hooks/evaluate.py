@@ -52,6 +52,9 @@ class Evaluate(TrainerHookBase):
         collector: What makes the collector that plays, called with the arguments of
             `VectorCollector`, its default; `AgentsCollector` for several agents.
         groups: Of several agents, the groups; as for `AgentsCollector`.
+
+    Attributes:
+        evaluated_at: Frames at the last evaluation; -1 before the first.
     """
 
     rank_zero_only = True
@@ -90,13 +93,13 @@ class Evaluate(TrainerHookBase):
         self.groups = groups
         self._collector: Collector | None = None
         self._company: Company | None = None
-        self._evaluated_at = -1
+        self.evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
         """Evaluate, and return the metrics."""
         metrics = self.evaluate()
-        self._evaluated_at = self.trainer.collected_frames
+        self.evaluated_at = self.trainer.collected_frames
         self.trainer.request_log()
         self._mean = float(metrics[f"{self.group}/return"])
         self._stop_if_solved()
@@ -176,8 +179,8 @@ class Evaluate(TrainerHookBase):
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless that was just done."""
-        if self._evaluated_at != trainer.collected_frames:
-            self._evaluated_at = trainer.collected_frames
+        if self.evaluated_at != trainer.collected_frames:
+            self.evaluated_at = trainer.collected_frames
             trainer.log(self.evaluate())
 
     def close(self) -> None:
@@ -187,11 +190,11 @@ class Evaluate(TrainerHookBase):
 
     def state_dict(self) -> dict[str, Any]:
         """Return when the last evaluation was, and what it gave."""
-        return {"evaluated_at": self._evaluated_at, "mean": self._mean}
+        return {"evaluated_at": self.evaluated_at, "mean": self._mean}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the last evaluation. A run that was solved then has nothing left to do."""
-        self._evaluated_at = state_dict["evaluated_at"]
+        self.evaluated_at = state_dict["evaluated_at"]
         self._mean = state_dict["mean"]
         self._stop_if_solved()
 

@@ -1,17 +1,18 @@
-"""What a field of a run says beside its type, its default and its help: a mark and a range.
+"""What a field of a run says beside its type, its default and its help: marks and ranges.
 
     total_frames: FreeOnResume[Count]
+    lr: Annotated[PerLearner[Rate], Between(1e-4, 1e-2, log=True)]
 
-A mark says in what two runs may differ, a range which values there are: `check_ranges` holds the
-fields to theirs. Both may stand in any class that derives from `RunConfig`, and hold in those that
-derive from it.
+A mark says in what two runs may differ, a `Range` which values there are: `check_ranges` holds the
+fields to theirs. `Between` and `OneOf` say which values are worth trying, for a search. All may
+stand in any class that derives from `RunConfig`, and hold in those that derive from it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, auto
 from functools import partial
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
@@ -29,6 +30,7 @@ class Mark(Enum):
     MEANS = auto()
     ON_RESUME = auto()
     AMONG_SEEDS = auto()
+    AMONG_LEARNERS = auto()
 
 
 Means = Annotated[T, Mark.MEANS]
@@ -37,6 +39,9 @@ FreeOnResume = Annotated[T, Mark.ON_RESUME]
 """A field that may change when the run is resumed."""
 FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
 """A field in which runs may differ and still be seeds of one experiment."""
+PerLearner = Annotated[T, Mark.AMONG_LEARNERS]
+"""A field in which learners may differ and still be computed together, as one batch of networks:
+each has it in its optimizer, in a tensor of its loss, or in its own loop."""
 
 
 class Range:
@@ -49,6 +54,51 @@ class Range:
     def __init__(self, check: Callable[[str, Any], Any]) -> None:
         self.check = check
 
+
+@dataclass(frozen=True)
+class Between:
+    """The values of a number that are worth trying: all from ``low`` to ``high``, both included.
+
+    Args:
+        low: The smallest.
+        high: The largest.
+        log: Whether what counts is the ratio of two values, not their difference.
+
+    Raises:
+        ConfigError: If there is nothing between them, or a logarithm of what is not positive.
+    """
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.low < self.high:
+            raise ConfigError(f"low={self.low} is not below high={self.high}")
+        if self.log and self.low <= 0:
+            raise ConfigError(f"low={self.low} has no logarithm: leave log out, or begin above 0")
+
+
+@dataclass(frozen=True)
+class OneOf:
+    """The values that are worth trying.
+
+    Args:
+        values: At least two.
+
+    Raises:
+        ConfigError: If there are fewer.
+    """
+
+    values: tuple[Any, ...]
+
+    def __post_init__(self) -> None:
+        if len(self.values) < 2:
+            raise ConfigError(f"values={list(self.values)!r} leave no choice: give two or more")
+
+
+Candidates = Between | OneOf
+"""What is said of a field to try values of it."""
 
 Count = Annotated[int, Range(check_count)]
 """An integer of 1 or more."""
@@ -67,6 +117,19 @@ def marked(kind: type[Any], *marks: Mark) -> frozenset[str]:
     return frozenset(
         name for name, said in _said(kind).items() if any(mark in said for mark in marks)
     )
+
+
+def worth_trying(kind: type[Any]) -> dict[str, Candidates]:
+    """By field of a dataclass, the values that are worth trying, where it says so.
+
+    What a class says goes before what those say that it is derived from.
+    """
+    found: dict[str, Candidates] = {}
+    for name, said in _said(kind).items():
+        for one in said:
+            if isinstance(one, (Between, OneOf)):
+                found.setdefault(name, one)
+    return found
 
 
 def check_ranges(subject: str, described: Any) -> None:

@@ -88,7 +88,7 @@ def test_learners_out_of_step_are_computed_with_whoever_is_there():
     def out(epochs):
         def made():
             for seed, number in epochs.items():
-                trainer = RUNS["ppo"](seeds=(seed,), seed=seed)._built(False)
+                trainer = RUNS["ppo"](seeds=(seed,), seed=seed).built(False)
                 trainer.num_epochs = number
                 yield trainer
 
@@ -177,7 +177,7 @@ def test_an_environment_that_fails_leaves_the_others_alone(env):
         )
 
     whole = run("0-2").train()
-    broken = SeedRuns(run("0-2", hooks=[Breaking()]), lambda one: one._built(False), False)
+    broken = SeedRuns(run("0-2", hooks=[Breaking()]), lambda one: one.built(False), False)
     with pytest.raises(OSError, match="the simulator is gone"):
         broken.train()
     assert [trainer.collected_frames for trainer in broken.trainers] == [32, 8, 32]

@@ -77,7 +77,7 @@ class RayEvaluate(Evaluate):
         return None
 
     def _send(self) -> None:
-        self._sent_at = self._evaluated_at = self.trainer.collected_frames
+        self._sent_at = self.evaluated_at = self.trainer.collected_frames
         self._worker.submit("evaluate", self._ray.put(arrays_of(self.policy)))
 
     def _receive(self) -> dict[str, Any]:
@@ -101,7 +101,7 @@ class RayEvaluate(Evaluate):
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy and wait for it, unless that was just done."""
-        if self._evaluated_at == trainer.collected_frames and (
+        if self.evaluated_at == trainer.collected_frames and (
             self._worker.busy or self._arrived is not None
         ):
             trainer.log(self._take())
