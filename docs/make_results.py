@@ -1,71 +1,39 @@
-r"""Makes the table and the picture of docs/results.md from finished runs.
+"""Makes the table and the picture of docs/results.md from the results that hooktrainer ships.
 
-    for seed in 0 1 2; do
-      hooktrainer train sac --env Pendulum-v1 --seed $seed \
-        --run-dir results/sac@Pendulum-v1/seed$seed
-    done
-    python docs/make_results.py results
+    python docs/make_results.py
 
-Runs lie in ``<algorithm>@<environment>/seed<n>`` or ``<recipe>/seed<n>``; with another option, in
-``<algorithm>+<option>@<environment>/seed<n>``.
+Beforehand, of a row that was run by its command (`hooktrainer verify-results --json` has it), keeps
+what its seeds have computed; SECONDS of the CPU are those of the whole command:
+
+    python docs/make_results.py keep ppo-cartpole out/ppo-cartpole COMMIT SECONDS
 """
 
 from __future__ import annotations
 
-import csv
-import json
 import re
 import statistics
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from hooktrainer.show.report.interval_text import interval_text
+from hooktrainer.show.results.course import read_course
+from hooktrainer.show.results.result_rows import ResultRow, read_recipes, read_rows, write_row
+from hooktrainer.show.results.surroundings import surroundings
+from hooktrainer.statistics import interval
+
 DOCS = Path(__file__).parent
-METRIC = "eval/return"
-
-# What others report: final mean return ± standard deviation (frames).
-ZOO, CLEANRL = "SB3", "CleanRL"
-PUBLISHED = {
-    "ppo@CartPole-v1": f"{ZOO} 500 ± 0 (100k); {CLEANRL} 490 ± 6 (500k)",
-    "a2c@CartPole-v1": f"{ZOO} 500 (500k)",
-    "dqn@CartPole-v1": f"{ZOO} 500 (50k); {CLEANRL} 489 ± 16 (500k)",
-    "ppo@LunarLander-v3": f"{ZOO} 242 ± 32 (1M, v2)",
-    "ppo@HalfCheetah-v5": f"{ZOO} 5819 ± 664 (1M, v3)",
-    "ppo@Pendulum-v1": f"{ZOO} -172 (100k)",
-    "ppo@MountainCarContinuous-v0": f"{ZOO} 88 (20k)",
-    "sac@MountainCarContinuous-v0": f"{ZOO} 95 (50k)",
-    "sac@Pendulum-v1": f"{ZOO} -157 ± 89 (20k)",
-    "td3@Pendulum-v1": f"{ZOO} -152 ± 90 (20k)",
-    "ddpg@Pendulum-v1": f"{ZOO} -152 ± 94 (20k)",
-    "sac@HalfCheetah-v5": f"{ZOO} 9535 ± 100 (1M); {CLEANRL} 9635 ± 1424 (1M)",
-}
+MARKS = "<!-- {} -->", "<!-- end of {} -->"
 
 
-@dataclass
-class Run:
-    """One finished run.
-
-    Attributes:
-        seed: Its seed.
-        curve: Frames and mean evaluation return.
-        seconds: Wall seconds of training.
-        metrics: The last value of every metric.
-    """
-
-    seed: int
-    curve: list[tuple[int, float]]
-    seconds: float
-    metrics: dict[str, float]
-
-
-def load(path: Path) -> Run:
-    """Read a run's directory."""
-    with (path / "metrics.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["name"] == METRIC]
-    curve = {int(row["step"]): float(row["value"]) for row in rows}
-    state = json.loads((path / "run.json").read_text())
-    seed = int(path.name.removeprefix("seed"))
-    return Run(seed, sorted(curve.items()), state["seconds"], state["metrics"])
+def keep(name: str, runs: Path, commit: str, cpu_seconds: float) -> Path:
+    """Write the row that runs on this machine make, from ``seed<n>`` in their directory."""
+    recipe = read_recipes()[name]
+    places = {int(run.name.removeprefix("seed")): run for run in runs.glob("seed*")}
+    seeds = sorted(places)
+    first = read_course(places[seeds[0]])
+    courses = {seed: read_course(places[seed], list(first.metrics)) for seed in seeds}
+    return write_row(ResultRow(recipe, courses, surroundings(recipe.packages), commit, cpu_seconds))
 
 
 def frames(count: float) -> str:
@@ -73,98 +41,137 @@ def frames(count: float) -> str:
     return f"{count / 1e6:.3g}M" if count >= 999_500 else f"{count / 1e3:.3g}k"
 
 
-def number(value: float) -> str:
-    """A return for people."""
-    return f"{value:.0f}"
+def number(value: float, decimals: int) -> str:
+    """A return for people; what is nothing has no sign."""
+    return f"{round(value, decimals) + 0.0:.{decimals}f}"
 
 
-def row(name: str, runs: list[Run]) -> str:
-    """One line of the table."""
-    final = [run.curve[-1][1] for run in runs]
-    asked, _, env = name.partition("@")
-    what, _, option = asked.partition("+")
-    spread = f" ± {statistics.stdev(final):.0f}" if len(final) > 1 else ""
-    length = statistics.median(run.curve[-1][0] for run in runs)
-    seconds = statistics.median(run.seconds for run in runs)
-    said = f"`{what}{f' --{option}' if option else ''}`" + (f" on `{env}`" if env else "")
-    cells = [
-        said,
-        ", ".join(str(run.seed) for run in runs),
-        frames(length),
-        number(statistics.mean(final)) + spread,
-        " ".join(number(value) for value in final),
-        f"{seconds:.0f} s",
-        PUBLISHED.get(f"{what}@{env}", ""),
+def digits(scores: Iterable[float]) -> int:
+    """Decimals of scores: of small ones more than of large ones."""
+    return 0 if max(map(abs, scores)) >= 20 else 2
+
+
+def title(row: ResultRow) -> str:
+    """What was trained on what, of its command."""
+    words = list(row.recipe.train)
+    if "--env" not in words:
+        return f"`{' '.join(words)}`"
+    at = words.index("--env")
+    env, rest = words[at + 1], words[:at] + words[at + 2 :]
+    return f"`{' '.join(rest)}` on `{env}`"
+
+
+def table(rows: Mapping[str, ResultRow]) -> str:
+    """The table, a line for each row."""
+    lines = [
+        "| row | what | seeds | frames | IQM of the return [95 %] | mean | worst and best "
+        "| CPU s | published |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
-    return f"| {' | '.join(cells)} |"
+    for row in rows.values():
+        scores, decimals = row.scores, digits(row.scores)
+        shortest, longest = frames(min(row.frames)), frames(max(row.frames))
+        cells = [
+            f"`{row.name}`",
+            re.sub(r" --dataset \S+", "", title(row)),
+            str(len(scores)),
+            frames(statistics.median(row.frames))
+            + (f" ({shortest} to {longest})" if shortest != longest else ""),
+            interval_text(interval(scores)).replace(" [-]", "; none"),
+            number(statistics.mean(scores), decimals),
+            ", ".join(number(value, decimals) for value in (min(scores), max(scores))),
+            f"{row.cpu_seconds / len(scores):.0f}",
+            row.recipe.published,
+        ]
+        lines.append(f"| {' | '.join(cells)} |".replace("|  |", "| |"))
+    return "\n".join(lines)
 
 
-def table(groups: dict[str, list[Run]]) -> str:
-    """The table, a line for each."""
-    head = [
-        "| algorithm | seeds | frames | final return | each seed | time | published |",
-        "|---|---|---|---|---|---|---|",
-    ]
-    return "\n".join([*head, *(row(name, runs) for name, runs in groups.items())])
+def commands(rows: Mapping[str, ResultRow]) -> str:
+    """The commands that make the rows again."""
+    lines = "\n".join(f"$ {row.command}" for row in rows.values())
+    return f"```console\n{lines}\n```"
 
 
-def panel(name: str, runs: list[Run], left: int, top: int) -> str:
+def made_with(rows: Mapping[str, ResultRow]) -> str:
+    """What bits depend on, once for all rows that have it in common."""
+    groups: dict[str, list[str]] = {}
+    for row in rows.values():
+        shared = ", ".join(
+            value if name in ("processor", "system") else f"{name} {value}"
+            for name, value in row.surroundings.items()
+            if name not in row.recipe.packages
+        )
+        groups.setdefault(f"{shared}; hooktrainer at `{row.commit}`", []).append(row.name)
+    if len(groups) == 1:
+        return f"All were made with: {next(iter(groups))}."
+    return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
+
+
+def panel(row: ResultRow, left: int, top: int) -> str:
     """One small chart."""
     width, height = 220, 120
-    xs = [x for run in runs for x, _ in run.curve]
-    ys = [y for run in runs for _, y in run.curve]
+    curves = [course.curve for course in row.courses.values()]
+    xs = [x for curve in curves for x, _ in curve]
+    ys = [y for curve in curves for _, y in curve]
     x_high, y_low, y_high = max(xs), min(ys), max(ys)
-    scale = (y_high - y_low) or 1.0
+    scale, decimals = (y_high - y_low) or 1.0, digits(ys)
     lines = [
         f'<g transform="translate({left},{top})">',
-        f'<text class="title" x="0" y="-8">{name.replace("+", " --").replace("@", " · ")}</text>',
+        f'<text class="title" x="0" y="-8">{row.name}</text>',
         f'<rect width="{width}" height="{height}"/>',
-        f'<text x="4" y="13">{number(y_high)}</text>',
-        f'<text x="4" y="{height - 5}">{number(y_low)}</text>',
+        f'<text x="4" y="13">{number(y_high, decimals)}</text>',
+        f'<text x="4" y="{height - 5}">{number(y_low, decimals)}</text>',
         f'<text x="{width}" y="{height + 15}" text-anchor="end">{frames(x_high)} frames</text>',
     ]
-    for run in runs:
+    for curve in curves:
         points = " ".join(
             f"{x / x_high * width:.1f},{height - (y - y_low) / scale * height:.1f}"
-            for x, y in [(0, run.curve[0][1]), *run.curve]
+            for x, y in [(0, curve[0][1]), *curve]
         )
         lines.append(f'<polyline points="{points}"/>')
     return "\n".join([*lines, "</g>"])
 
 
-def picture(groups: dict[str, list[Run]]) -> str:
+def picture(rows: Mapping[str, ResultRow]) -> str:
     """All charts, three in a line, readable on light and dark ground."""
     panels = [
-        panel(name, runs, 20 + k % 3 * 250, 40 + k // 3 * 185)
-        for k, (name, runs) in enumerate(groups.items())
+        panel(row, 20 + k % 3 * 250, 40 + k // 3 * 185) for k, row in enumerate(rows.values())
     ]
-    height = 40 + (len(groups) + 2) // 3 * 185
+    height = 40 + (len(rows) + 2) // 3 * 185
     style = (
         "text{font:11px sans-serif;fill:#777}.title{font-size:11.5px;fill:#5c6bc0;font-weight:bold}"
-        "rect{fill:none;stroke:#9996}polyline{fill:none;stroke:#5c6bc0;stroke-width:1.5;opacity:.7}"
+        "rect{fill:none;stroke:#9996}polyline{fill:none;stroke:#5c6bc0;stroke-width:1.5;opacity:.5}"
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}">'
     return "\n".join([head, f"<style>{style}</style>", *panels, "</svg>", ""])
 
 
-def main(root: Path) -> None:
-    """Write both."""
-    groups = {}
-    for place in sorted(root.iterdir()):
-        runs = [load(run) for run in sorted(place.glob("seed*")) if (run / "metrics.csv").exists()]
-        runs = [run for run in runs if run.curve]
-        if runs:
-            groups[place.name] = runs
-    (DOCS / "assets" / "results.svg").write_text(picture(groups))
-    page = DOCS / "results.md"
-    marks = "<!-- table -->", "<!-- end of table -->"
-    pattern = f"{marks[0]}.*{marks[1]}"
-    filled = f"{marks[0]}\n\n{table(groups)}\n\n{marks[1]}"
-    page.write_text(re.sub(pattern, lambda _: filled, page.read_text(), flags=re.DOTALL))
-    for name, runs in groups.items():
-        if data := runs[0].metrics.get("data/return"):
-            print(f"{name}: the data set's mean return is {data:.1f}")
+def page(text: str, rows: Mapping[str, ResultRow]) -> str:
+    """The page, with what its marks stand for filled in."""
+    for name, filled in (
+        ("table", table(rows)),
+        ("made with", made_with(rows)),
+        ("commands", commands(rows)),
+    ):
+        start, end = (mark.format(name) for mark in MARKS)
+        if start not in text or end not in text:
+            raise ValueError(f"docs/results.md lacks {start} or {end}")
+        before, _, rest = text.partition(start)
+        text = f"{before}{start}\n\n{filled}\n\n{end}{rest.partition(end)[2]}"
+    return text
+
+
+def main(words: list[str]) -> None:
+    """Write both, or keep a row."""
+    if words[:1] == ["keep"]:
+        name, runs, commit, seconds = words[1:]
+        print(keep(name, Path(runs), commit, float(seconds)))
+    rows = read_rows()
+    (DOCS / "assets" / "results.svg").write_text(picture(rows), encoding="utf-8")
+    file = DOCS / "results.md"
+    file.write_text(page(file.read_text(encoding="utf-8"), rows), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(sys.argv[1:])

@@ -87,6 +87,7 @@ COMMANDS: Final = Commands(
         "render": "render:render",
         "resume": "resume:resume",
         "verify-resume": "verify_resume:verify_resume",
+        "verify-results": "verify_results:verify_results",
         "completion": "commands:completion",
     }
 )

@@ -7,8 +7,8 @@ import random
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -50,9 +50,19 @@ class Script:
         command: The command line, without ``--run-dir`` and ``--resume``.
         run: Directory of the run. What was begun there is resumed.
         log: File that its output is appended to.
+        cwd: Where it runs; by default here.
+        env: Environment variables that it has beside those of this process.
     """
 
-    def __init__(self, command: Sequence[str], run: Path, log: Path) -> None:
+    def __init__(
+        self,
+        command: Sequence[str],
+        run: Path,
+        log: Path,
+        *,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
         resume: list[str] = []
         if RunDir(run).holds_run:
             command, resume = without_fork(command), ["--resume", "latest"]
@@ -61,6 +71,8 @@ class Script:
         with log.open("ab") as output:
             self._process = subprocess.Popen(
                 [*command, "--run-dir", str(run), *resume],
+                cwd=cwd,
+                env={**os.environ, **(env or {})},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -183,6 +195,20 @@ def committed_frames(run: Path) -> int:
     """Return the frames in the latest checkpoint of a run; 0 if there is none."""
     checkpoints = list_checkpoints(RunDir(run).checkpoints).checkpoints
     return checkpoints[-1].manifest.frames if checkpoints else 0
+
+
+@contextmanager
+def terminable() -> Iterator[None]:
+    """In the block SIGTERM raises an exception, so that no script is left running."""
+
+    def leave(*_: object) -> None:
+        raise SystemExit(128 + signal.SIGTERM)
+
+    previous = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, previous)
 
 
 def _signature(run: Path) -> dict[str, int]:

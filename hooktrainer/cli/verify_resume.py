@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -60,7 +59,7 @@ def verify_resume(
         json: print JSON: what was compared, and every difference
     """
     from ..errors import ConfigError
-    from .killing import ScriptFailedError
+    from .killing import ScriptFailedError, terminable
 
     if kills < 0:
         raise ConfigError(f"--kills {kills}: it must not be negative.")
@@ -69,7 +68,7 @@ def verify_resume(
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     command = [sys.executable, str(script), *args]
-    with _workplace(keep) as place, _terminable():
+    with _workplace(keep) as place, terminable():
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
@@ -157,17 +156,3 @@ def _workplace(keep: Path | None) -> Iterator[Path]:
         if (keep / name).exists():
             raise FileExistsError(f"{keep / name} is there already; choose another --keep.")
     yield keep
-
-
-@contextmanager
-def _terminable() -> Iterator[None]:
-    """Leave by an exception at SIGTERM, so that no script is left running."""
-
-    def leave(*_: object) -> None:
-        raise SystemExit(128 + signal.SIGTERM)
-
-    previous = signal.signal(signal.SIGTERM, leave)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, previous)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
     from .pointwise import curve_interval as curve_interval
+    from .prediction import further_seed as further_seed
     from .profiles import Profile as Profile
     from .profiles import performance_profile as performance_profile
     from .reference_scores import Reference as Reference

@@ -1,0 +1,259 @@
+"""`hooktrainer verify-results`: are the published results what this computes?"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional
+
+from . import output
+from .arguments import Flag, Seed, shown_as
+
+if TYPE_CHECKING:
+    from ..show.results.course import Course
+    from ..show.results.result_rows import ResultRow
+
+RowName = Annotated[str | None, Positional, shown_as("[ROW]")]
+Directory = Annotated[Path | None, shown_as("DIR")]
+
+_THREADS = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}  # sums depend on it
+
+
+def verify_results(
+    row: RowName = None,
+    /,
+    *,
+    seed: Seed = None,
+    keep: Directory = None,
+    json: Flag = False,
+) -> int:
+    """Train one seed of a row of the results page again, and compare what it computes, bit by bit.
+
+    Compared are all metrics that do not measure time, at every frame they are written at, and the
+    parameters in the end. Where they differ and the processor, the system or a package is another
+    than the row was made with, bits cannot be expected. Then its score is looked at instead: is it
+    where 95 of 100 further seeds of the row would be?
+
+    Without a ROW, lists what there is, with what it costs.
+
+    The exit code is 0 if the bits are the same, or cannot be and the score is where it should be;
+    1 if they should be and are not, the score is elsewhere, or training fails. The run is kept
+    then.
+
+    Example: hooktrainer verify-results ppo-cartpole --seed 3
+
+    Args:
+        row: its name
+        seed: which of its seeds; by default the first
+        keep: keep the run in this directory
+        json: print JSON
+    """
+    from ..show.results.result_rows import find_row
+
+    if row is None:
+        return _list(json)
+    found = find_row(row)
+    return _verify(found, _known_seed(found, seed), keep, json)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What came of it.
+
+    Attributes:
+        row: Of the row.
+        seed: That was trained.
+        parts: Where its run parts from that of the row; ``None`` if it does not.
+        elsewhere: What is different here, so that bits cannot be expected.
+        score: That of the run.
+        was: That of the row's seed.
+        expected: Between which scores it should be.
+        why: What these are.
+    """
+
+    row: str
+    seed: int
+    parts: str | None
+    elsewhere: Sequence[str]
+    score: float
+    was: float
+    expected: tuple[float, float]
+    why: str
+
+    @property
+    def passed(self) -> bool:
+        """Whether all is as it should be."""
+        low, high = self.expected
+        return self.parts is None or (bool(self.elsewhere) and low <= self.score <= high)
+
+
+def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) -> Verdict:
+    """Say what a run of a seed shows.
+
+    Args:
+        row: The row.
+        seed: One of its seeds.
+        course: What the run computed; see `hooktrainer.show.results.course`.
+        here: What its bits depended on; see `hooktrainer.show.results.surroundings`.
+    """
+    from ..show.results.surroundings import changed
+    from ..statistics import further_seed
+
+    found = further_seed(row.scores)
+    if found.low is None or found.high is None:
+        expected = min(row.scores), max(row.scores)
+        why = f"from the worst to the best of its seeds ({found.method})"
+    else:
+        expected, why = (found.low, found.high), "where 95 of 100 further seeds would be"
+    was = row.courses[seed]
+    elsewhere = changed(row.surroundings, here)
+    return Verdict(
+        row.name,
+        seed,
+        was.where_it_parts(course),
+        elsewhere,
+        course.score,
+        was.score,
+        expected,
+        why,
+    )
+
+
+def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
+    from ..show.results.course import read_course
+    from ..show.results.surroundings import surroundings
+    from .killing import ScriptFailedError, terminable
+
+    recipe, was = row.recipe, row.courses[seed]
+    with _workplace(keep) as place, terminable():
+        cost = output.duration(row.cpu_seconds / len(row.courses))
+        output.say(f"training {was.frames:,} frames, which took {cost} of a core in the row")
+        try:
+            if recipe.prepare:
+                _train(recipe.prepare, place, place / "prepared")
+            run = place / row.name / f"seed{seed}"
+            _train(recipe.of_seed(seed), place, run.parent if recipe.together else run)
+        except ScriptFailedError as error:
+            output.say(f"error: {error}\nWhat there is, is in {place}")
+            return 1
+        course = read_course(run, was.metrics)
+        verdict = judge(row, seed, course, surroundings(recipe.packages))
+        if verdict.passed and keep is None:
+            shutil.rmtree(place)
+        else:
+            output.say(f"the run is in {run}")
+    _report(verdict, course, json)
+    return 0 if verdict.passed else 1
+
+
+def _train(words: Sequence[str], place: Path, run: Path) -> None:
+    """Train as the command line of the row does, in a directory that holds nothing else."""
+    from .killing import Script
+
+    output.say(f"$ hooktrainer train {shlex.join(words)} --run-dir {run}")
+    command = [sys.executable, "-m", "hooktrainer", "train", *words]
+    run.parent.mkdir(parents=True, exist_ok=True)
+    with Script(command, run, place / f"{run.name}.log", cwd=place, env=_THREADS) as script:
+        script.wait()
+
+
+def _report(verdict: Verdict, course: Course, json: bool) -> None:
+    if json:
+        told = {**vars(verdict), "passed": verdict.passed, "identical": verdict.parts is None}
+        output.print_json(told)
+        return
+    if verdict.parts is None:
+        output.tell(
+            f"identical: {len(course.metrics)} metrics at {len(course.moments)} frames, and the "
+            f"parameters, are bit for bit those of {verdict.row}, seed {verdict.seed}; it scores "
+            f"{output.number(verdict.score)}"
+        )
+        return
+    output.tell(f"different: {verdict.parts}")
+    if not verdict.elsewhere:
+        output.tell(
+            "processor, system and packages are those of the row: the bits should be the same"
+        )
+        return
+    low, high = map(output.number, verdict.expected)
+    output.tell(f"bits cannot be expected to be the same: {'; '.join(verdict.elsewhere)}")
+    output.tell(
+        f"so the score was compared: {output.number(verdict.score)}, of the row's seed "
+        f"{output.number(verdict.was)}; it should be between {low} and {high}, {verdict.why}: "
+        f"{'it is' if verdict.passed else 'it is not'}"
+    )
+
+
+def _known_seed(row: ResultRow, seed: int | None) -> int:
+    from ..base.words import ranges
+    from ..errors import ConfigError
+
+    if seed is None:
+        return next(iter(row.courses))
+    if seed not in row.courses:
+        raise ConfigError(f"--seed {seed}: {row.name} has the seeds {ranges(row.courses)}.")
+    return seed
+
+
+def _list(json: bool) -> int:
+    from ..show.report.interval_text import interval_text
+    from ..show.results.result_rows import read_rows
+    from ..statistics import interval
+
+    rows = read_rows().values()
+    if json:
+        output.print_json([_row_json(row) for row in rows])
+        return 0
+    heads = ["row", "seeds", "IQM of the return", "frames a seed", "CPU time a seed"]
+    cells = [
+        (
+            row.name,
+            len(row.courses),
+            interval_text(interval(row.scores)),
+            f"{sum(row.frames) / len(row.frames):,.0f}",
+            output.duration(row.cpu_seconds / len(row.courses)),
+        )
+        for row in rows
+    ]
+    output.print_table(heads, cells, right=heads[1:])
+    output.tell("hooktrainer verify-results ROW trains a seed of one again, and compares the bits.")
+    return 0
+
+
+def _row_json(row: ResultRow) -> dict[str, object]:
+    return {
+        "row": row.name,
+        "command": row.command,
+        "seeds": list(row.courses),
+        "scores": row.scores,
+        "frames": row.frames,
+        "cpu_seconds": row.cpu_seconds,
+        "commit": row.commit,
+        "surroundings": row.surroundings,
+    }
+
+
+@contextmanager
+def _workplace(keep: Path | None) -> Iterator[Path]:
+    """The directory to train in, empty at first."""
+    if keep is None:
+        place = Path(tempfile.mkdtemp(prefix="hooktrainer-verify-results-"))
+        try:
+            yield place
+        except BaseException:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        return
+    keep.mkdir(parents=True, exist_ok=True)
+    if os.listdir(keep):
+        raise FileExistsError(f"{keep} is not empty; choose another --keep.")
+    yield keep.absolute()

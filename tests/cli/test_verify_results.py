@@ -1,0 +1,193 @@
+"""A seed of a row is trained again, and its bits are compared."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.algorithms import PPO
+from hooktrainer.cli import verify_results
+from hooktrainer.cli.killing import ScriptFailedError
+from hooktrainer.show.results import result_rows as rows
+from hooktrainer.show.results.course import read_course
+from hooktrainer.show.results.surroundings import surroundings
+
+WORDS = (
+    "ppo --env CartPole-v1 --no-tuned --total-frames 256 --num-envs 2 --steps-per-batch 32 "
+    "--num-epochs 1 --eval-interval 128 --eval-episodes 2 --log-interval 64"
+)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """A directory of results with one row, made on this machine, and the runs of its seeds."""
+    place = tmp_path_factory.mktemp("results")
+    (place / "rows.yaml").write_text(f"tiny: {{train: {WORDS}}}\n")
+    PPO(
+        env="CartPole-v1",
+        tuned=False,
+        total_frames=256,
+        num_envs=2,
+        steps_per_batch=32,
+        num_epochs=1,
+        eval_interval=128,
+        eval_episodes=2,
+        log_interval=64,
+        seeds="0-1",
+        run_dir=place / "runs",
+        progress_bar=False,
+        threads=1,
+    ).train()
+    courses = {seed: read_course(place / "runs" / f"seed{seed}") for seed in (0, 1)}
+    recipe = rows.read_recipes(place)["tiny"]
+    rows.write_row(rows.ResultRow(recipe, courses, surroundings(), "abc", 3.0), place)
+    return place
+
+
+@pytest.fixture
+def results(made, tmp_path, monkeypatch):
+    """That directory, to be changed."""
+    copy = tmp_path / "results"
+    shutil.copytree(made, copy)
+    monkeypatch.setattr(rows, "DIRECTORY", copy)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    return copy
+
+
+@pytest.fixture
+def trained(results, monkeypatch):
+    """Training, without the time that it takes: the runs that there are."""
+
+    def train(words, place, run):
+        (place / "tiny.log").touch()
+        shutil.copytree(results / "runs", run)
+
+    monkeypatch.setattr(verify_results, "_train", train)
+
+
+def change(results, course=None, **changes):
+    row = rows.find_row("tiny", results)
+    if course is not None:
+        changes["courses"] = {**row.courses, 1: replace(row.courses[1], **course)}
+    rows.write_row(replace(row, **changes), results)
+
+
+def temporary(results: Path) -> list[Path]:
+    return list((results.parent / "temporary").iterdir())
+
+
+def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call):
+    done = call("verify-results", "tiny", "--seed", 1)
+    assert done.code == 0, done.err
+    assert done.out.startswith("identical: ")
+    assert "are bit for bit those of tiny, seed 1; it scores" in done.out
+    assert f"$ hooktrainer train {WORDS} --seeds 1-1 --run-dir " in done.err
+    assert temporary(results) == []
+
+
+def test_other_bits_where_they_should_be_the_same_fail(results, trained, call):
+    course = rows.find_row("tiny", results).courses[1]
+    (at, value), *rest = course.curve
+    digests = {**course.metrics, "eval/return": "00000000"}
+    moments = [(when, "00000000" if when >= at else digest) for when, digest in course.moments]
+    change(
+        results, {"curve": ((at, value + 1), *rest), "metrics": digests, "moments": tuple(moments)}
+    )
+    done = call("verify-results", "tiny", "--seed", 1)
+    assert done.code == 1
+    first, second = done.out.splitlines()
+    assert first == (
+        f"different: eval/return differs, the first at frame {at:,}; eval/return at frame {at:,} "
+        f"is {value!r}, was {value + 1!r}"
+    )
+    assert second.endswith("are those of the row: the bits should be the same")
+    (kept,) = temporary(results)
+    assert f"the run is in {kept}" in done.err
+
+
+def other_torch(results, scores):
+    """The row as another version of torch computed it, with these scores of its seeds."""
+    row = rows.find_row("tiny", results)
+    like = replace(row.courses[1], parameters="0")
+    courses = {
+        seed: replace(like, curve=(*like.curve[:-1], (like.frames, score)))
+        for seed, score in enumerate(scores)
+    }
+    change(results, courses=courses, surroundings={**row.surroundings, "torch": "1.0"})
+    return row.courses[1].score
+
+
+@pytest.mark.parametrize(("off", "code"), [(0.0, 0), (1000.0, 1)])
+def test_elsewhere_the_score_is_compared(results, trained, call, off, code):
+    score = rows.find_row("tiny", results).courses[1].score + off
+    other_torch(results, [score + step for step in (-2.0, -1.0, 0.0, 1.0, 2.0, 3.0)])
+    done = call("verify-results", "tiny", "--seed", 1)
+    assert done.code == code
+    assert "different: the parameters differ" in done.out
+    assert "bits cannot be expected to be the same: torch " in done.out
+    assert " in place of 1.0\n" in done.out
+    assert "where 95 of 100 further seeds would be" in done.out
+    assert done.out.endswith("it is\n" if code == 0 else "it is not\n")
+
+
+def test_with_few_seeds_it_is_held_against_the_worst_and_the_best(results, trained, call):
+    score = rows.find_row("tiny", results).courses[1].score
+    other_torch(results, [score, score + 1.0])
+    done = call("verify-results", "tiny", "--seed", 1, "--json")
+    told = json.loads(done.out)
+    assert (done.code, told["score"]) == (0, score)
+    assert told["expected"] == [score, score + 1.0]
+    assert told["why"].startswith("from the worst to the best of its seeds (2 seeds:")
+
+
+def test_bits_that_are_the_same_elsewhere_are_the_same(results, trained, call):
+    row = rows.find_row("tiny", results)
+    change(results, surroundings={**row.surroundings, "torch": "1.0"})
+    told = json.loads(call("verify-results", "tiny", "--json").out)
+    assert (told["identical"], told["passed"], told["parts"]) == (True, True, None)
+    assert len(told["elsewhere"]) == 1
+
+
+def test_a_run_is_kept_where_one_says(results, trained, call, tmp_path):
+    assert call("verify-results", "tiny", "--keep", tmp_path / "kept").code == 0
+    assert (tmp_path / "kept" / "tiny" / "seed0" / "metrics.csv").is_file()
+    again = call("verify-results", "tiny", "--keep", tmp_path / "kept")
+    assert (again.code, again.err.count("\n")) == (2, 1)
+    assert "is not empty" in again.err
+
+
+def test_training_that_fails_is_told(results, call, monkeypatch):
+    def train(words, place, run):
+        raise ScriptFailedError("the script exited with 2; its last lines:\nno such option")
+
+    monkeypatch.setattr(verify_results, "_train", train)
+    done = call("verify-results", "tiny")
+    assert (done.code, done.out) == (1, "")
+    assert "error: the script exited with 2; its last lines:\nno such option" in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
+        (["tiny", "--seed", 7], "--seed 7: tiny has the seeds 0-1."),
+    ],
+)
+def test_wrong_usage_is_said_in_one_line(results, call, words, message):
+    done = call("verify-results", *words)
+    assert (done.code, done.err.count("\n")) == (2, 1)
+    assert message in done.err
+
+
+def test_the_rows_are_listed_with_what_they_cost(results, call):
+    (row,) = json.loads(call("verify-results", "--json").out)
+    assert (row["row"], row["seeds"], row["cpu_seconds"]) == ("tiny", [0, 1], 3.0)
+    assert row["command"] == f"hooktrainer train {WORDS} --seeds 0-1 --run-dir out/tiny"
+    line = next(line for line in call("verify-results").out.splitlines() if "tiny" in line)
+    assert [cell.strip() for cell in line.strip("│").split("│")][-2:] == ["256", "1.5 s"]

@@ -1,0 +1,55 @@
+"""The page of the results is what the shipped results make."""
+
+from __future__ import annotations
+
+import runpy
+from pathlib import Path
+
+import pytest
+from recorded import write_recorded
+
+from hooktrainer.show.results.course import read_course
+from hooktrainer.show.results.result_rows import ResultRow, RowRecipe, read_rows
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+
+@pytest.fixture(scope="module")
+def make():
+    return runpy.run_path(str(DOCS / "make_results.py"))
+
+
+def test_the_page_and_its_picture_are_made_of_the_results(make):
+    rows = read_rows()
+    text = (DOCS / "results.md").read_text(encoding="utf-8")
+    assert make["page"](text, rows) == text
+    assert make["picture"](rows) == (DOCS / "assets" / "results.svg").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def rows(tmp_path):
+    courses = {
+        seed: read_course(write_recorded(tmp_path / f"seed{seed}", ((1000, score),)))
+        for seed, score in enumerate((471.0, 500.0, 488.0, 432.0, 500.0, 495.0, 312.0, 500.0))
+    }
+    words = ("ppo", "--env", "CartPole-v1", "--lr", "1")
+    recipe = RowRecipe("a-row", words, published="SB3 500 (100k)")
+    return {"a-row": ResultRow(recipe, courses, {"torch": "2"}, "abc", 16.0)}
+
+
+def test_a_row_of_the_table(make, rows):
+    assert make["table"](rows).splitlines()[-1] == (
+        "| `a-row` | `ppo --lr 1` on `CartPole-v1` | 8 | 1k | 488 [382, 500] | 462 | 312, 500 | 2 "
+        "| SB3 500 (100k) |"
+    )
+
+
+def test_few_seeds_have_no_interval(make, rows):
+    row = rows["a-row"]
+    few = ResultRow(row.recipe, {0: row.courses[0]}, row.surroundings, "abc", 2.0)
+    assert "| 471; none |" in make["table"]({"a-row": few})
+
+
+def test_a_page_without_its_marks_is_refused(make, rows):
+    with pytest.raises(ValueError, match="lacks <!-- table -->"):
+        make["page"]("# Results", rows)

@@ -1,0 +1,98 @@
+"""The rows: how each is made, what is kept, and those that are shipped."""
+
+from __future__ import annotations
+
+import pytest
+from recorded import CURVE, write_recorded
+
+from hooktrainer.cli.recipes import find_trainable
+from hooktrainer.errors import ConfigError
+from hooktrainer.show.results.course import read_course
+from hooktrainer.show.results.result_rows import (
+    ResultRow,
+    RowRecipe,
+    find_row,
+    read_recipes,
+    read_rows,
+    write_row,
+)
+
+TOGETHER = RowRecipe("a", ("ppo", "--env", "CartPole-v1"))
+ALONE = RowRecipe("b", ("script", "--x", "1 2"), together=False)
+PREPARED = RowRecipe("c", ("iql",), prepare=("collect", "--dataset", "data"))
+
+
+def test_a_seed_is_trained_as_the_row_was():
+    assert TOGETHER.of_seed(3) == ["ppo", "--env", "CartPole-v1", "--seeds", "3-3"]
+    assert ALONE.of_seed(3) == ["script", "--x", "1 2", "--seed", "3"]
+
+
+@pytest.mark.parametrize(
+    ("recipe", "command"),
+    [
+        (TOGETHER, "hooktrainer train ppo --env CartPole-v1 --seeds 0-2 --run-dir out/a"),
+        (
+            ALONE,
+            "for seed in 0 1 2; do hooktrainer train script --x '1 2' --seed $seed "
+            "--run-dir out/b/seed$seed; done",
+        ),
+        (
+            PREPARED,
+            "hooktrainer train collect --dataset data && "
+            "hooktrainer train iql --seeds 0-2 --run-dir out/c",
+        ),
+    ],
+)
+def test_one_command_makes_a_row(recipe, command):
+    assert recipe.command([0, 1, 2]) == command
+
+
+@pytest.fixture
+def directory(tmp_path):
+    (tmp_path / "rows.yaml").write_text("b: {train: ppo --env E}\nnever-made: {train: dqn}\n")
+    courses = {
+        seed: read_course(write_recorded(tmp_path / f"seed{seed}", ((100, 1.5 * seed),)))
+        for seed in (0, 1)
+    }
+    recipe = read_recipes(tmp_path)["b"]
+    write_row(ResultRow(recipe, courses, {"torch": "2.0"}, "abc", 7.25), tmp_path)
+    return tmp_path
+
+
+def test_what_is_written_is_read(directory):
+    rows = read_rows(directory)
+    assert list(rows) == ["b"]
+    row = rows["b"]
+    assert row.courses[1] == read_course(directory / "seed1")
+    assert (row.scores, row.frames) == ([0.0, 1.5], [100, 100])
+    assert (row.surroundings, row.commit, row.cpu_seconds) == ({"torch": "2.0"}, "abc", 7.2)
+
+
+def test_a_row_that_there_is_not_is_refused_in_one_line(directory):
+    with pytest.raises(ConfigError, match=r"no row 'bb'\. Did you mean b\?") as raised:
+        find_row("bb", directory)
+    assert "\n" not in str(raised.value)
+
+
+def test_the_rows_that_are_shipped_can_be_made_again():
+    recipes, rows = read_recipes(), read_rows()
+    assert rows
+    for recipe in recipes.values():
+        for words in filter(None, (recipe.train, recipe.prepare)):
+            assert find_trainable(words[0]).name == words[0]
+    for row in rows.values():
+        seeds = list(row.courses)
+        assert seeds == list(range(len(seeds)))  # as its command says
+        assert row.cpu_seconds > 0
+        assert {*row.recipe.packages} <= {*row.surroundings}
+        for course in row.courses.values():
+            assert len(course.metrics) > 5
+            assert course.moments[-1][0] >= course.frames
+
+
+def test_a_curve_keeps_every_bit(tmp_path):
+    value = 0.1 + 0.2
+    course = read_course(write_recorded(tmp_path / "seed0", (*CURVE, (700, value))))
+    (tmp_path / "rows.yaml").write_text("b: {train: ppo}\n")
+    write_row(ResultRow(RowRecipe("b", ("ppo",)), {0: course}, {}, "abc", 1.0), tmp_path)
+    assert read_rows(tmp_path)["b"].scores == [value]
