@@ -82,7 +82,10 @@ def temporary(results: Path) -> list[Path]:
     return list((results.parent / "temporary").iterdir())
 
 
-def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call):
+def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, monkeypatch):
+    (tmp_path / "recipes").mkdir()  # which would come first, were it run here
+    (tmp_path / "recipes" / "ppo.py").write_text("raise SystemExit('another ppo')")
+    monkeypatch.chdir(tmp_path)
     done = call("verify-results", "tiny", "--seed", 1)
     assert done.code == 0, done.err
     assert done.out.startswith("identical: ")

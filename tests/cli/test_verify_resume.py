@@ -180,3 +180,12 @@ def test_an_interruption_leaves_no_process_behind(model, tmp_path, monkeypatch, 
     assert (done.code, done.err) == (130, "error: interrupted\n")
     with pytest.raises(ProcessLookupError):
         os.kill(started[0], 0)
+
+
+def test_a_script_runs_where_it_is_told_and_with_what_it_is_told(tmp_path):
+    told = "import os; print(os.getcwd(), os.environ['OMP_NUM_THREADS'])"
+    log, env = tmp_path / "log", {"OMP_NUM_THREADS": "7"}
+    command = [sys.executable, "-c", told]
+    with killing.Script(command, tmp_path / "run", log, cwd=tmp_path, env=env) as script:
+        script.wait()
+    assert log.read_text() == f"{tmp_path.resolve()} 7\n"
