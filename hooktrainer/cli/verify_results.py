@@ -57,9 +57,15 @@ def verify_results(
         keep: keep the run in this directory
         json: print JSON
     """
+    from ..errors import ConfigError
     from ..show.results.result_rows import find_row
 
     if row is None:
+        for name, value in (("--seed", seed), ("--keep", keep)):
+            if value is not None:
+                raise ConfigError(
+                    f"{name} {value}: of which ROW? hooktrainer verify-results lists them."
+                )
         return _list(json)
     found = find_row(row)
     return _verify(found, _known_seed(found, seed), keep, json)

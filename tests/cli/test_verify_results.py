@@ -179,6 +179,8 @@ def test_training_that_fails_is_told(results, call, monkeypatch):
     ("words", "message"),
     [
         (["tyny"], "the results have no row 'tyny'. Did you mean tiny?"),
+        (["--seed", 7], "--seed 7: of which ROW?"),
+        (["--keep", "kept"], "--keep kept: of which ROW?"),
         (["tiny", "--seed", 7], "--seed 7: tiny has the seeds 0-1."),
     ],
 )
