@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.table import Table
@@ -21,6 +21,8 @@ from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import AlgorithmConfig
 from .seed_share import train_in_processes
+
+Kind = TypeVar("Kind", bound=AlgorithmConfig)
 
 
 class SeedRuns:
@@ -149,7 +151,7 @@ class SeedRuns:
         )
 
 
-def run_of(algorithm: AlgorithmConfig, seed: int, place: Path | None) -> AlgorithmConfig:
+def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
     """The run of one of several seeds.
 
     Args:

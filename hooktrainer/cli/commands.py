@@ -22,6 +22,7 @@ from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse
 from . import output
+from . import sweep as sweeping
 from .completion import completing_files
 from .train import separate_arguments
 
@@ -76,6 +77,7 @@ POLICIES: Final = Commands(
 COMMANDS: Final = Commands(
     {
         "train": "train:train",
+        "sweep": "sweep:sweep",
         "watch": "watch:watch",
         "runs": "runs:runs",
         "report": "report:report",
@@ -137,6 +139,7 @@ def completion(shell: Shell, /) -> int:
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line, as `hooktrainer.cli.main` says."""
     words = separate_arguments(sys.argv[1:] if args is None else list(args))
+    words = sweeping.separate_arguments(words)
     if words == ["--version"]:
         print(f"hooktrainer {__version__}")
         return 0

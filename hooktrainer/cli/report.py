@@ -91,7 +91,7 @@ def report(
         output.print_json(_as_json(study, sections, score))
     else:
         for section in sections:
-            _print_section(section, score, metric)
+            print_section(section, score, metric)
     missing = [task.task for task in study.tasks if task.task not in references]
     if len(study.tasks) > 1 and missing:
         output.say(
@@ -126,7 +126,8 @@ def _references(file: Path | None) -> Mapping[str, Reference]:
     return {**REFERENCES, **given}
 
 
-def _print_section(section: Section, score: str, metric: str) -> None:
+def print_section(section: Section, score: str, metric: str) -> None:
+    """Print what is said of a task."""
     title = section.task or "runs"
     if section.frames is not None:
         title += f": {score} {metric} at {section.frames:,.0f} frames"
@@ -183,12 +184,13 @@ def _as_json(study: Study, sections: Sequence[Section], score: str) -> dict[str,
         "metric": study.metric,
         "score": score,
         "confidence": 0.95,
-        "tasks": [_section_json(section) for section in sections],
+        "tasks": [section_json(section) for section in sections],
         "left_out": [{"run": path, "reason": why} for path, why in study.left_out],
     }
 
 
-def _section_json(section: Section) -> dict[str, Any]:
+def section_json(section: Section) -> dict[str, Any]:
+    """What is said of a task, for JSON."""
     return {
         "task": section.task,
         "frames": section.frames,

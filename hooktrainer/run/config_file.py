@@ -65,7 +65,7 @@ def with_config(words: Sequence[str]) -> list[str]:
     file, rest = take_config(words)
     if file is None:
         return rest
-    given = {_name(word) for word in rest if word.startswith("--")}
+    given = {field_of(word) for word in rest if word.startswith("--")}
     saved = read_named(file)
     kept = {n: v for n, v in saved.items() if n not in _NOT_AGAIN and n not in given}
     return [*as_words(kept), *rest]
@@ -89,6 +89,7 @@ def as_words(config: Mapping[str, Any]) -> list[str]:
     return words
 
 
-def _name(option: str) -> str:
+def field_of(option: str) -> str:
+    """The field that a word of a command line is about: ``lr`` for ``--lr=0.1``."""
     name = option[2:].split("=", 1)[0].replace("-", "_")
     return name.removeprefix("no_")

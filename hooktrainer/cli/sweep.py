@@ -1,0 +1,271 @@
+"""`hooktrainer sweep`: searches the options of an algorithm."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import itertools
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional
+
+from ..base.words import listed
+from ..errors import ConfigError
+from . import output
+from .arguments import Count, Flag, Patterns, shown_as
+
+if TYPE_CHECKING:
+    from ..algorithms import Algorithm
+    from ..sweep import Sweep
+    from ..sweep.confirm import Confirmation
+
+Words = Annotated[tuple[str, ...], Positional, shown_as("NAME [ARGS ...]")]
+Objective = Annotated[Literal["area", "last", "tail", "best"], shown_as("SCORE")]
+Sampler = Annotated[Literal["tpe", "gp", "random"], shown_as("SAMPLER")]
+Pruner = Annotated[Literal["median", "hyperband", "none"], shown_as("PRUNER")]
+Directory = Annotated[Path | None, shown_as("DIR")]
+File = Annotated[Path | None, shown_as("FILE")]
+Word = Annotated[str | None, shown_as("NAME")]
+Url = Annotated[str | None, shown_as("URL")]
+Return = Annotated[float, shown_as("RETURN")]
+
+
+def sweep(
+    words: Words,
+    /,
+    *,
+    trials: Count = 40,
+    seeds: Count = 3,
+    run_dir: Directory = None,
+    parallel: Count = 4,
+    space: File = None,
+    search: Patterns = (),
+    objective: Objective = "area",
+    cpu_second: Return = 0.0,
+    sampler: Sampler = "tpe",
+    pruner: Pruner = "median",
+    seed: Count = 0,
+    confirm: Count = 10,
+    storage: Url = None,
+    study: Word = None,
+    json: Flag = False,
+) -> int:
+    """Search the options of an algorithm for settings that learn better, on Optuna.
+
+    NAME is an algorithm. What follows are its options: what is given is the same in all trials;
+    searched is what its fields have ranges for. A trial is trained from several seeds, and trials
+    whose networks are computed alike are one batched run. The same command, given again, goes on
+    with a sweep; given in several terminals or on several machines, all work on it.
+
+    The winner is trained from fresh seeds, beside the default settings, before it is called better.
+
+    Example: hooktrainer sweep ppo --env CartPole-v1 --total-frames 20000 --trials 12 --seeds 2
+
+    Args:
+        words: an algorithm, and options of it that are the same in all trials
+        trials: how many trials the whole sweep has, whoever makes them
+        seeds: from how many seeds each trial is trained, none of which any report counts
+        run_dir: directory of the sweep; by default runs/sweep_NAME_ENV
+        parallel: how many trials this process trains at once
+        space: YAML, by option {low: ..., high: ..., log: true}, a list of values, or null
+        search: an entry of it, 'lr={low: 1e-4, high: 1e-2, log: true}'; may be repeated
+        objective: of a seed: area under its curve; last evaluation; mean of the tail; or best
+        cpu_second: what a CPU second of a seed takes from its score; trials are then one by one
+        sampler: what chooses settings: tpe, gp or random
+        pruner: what ends trials early: median, hyperband or none
+        seed: of the sampler, and of which tuning seeds are taken
+        confirm: from how many fresh seeds winner and default settings are trained; 0 for none
+        storage: sqlite:///FILE, a server's URL, or a file; by default study.journal in run_dir
+        study: the sweep's name in the storage; by default the algorithm and the environment
+        json: print JSON: the trials, the winner, what mattered, the confirmation
+    """
+    from ..loop.signals import ending_cleanly
+
+    with ending_cleanly():
+        from ..sweep import Sweep, SweepOptions
+        from ..sweep.storage import import_optuna
+
+        import_optuna()  # before anything is made
+        algorithm, fixed = _algorithm(words)
+        place = run_dir or Path("runs") / _place_of(algorithm)
+        options = SweepOptions(
+            run_dir=place,
+            trials=trials,
+            seeds=seeds,
+            parallel=parallel,
+            objective=objective,
+            cpu_second=cpu_second,
+            sampler=sampler,
+            pruner=pruner,
+            seed=seed,
+            storage=storage,
+            study=study,
+        )
+        made = Sweep(algorithm, options, fixed=fixed, space=_space(space, search))
+        try:
+            return _run(made, confirm, as_json=json)
+        finally:
+            made.close()
+
+
+def separate_arguments(words: list[str]) -> list[str]:
+    """Put the command's own options first, and behind a ``--`` the algorithm and its options.
+
+    Args:
+        words: The command line.
+    """
+    if words[:1] != ["sweep"] or "--" in words:
+        return words
+    named = [p.name for p in inspect.signature(sweep).parameters.values() if p.name != "words"]
+    flags = {"--help", "-h", "--json"}
+    with_value = {"--" + name.replace("_", "-") for name in named} - flags
+    own, others, rest = [], [], iter(words[1:])
+    for word in rest:
+        option, equals, _ = word.partition("=")
+        option = option.replace("_", "-")
+        if option in with_value and not equals:
+            own += [option, *itertools.islice(rest, 1)]
+        elif option in with_value | flags or word.startswith("--tyro-"):
+            own.append(word)
+        else:
+            others.append(word)
+    return ["sweep", *own, "--", *others] if others else ["sweep", *own]
+
+
+def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
+    """The run that trials differ from, and the fields that were given."""
+    from .. import algorithms
+    from ..algorithms.parse_options import parse
+    from ..run.config_file import field_of, take_config
+
+    if not words or words[0].startswith("-"):
+        raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
+    name, *options = words
+    kind = algorithms.get(name)
+    _, said = take_config(options)
+    fixed = {field_of(word) for word in said if word.startswith("--")}
+    return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
+
+
+def _place_of(algorithm: Algorithm) -> str:
+    from ..algorithms.check_spaces import name_of
+
+    env = "".join(c if c.isalnum() or c in "-_." else "_" for c in str(name_of(algorithm.env)))
+    return f"sweep_{algorithm.name()}_{env}"
+
+
+def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
+    """What is said of the space, in a file and beside it."""
+    import yaml
+
+    from ..run.config_file import read_named
+
+    found = {} if file is None else read_named(file)
+    for entry in entries:
+        name, equals, text = entry.partition("=")
+        try:
+            if not equals:
+                raise ValueError
+            found[name.strip().replace("-", "_")] = yaml.safe_load(text)
+        except (ValueError, yaml.YAMLError):
+            raise ConfigError(
+                f"--search {entry!r}: give OPTION=VALUES, such as 'num_epochs=[4, 10]' or "
+                "'lr={low: 1e-4, high: 1e-2, log: true}'."
+            ) from None
+    return found
+
+
+def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
+    from ..show.report.report_page import report_page
+    from ..sweep.confirm import confirm, words_of
+    from ..sweep.outcome import importances, training_command, trial_rows, write_best
+    from ..sweep.page import sweep_page
+
+    done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
+    output.say(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
+    with contextlib.redirect_stdout(sys.stderr):  # runs say how they begin
+        made.run(lambda trial: output.say(_line(made, trial)))
+    best, found = made.best, None
+    if others := made.elsewhere:
+        numbers = ", ".join(str(one.number) for one in others)
+        verdict = f"the sweep is not done: another process works on trial {numbers}"
+    elif best is None:
+        verdict = "no trial has come to its end"
+    else:
+        if fresh:
+            output.say(f"confirming trial {best.number} on {fresh} fresh seeds")
+            with contextlib.redirect_stdout(sys.stderr):
+                found = confirm(made, fresh)
+        verdict = words_of(found, fresh)
+    if best is not None:
+        write_best(made, best)
+    page = made.place / "sweep.html"
+    page.write_text(sweep_page(made, verdict), encoding="utf-8")
+    if found is not None and found.section is not None:
+        confirmed = report_page(found.study, [found.section], made.options.objective)
+        (made.place / "confirm.html").write_text(confirmed, encoding="utf-8")
+    mattered = importances(made)
+    if as_json:
+        output.print_json(_as_json(made, mattered, found, verdict))
+        return 0
+    heads, rows = trial_rows(made)
+    output.print_table(
+        heads, rows, right=[h for h in heads if h != "how it ended"], optional=heads[5:]
+    )
+    if mattered:
+        said = ", ".join(f"{name} {value:.2f}" for name, value in mattered.items())
+        output.tell(f"what mattered (PED-ANOVA): {said}")
+    if found is not None and found.section is not None:
+        from .report import print_section
+
+        print_section(found.section, made.options.objective, found.study.metric)
+    output.tell(f"{verdict}.")
+    if best is not None:
+        output.tell(f"trial {best.number}: {training_command(made, best)}")
+        output.tell(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
+    output.say(f"wrote {page}")
+    return 0
+
+
+def _line(made: Sweep, trial: Any) -> str:
+    """How a trial has ended."""
+    settings = made.space.settings(trial.params).items()
+    said = ", ".join(f"{n}={v:.3g}" if isinstance(v, float) else f"{n}={v}" for n, v in settings)
+    value = "failed" if trial.value is None else f"{trial.value:,.5g}"
+    how = {"PRUNED": ", ended early", "FAIL": f": {trial.user_attrs.get('failure', '')}"}
+    return f"trial {trial.number}: {value}{how.get(trial.state.name, '')} ({said})"
+
+
+def _as_json(
+    made: Sweep, mattered: Mapping[str, float], found: Confirmation | None, verdict: str
+) -> dict[str, Any]:
+    from ..sweep.outcome import training_command
+    from .report import section_json
+
+    best = made.best
+    return {
+        "objective": made.options.objective,
+        "trials": [
+            {
+                "trial": one.number,
+                "state": one.state.name.lower(),
+                "value": one.value,
+                "settings": made.space.settings(one.params),
+                "evaluations": {str(k): v for k, v in one.intermediate_values.items()},
+                "frames": one.user_attrs.get("frames"),
+                "cpu_seconds": one.user_attrs.get("cpu_seconds"),
+            }
+            for one in made.trials
+        ],
+        "best": None if best is None else best.number,
+        "command": None if best is None else training_command(made, best),
+        "importance": dict(mattered),
+        "confirmed": None if found is None else found.better,
+        "confirmation": None
+        if found is None or found.section is None
+        else section_json(found.section),
+        "verdict": verdict,
+    }

@@ -1,0 +1,159 @@
+"""Whether the winner of a sweep is better than the default settings, on seeds that are fresh."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from ..algorithms import Algorithm
+from ..algorithms.seed_runs import run_of
+from ..base.words import plural
+from ..errors import CheckpointError, ConfigError
+from ..loop.lockstep import Lockstep
+from ..show.report import summarize
+from ..show.report.findings import Comparison, Section, find
+from ..show.report.study import Study, read_study
+from ..store.lock import RunLock
+from ..store.run_dir import RunDir
+from ..trainer import Trainer
+from .sweep import Sweep, kind_of
+from .trial_runs import METRIC
+
+DEFAULTS = "default settings"
+
+
+@dataclass(frozen=True)
+class Confirmation:
+    """What fresh seeds say of a winner.
+
+    Attributes:
+        winner: What it is called.
+        study: The runs.
+        section: What can be said of them; ``None`` if too few have come to their end.
+    """
+
+    winner: str
+    study: Study
+    section: Section | None
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The winner beside the default settings."""
+        return self.section.comparisons[0] if self.section and self.section.comparisons else None
+
+    @property
+    def better(self) -> bool:
+        """Whether it is better than the default settings, with an error of 5 %."""
+        one = self.comparison
+        if one is None or not one.separated:
+            return False
+        return (one.improvement.value > 0.5) == (one.first == self.winner)
+
+    @property
+    def verdict(self) -> str:
+        """What can be said, in a line."""
+        if self.comparison is None:
+            return "there are not enough runs that came to their end"
+        return self.comparison.verdict
+
+
+def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
+    """Train the winner and the default settings from fresh seeds, and compare them.
+
+    What has been trained already is not trained again; what was killed goes on.
+
+    Args:
+        sweep: With all its trials.
+        seeds: How many seeds, from 0 on: none of those that the trials were trained from.
+
+    Returns:
+        What they say; ``None`` if the winner is the default settings, or there is none.
+
+    Raises:
+        ConfigError: If another process is at it.
+        Exception: What a run has raised, when the others have gone on to their ends.
+    """
+    best = sweep.best
+    if best is None or sweep.algorithm_of(best) == sweep.algorithm:
+        return None
+    place = sweep.place / "confirm"
+    winner = f"trial {best.number}"
+    groups = {
+        winner: (sweep.algorithm_of(best), place / f"trial{best.number}"),
+        DEFAULTS: (sweep.algorithm, place / "default"),
+    }
+    with _alone(place):
+        _train(list(groups.values()), range(seeds))
+    study = _study(groups, seeds)
+    enough = study.tasks and len(study.tasks[0].groups) == 2
+    section = find(study, score=sweep.options.objective)[0] if enough else None
+    return Confirmation(winner, study, section)
+
+
+@contextmanager
+def _alone(place: Path) -> Iterator[None]:
+    """In the block, no other process is in one for the same place."""
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = RunLock(place)
+    except CheckpointError as error:
+        raise ConfigError(f"another process is confirming the winner: {error}") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _train(groups: Sequence[tuple[Algorithm, Path]], seeds: Sequence[int]) -> None:
+    kinds: dict[str, list[Algorithm]] = {}
+    for algorithm, place in groups:
+        for seed in seeds:
+            ended = RunDir(place / f"seed{seed}").read().get("status") in ("finished", "stopped")
+            if not ended:
+                run = run_of(replace(algorithm, resume="latest"), seed, place)
+                kinds.setdefault(kind_of(algorithm), []).append(run)
+    for runs in kinds.values():
+        group = Lockstep(_made(runs))
+        for error in group.run():
+            if error is not None:
+                raise error
+
+
+def _made(runs: Sequence[Algorithm]) -> Iterator[Trainer]:
+    for run in runs:
+        yield run.built(keep=True)
+
+
+def _study(groups: Mapping[str, tuple[Algorithm, Path]], seeds: int) -> Study:
+    places = {path: name for name, (_, path) in groups.items()}
+    runs = [
+        summarize(RunDir(path / f"seed{seed}"), metric=None)
+        for path in places
+        for seed in range(seeds)
+    ]
+    study = read_study(runs, METRIC, places=list(places))
+    names = {str(path): name for path, name in places.items()}
+    tasks = [
+        replace(task, groups={names[group]: own for group, own in task.groups.items()})
+        for task in study.tasks
+    ]
+    return replace(study, tasks=tasks)
+
+
+def words_of(found: Confirmation | None, seeds: int) -> str:
+    """What may be said of the winner of a sweep.
+
+    Args:
+        found: What `confirm` returned.
+        seeds: The seeds it was asked for; 0 if it was not called.
+    """
+    if not seeds:
+        return "the winner is not confirmed: it has scored most on the seeds that it was chosen by"
+    if found is None:
+        return "the default settings are the best of those that were tried"
+    said = found.verdict
+    if found.better:
+        return f"confirmed on {plural(seeds, 'fresh seed')}: {said}"
+    return f"not confirmed on {plural(seeds, 'fresh seed')}: {said}"

@@ -1,0 +1,266 @@
+"""`Ledger`: the trials of a sweep, shared by all processes that work on it.
+
+Everything that must outlive a process is in Optuna's storage. Who works on a trial holds the lock
+of its directory, which the system lets go of when the process ends, and from time to time notes in
+the storage that it is alive, for machines that do not see that directory.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import CheckpointError, ConfigError
+from ..store.alive import is_locked
+from ..store.lock import RunLock
+from .space import SearchSpace
+from .storage import import_optuna
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+    from optuna.trial import FrozenTrial, Trial
+
+BEAT: Final = 30.0
+"""Seconds between two notes that a trial is being worked on."""
+SILENCE: Final = 300.0
+"""Seconds without one after which a trial on another machine is taken for lost."""
+_CLAIMING = 10.0  # seconds, at the very most, from a trial's beginning to its first note
+_SETTINGS, _BEAT, _UNCOUNTED = "settings", "beat", "uncounted"
+
+
+@dataclass
+class Claim:
+    """A trial that this process works on.
+
+    Attributes:
+        trial: Optuna's trial.
+        place: Its directory.
+        lock: The lock on that.
+        resumed: Whether another process has begun it.
+    """
+
+    trial: Trial
+    place: Path
+    lock: RunLock
+    resumed: bool
+
+
+class Ledger:
+    """The trials of a sweep.
+
+    Args:
+        storage: Where they are written down.
+        name: The study's name there.
+        settings: What all processes of the sweep must agree on, as plain values.
+        space: What is searched.
+        trials: How many trials the whole sweep has.
+        place: Directory of the trials' directories.
+        sampler: Which of Optuna's samplers chooses settings: tpe, gp or random.
+        pruner: Which of its pruners ends trials early: median, hyperband or none.
+        seed: Seed of the sampler.
+        steps: Frames of the first evaluation and of the last, for the pruner.
+
+    Raises:
+        ConfigError: If the study was begun with other settings.
+    """
+
+    def __init__(
+        self,
+        storage: BaseStorage,
+        name: str,
+        settings: Mapping[str, Any],
+        space: SearchSpace,
+        *,
+        trials: int,
+        place: Path,
+        sampler: str,
+        pruner: str,
+        seed: int,
+        steps: tuple[int, int],
+    ) -> None:
+        self._optuna = import_optuna()
+        self._space = space
+        self._trials = trials
+        self._place = place
+        self._sampler, self._seed = sampler, seed
+        self.study = self._optuna.create_study(
+            study_name=name,
+            storage=storage,
+            direction="maximize",
+            load_if_exists=True,
+            sampler=self._optuna.samplers.RandomSampler(seed),
+            pruner=self._pruner(pruner, *steps),
+        )
+        known = self.study.user_attrs.get(_SETTINGS)
+        if known is None:
+            self.study.set_user_attr(_SETTINGS, dict(settings))
+        elif known != settings:
+            self._refuse(name, known, settings)
+        if not self.study.get_trials(deepcopy=False) and (first := space.defaults()):
+            self.study.enqueue_trial(first, skip_if_exists=True)
+        self._held: dict[int, Claim] = {}
+        self._beats = threading.Thread(target=self._beat, daemon=True, name="sweep-beat")
+        self._ended = threading.Event()
+        self._beats.start()
+
+    def close(self) -> None:
+        """Let go of everything; trials that are not done are taken up by whoever comes next."""
+        self._ended.set()
+        self._beats.join()
+        for claim in self._held.values():
+            claim.lock.release()
+        self._held.clear()
+
+    @property
+    def counted(self) -> list[FrozenTrial]:
+        """The trials that count, in order of their numbers; not those that were lost."""
+        return [one for one in self.study.get_trials(deepcopy=False) if _counts(one)]
+
+    @property
+    def elsewhere(self) -> list[FrozenTrial]:
+        """The trials that others are working on."""
+        return [t for t in self.counted if self._is_running(t) and t.number not in self._held]
+
+    def take(self) -> Claim | None:
+        """A trial to work on: one whose process is gone, else a new one; ``None`` at the end."""
+        for one in self.elsewhere:
+            if claim := self._adopted(one):
+                return claim
+        while self._begun() < self._trials:
+            trial = self.study.ask()
+            if sum(one.number < trial.number for one in self.counted) >= self._trials:
+                # Another process has asked at the same time, and was given the last one.
+                self._drop(trial.number, "surplus")
+                return None
+            if claim := self._claimed(trial.number, trial, resumed=False):
+                return claim
+        return None
+
+    def finish(self, claim: Claim, value: float | None, *, pruned: bool = False) -> None:
+        """Note how a trial has ended.
+
+        Args:
+            claim: The trial.
+            value: What it has reached; ``None`` if it failed.
+            pruned: Whether it was ended early, and counts with what it reported last.
+        """
+        state = self._optuna.trial.TrialState
+        if pruned:
+            self.study.tell(claim.trial, state=state.PRUNED)
+        elif value is None:
+            self.study.tell(claim.trial, state=state.FAIL)
+        else:
+            self.study.tell(claim.trial, value)
+        self._held.pop(claim.trial.number).lock.release()
+
+    def give_up(self, claim: Claim, why: str) -> None:
+        """Have a trial not count, since it is not the settings that failed."""
+        self._held.pop(claim.trial.number).lock.release()
+        self._drop(claim.trial.number, why)
+
+    def _begun(self) -> int:
+        waiting = self._optuna.trial.TrialState.WAITING
+        return sum(one.state != waiting for one in self.counted)
+
+    def _read(self, number: int) -> FrozenTrial:
+        found = self.study.get_trials(deepcopy=False)
+        return next(one for one in found if one.number == number)
+
+    def _is_running(self, one: FrozenTrial) -> bool:
+        return one.state == self._optuna.trial.TrialState.RUNNING
+
+    def _adopted(self, one: FrozenTrial) -> Claim | None:
+        """A trial whose process is gone, if this one can go on with it."""
+        place = self._place / f"trial{one.number}"
+        held = is_locked(place)
+        if held or (held is None and not _is_silent(one)):
+            return None
+        if not place.is_dir() and _BEAT in one.user_attrs:
+            # What it has done is on another machine, which is gone.
+            if self._drop(one.number, "lost"):
+                self.study.enqueue_trial(one.params)
+            return None
+        return self._claimed(one.number, None, resumed=True)
+
+    def _claimed(self, number: int, trial: Trial | None, *, resumed: bool) -> Claim | None:
+        place = self._place / f"trial{number}"
+        place.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = RunLock(place)
+        except CheckpointError:  # somebody else was quicker
+            return None
+        one = self._read(number)
+        if not self._is_running(one):  # it was finished in the meantime
+            lock.release()
+            return None
+        if trial is None:
+            trial = self._optuna.trial.Trial(self.study, one._trial_id)
+        # What a trial draws depends on its number and on what was known, not on the process.
+        self.study.sampler = self._make_sampler(number)
+        self._space.suggest(trial)
+        trial.set_user_attr("worker", f"{socket.gethostname()}:{os.getpid()}")
+        trial.set_user_attr(_BEAT, time.time())
+        claim = self._held[number] = Claim(trial, place, lock, resumed)
+        return claim
+
+    def _drop(self, number: int, why: str) -> bool:
+        """Have a trial not count; whether it was this process that did it."""
+        one = self._read(number)
+        try:
+            self.study._storage.set_trial_user_attr(one._trial_id, _UNCOUNTED, why)
+            self.study.tell(number, state=self._optuna.trial.TrialState.FAIL)
+        except (ValueError, RuntimeError):  # it has ended by now
+            return False
+        return True
+
+    def _beat(self) -> None:
+        while not self._ended.wait(BEAT):
+            for claim in list(self._held.values()):
+                with suppress(Exception):  # the next one may get through
+                    claim.trial.set_user_attr(_BEAT, time.time())
+
+    def _make_sampler(self, number: int) -> Any:
+        samplers = self._optuna.samplers
+        seed = (self._seed * 1_000_003 + number) % 2**32
+        if self._sampler == "random":
+            return samplers.RandomSampler(seed)
+        known = min(10, max(4, self._trials // 4))  # trials before there is anything to learn from
+        if self._sampler == "gp":
+            return samplers.GPSampler(seed=seed, n_startup_trials=known)
+        return samplers.TPESampler(seed=seed, n_startup_trials=known)
+
+    def _pruner(self, name: str, first: int, last: int) -> Any:
+        pruners = self._optuna.pruners
+        if name == "none":
+            return pruners.NopPruner()
+        if name == "hyperband":
+            return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
+        return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=last // 4)
+
+    def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
+        names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
+        lines = [f"  {n}: {known.get(n)!r} before, {now.get(n)!r} now" for n in names]
+        raise ConfigError(
+            f"the sweep {name!r} was begun with other settings:\n" + "\n".join(lines) + "\n"
+            "Its trials could not be compared: give the old values, or begin another sweep with "
+            "another --run-dir or --study."
+        )
+
+
+def _counts(one: FrozenTrial) -> bool:
+    return not (one.state.name == "FAIL" and _UNCOUNTED in one.user_attrs)
+
+
+def _is_silent(one: FrozenTrial) -> bool:
+    """Whether nobody has said for long that a trial is being worked on."""
+    if _BEAT in one.user_attrs:
+        return time.time() - float(one.user_attrs[_BEAT]) > SILENCE
+    begun = one.datetime_start.timestamp() if one.datetime_start else 0.0
+    return time.time() - begun > _CLAIMING

@@ -1,0 +1,101 @@
+"""What a sweep leaves behind for who wants to train with its winner, and what mattered."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, Final
+
+from ..algorithms import Algorithm
+from ..base.plain import to_yaml
+from ..base.words import shell_word
+from ..run.config_file import NAME, as_words
+from ..run.fields import Mark, marked
+from ..store.text_file import write_atomically
+from .sweep import Sweep
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+BEST_FILE: Final = "best.yaml"
+_ENOUGH = 4  # trials, below which nothing is said of what mattered
+
+
+def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
+    """Write ``best.yaml``, with which ``hooktrainer train --config`` trains like a trial."""
+    algorithm = sweep.algorithm_of(trial)
+    own = _belongs_to_one_run(algorithm)
+    config = {n: value for n, value in algorithm.as_dict().items() if n not in own}
+    text = to_yaml({NAME: algorithm.name(), **config})
+    write_atomically(sweep.place / BEST_FILE, text)
+
+
+def training_command(sweep: Sweep, trial: FrozenTrial) -> str:
+    """The command that trains with the settings of a trial, for a shell."""
+    algorithm = sweep.algorithm_of(trial)
+    plain, own = algorithm.as_dict(), _belongs_to_one_run(algorithm)
+    needed = [f.name for f in fields(algorithm) if MISSING is f.default is f.default_factory]
+    named = {*needed, "total_frames", *sweep.fixed, *sweep.space.candidates} - own
+    said = {n: plain[n] for n in plain if n in named and plain[n] is not None}
+    ordered = {n: said[n] for n in ("env", "total_frames")} | said
+    return " ".join(map(shell_word, ["hooktrainer", "train", algorithm.name(), *as_words(ordered)]))
+
+
+def importances(sweep: Sweep) -> Mapping[str, float]:
+    """How much each option has to do with reaching the best quarter of the trials.
+
+    They add up to 1, the greatest first; none where trials are few. By PED-ANOVA (Watanabe et al.,
+    2023, arXiv:2304.10255) over the trials that came to their end.
+    """
+    from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+
+    done = [one for one in sweep.trials if one.state.name == "COMPLETE"]
+    if len(done) < _ENOUGH or len({one.value for one in done}) == 1:
+        return {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
+            found = get_param_importances(sweep.study, evaluator=evaluator)
+        except (ValueError, RuntimeError):  # such as of an option that had one value
+            return {}
+    return {name: float(value) for name, value in found.items()}
+
+
+def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
+    """The trials as a table: headings, and rows, the one that reached most first."""
+    names = list(sweep.space.candidates)
+    heads = ["trial", sweep.options.objective, "how it ended", "frames", "CPU s", *names]
+    best = sweep.best
+    rows = []
+    for one in sorted(sweep.trials, key=_rank):
+        known = one.user_attrs
+        settings = sweep.space.settings(one.params)
+        how = {"COMPLETE": "", "FAIL": "failed"}.get(one.state.name, one.state.name.lower())
+        if best is not None and one.number == best.number:
+            how = "best"
+        rows.append(
+            [
+                str(one.number),
+                "" if one.value is None else f"{one.value:,.5g}",
+                f"{how}: {known['failure']}" if "failure" in known else how,
+                f"{known['frames']:,}" if "frames" in known else "",
+                f"{known['cpu_seconds']:,.1f}" if "cpu_seconds" in known else "",
+                *(_shown(settings.get(name)) for name in names),
+            ]
+        )
+    return heads, rows
+
+
+def _rank(one: FrozenTrial) -> tuple[int, float, int]:
+    order = {"COMPLETE": 0, "PRUNED": 1}.get(one.state.name, 2)
+    return order, -(one.value or 0.0), one.number
+
+
+def _shown(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+
+
+def _belongs_to_one_run(algorithm: Algorithm) -> frozenset[str]:
+    return marked(type(algorithm), Mark.MEANS) | {"seed", "seeds"}

@@ -1,0 +1,208 @@
+"""`SearchSpace`: which fields of an algorithm a sweep searches, and among which values."""
+
+from __future__ import annotations
+
+import json
+import types
+from collections.abc import Collection, Mapping
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
+from typing import get_type_hints as hints_of
+
+from ..algorithms import Algorithm
+from ..base.words import did_you_mean, listed
+from ..errors import ConfigError
+from ..run.fields import Between, Candidates, Mark, OneOf, check_ranges, marked, worth_trying
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
+    from optuna.trial import Trial
+
+_MEASURE: Final = ("env", "env_kwargs", "total_frames", "eval_interval", "eval_episodes", "stop_at")
+"""What trials are compared by, which must be the same for all."""
+
+
+class SearchSpace:
+    """The fields that are searched, and their candidates.
+
+    Args:
+        algorithm: The run that trials differ from.
+        candidates: By field, the values that are tried.
+
+    Raises:
+        ConfigError: If there is no such field, it cannot be searched, or a value cannot be its.
+    """
+
+    def __init__(self, algorithm: Algorithm, candidates: Mapping[str, Candidates]) -> None:
+        self._algorithm = algorithm
+        self.candidates = dict(candidates)
+        hints = hints_of(type(algorithm), include_extras=True)
+        for name, one in self.candidates.items():
+            _check_name(algorithm, name)
+            _check_values(algorithm, name, one, hints[name])
+        self._integers = {name for name in self.candidates if _is_integer(hints[name])}
+
+    @classmethod
+    def of(
+        cls,
+        algorithm: Algorithm,
+        fixed: Collection[str] = (),
+        given: Mapping[str, Any] | None = None,
+    ) -> SearchSpace:
+        """The space that the fields say, but for what is fixed, and what is given in its place.
+
+        Args:
+            algorithm: The run that trials differ from.
+            fixed: Fields that are not searched.
+            given: By field ``{"low": ..., "high": ..., "log": ...}``, a list of values, or ``None``
+                for a field that is not to be searched.
+
+        Raises:
+            ConfigError: If it is none of these, or nothing is left to search.
+        """
+        found: dict[str, Candidates | None] = dict(worth_trying(type(algorithm)))
+        for name, entry in (given or {}).items():
+            _check_name(algorithm, name)
+            found[name] = _read(name, entry)
+        left = {n: one for n, one in found.items() if one is not None and n not in fixed}
+        if not left:
+            raise ConfigError(
+                f"{algorithm.name()}: there is nothing to search: its fields with ranges, "
+                f"{listed(found) or 'none'}, are all fixed. Leave one out, or give a --space."
+            )
+        return cls(algorithm, left)
+
+    def distributions(self) -> dict[str, BaseDistribution]:
+        """The space in Optuna's terms."""
+        from optuna import distributions as of
+
+        found: dict[str, BaseDistribution] = {}
+        for name, one in self.candidates.items():
+            if isinstance(one, OneOf):
+                found[name] = of.CategoricalDistribution([_word(value) for value in one.values])
+            elif name in self._integers:
+                found[name] = of.IntDistribution(int(one.low), int(one.high), log=one.log)
+            else:
+                found[name] = of.FloatDistribution(float(one.low), float(one.high), log=one.log)
+        return found
+
+    def suggest(self, trial: Trial) -> None:
+        """Have Optuna choose the settings of a trial, as far as it has none yet."""
+        from optuna import distributions as of
+
+        for name, one in self.distributions().items():
+            if isinstance(one, of.CategoricalDistribution):
+                trial.suggest_categorical(name, one.choices)
+            elif isinstance(one, of.IntDistribution):
+                trial.suggest_int(name, one.low, one.high, log=one.log)
+            elif isinstance(one, of.FloatDistribution):
+                trial.suggest_float(name, one.low, one.high, log=one.log)
+
+    def settings(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """The values of fields that Optuna's parameters stand for."""
+        found = {}
+        for name, param in params.items():
+            one = self.candidates[name]
+            found[name] = param
+            if isinstance(one, OneOf):
+                found[name] = {_word(value): value for value in one.values}[param]
+        return found
+
+    def defaults(self) -> dict[str, Any] | None:
+        """The parameters of the run itself; ``None`` if some lie outside of the space."""
+        found = {name: _word(getattr(self._algorithm, name)) for name in self.candidates}
+        ranges = self.distributions()
+        try:
+            inside = all(
+                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in found.items()
+            )
+        except (TypeError, ValueError):
+            return None
+        return found if inside else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """The space as plain values, as a file would give it."""
+        return {
+            name: list(one.values)
+            if isinstance(one, OneOf)
+            else {"low": one.low, "high": one.high, "log": one.log}
+            for name, one in self.candidates.items()
+        }
+
+
+def _read(name: str, entry: Any) -> Candidates | None:
+    if entry is None:
+        return None
+    try:
+        if isinstance(entry, list):
+            return OneOf(tuple(tuple(v) if isinstance(v, list) else v for v in entry))
+        low, high = _number(entry["low"]), _number(entry["high"])
+        log = entry.get("log", False)
+        if set(entry) - {"low", "high", "log"} or not isinstance(log, bool):
+            raise TypeError
+        return Between(low, high, log)
+    except ConfigError as error:
+        raise ConfigError(f"space: {name}: {error}.") from None
+    except (AttributeError, KeyError, TypeError, ValueError):
+        raise ConfigError(
+            f"space: {name}: {entry!r:.80} is neither {{low: ..., high: ..., log: true}} nor a "
+            "list of values: give one of these, or null to leave the field as it is."
+        ) from None
+
+
+def _number(value: Any) -> float:
+    """A number, also one that YAML takes for a word, such as 1e-4."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+
+
+def _check_name(algorithm: Algorithm, name: str) -> None:
+    kind = type(algorithm)
+    known = [one.name for one in fields(kind)]
+    if name not in known:
+        raise ConfigError(
+            f"space: {kind.name()} has no option {name!r}.{did_you_mean(name, known)}"
+        )
+    if name in _MEASURE or name in marked(kind, Mark.MEANS, Mark.AMONG_SEEDS):
+        raise ConfigError(
+            f"space: {name} cannot be searched: it does not say how {kind.name()} learns, but what "
+            "trials are compared by, or how they are watched: take it out."
+        )
+
+
+def _check_values(algorithm: Algorithm, name: str, one: Candidates, hint: Any) -> None:
+    values = one.values if isinstance(one, OneOf) else (one.low, one.high)
+    words = [
+        word for part in _parts(hint) if get_origin(part) is Literal for word in get_args(part)
+    ]
+    only_words = all(get_origin(part) is Literal for part in _parts(hint))
+    for value in values:
+        try:
+            if only_words and value not in words:
+                raise ConfigError(f"{name}={value!r} is not one of {', '.join(map(str, words))}.")
+            if isinstance(one, Between) and _is_integer(hint) and value != int(value):
+                raise ConfigError(f"{name}={value!r} is no integer.")
+            check_ranges(algorithm.name(), replace(algorithm, **{name: value}))
+        except (TypeError, ValueError) as error:
+            raise ConfigError(f"space: {error}") from None
+    if isinstance(one, Between) and not {int, float} & set(_parts(hint)):
+        raise ConfigError(f"space: {name} is no number: give a list of the values to try.")
+
+
+def _parts(hint: Any) -> tuple[Any, ...]:
+    """The types that an annotation joins, without what is said beside them."""
+    if get_origin(hint) is Annotated:
+        return _parts(get_args(hint)[0])
+    if get_origin(hint) in (Union, types.UnionType):
+        return tuple(p for one in get_args(hint) for p in _parts(one) if p is not type(None))
+    return (hint,)
+
+
+def _is_integer(hint: Any) -> bool:
+    parts = _parts(hint)
+    return int in parts and float not in parts
+
+
+def _word(value: Any) -> Any:
+    """A value as Optuna can keep it: what is no plain value is written as JSON."""
+    plain = value is None or isinstance(value, (bool, int, float, str))
+    return value if plain else json.dumps(value)

@@ -1,0 +1,99 @@
+"""Where a sweep's trials are written down: a journal file, or any storage that Optuna has."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..errors import ConfigError, MissingPackageError
+
+if TYPE_CHECKING:
+    from optuna.storages import BaseStorage
+
+_BUSY = 120  # seconds that SQLite waits for another process's writing
+
+
+def import_optuna() -> Any:
+    """Optuna, which says nothing of itself from then on.
+
+    Raises:
+        MissingPackageError: If it is not installed.
+    """
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(
+            "a sweep needs Optuna, which is not installed: pip install 'hooktrainer[sweep]'",
+            name=error.name,
+        ) from None
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    return optuna
+
+
+def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
+    """Open the storage of a sweep.
+
+    Args:
+        spec: An URL, such as ``sqlite:///study.db``, ``postgresql://...`` or ``redis://...``; the
+            path of a journal file; by default ``<run_dir>/study.journal``.
+        run_dir: The sweep's directory.
+
+    Raises:
+        ConfigError: If it cannot be opened.
+    """
+    optuna = import_optuna()
+    where = spec or str(run_dir / "study.journal")
+    try:
+        if "://" not in where:
+            return optuna.storages.JournalStorage(journal_file(Path(where)))
+        if where.startswith("redis"):
+            backend = optuna.storages.journal.JournalRedisBackend(where)
+            return optuna.storages.JournalStorage(backend)
+        busy = {"connect_args": {"timeout": _BUSY}} if where.startswith("sqlite") else {}
+        return optuna.storages.RDBStorage(where, engine_kwargs=busy)
+    except Exception as error:  # of any driver
+        why = " ".join(str(error).split())
+        raise ConfigError(
+            f"storage={where!r} cannot be opened: {type(error).__name__}: {why:.300}. Give a file, "
+            "sqlite:///FILE, or the URL of a server that Optuna has a driver for."
+        ) from error
+
+
+def journal_file(path: Path) -> Any:
+    """Optuna's journal in a file, which no process that is killed can hold up or spoil."""
+    from optuna.storages.journal import JournalFileBackend
+
+    class Lock:
+        """Held by the process that writes; the system lets go of it when that ends."""
+
+        def __init__(self) -> None:
+            self._fd = -1
+
+        def acquire(self) -> bool:
+            self._fd = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            _cut_half_line(path)
+            return True
+
+        def release(self) -> None:
+            os.close(self._fd)
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    return JournalFileBackend(str(path), lock_obj=Lock())  # type: ignore[arg-type]
+
+
+def _cut_half_line(path: Path) -> None:
+    """Take away a last line that a process was killed in: what follows would be added to it."""
+    with path.open("rb+") as file:
+        end = file.seek(0, os.SEEK_END)
+        tail = b""
+        start = end
+        while start and b"\n" not in tail:
+            start = max(0, start - 4096)
+            file.seek(start)
+            tail = file.read(end - start)
+        kept = start + tail.rfind(b"\n") + 1
+        if kept < end:
+            file.truncate(kept)

@@ -1,0 +1,296 @@
+"""`Sweep`: trials of an algorithm's options, many at once, in any number of processes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from tqdm.auto import tqdm
+
+from ..algorithms import Algorithm
+from ..base.checks import check_count, check_rate
+from ..base.plain import to_plain
+from ..base.seed_ranges import TUNING_SEEDS
+from ..errors import ConfigError
+from ..loop.lockstep import Lockstep
+from ..run.fields import Mark, marked
+from .ledger import Claim, Ledger
+from .space import SearchSpace
+from .storage import open_storage
+from .trial_runs import TrialRuns, share_out
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
+    from ..trainer import Trainer
+
+_MOST_SEEDS = 1_000  # of a trial, so that those of different sweeps do not overlap
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepOptions:
+    """How a sweep goes.
+
+    Raises:
+        ConfigError: If a value cannot work.
+    """
+
+    run_dir: Path
+    """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
+    trials: int = 40
+    """how many trials the whole sweep has, whoever makes them"""
+    seeds: int = 3
+    """seeds that each trial is trained from"""
+    parallel: int = 4
+    """trials that this process trains at once"""
+    objective: Literal["area", "last", "tail", "best"] = "area"
+    """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
+    cpu_second: float = 0.0
+    """what a CPU second of a seed takes from its score; trials are then trained one by one"""
+    sampler: Literal["tpe", "gp", "random"] = "tpe"
+    """what chooses settings"""
+    pruner: Literal["median", "hyperband", "none"] = "median"
+    """what ends trials early"""
+    seed: int = 0
+    """seed of the sampler, and of which tuning seeds are taken"""
+    storage: str | None = None
+    """where trials are written down: an URL, or a file; by default study.journal in run_dir"""
+    study: str | None = None
+    """the study's name there; by default what is trained, and where"""
+
+    def __post_init__(self) -> None:
+        for name in ("trials", "seeds", "parallel"):
+            check_count(name, getattr(self, name))
+        check_rate("cpu_second", self.cpu_second)
+        check_count("seed", self.seed, least=0)
+        most = len(TUNING_SEEDS) // _MOST_SEEDS
+        if self.seeds > _MOST_SEEDS or self.seed >= most:
+            raise ConfigError(
+                f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
+                f"{_MOST_SEEDS:,} seeds a trial, and for seeds of sweeps below {most:,}."
+            )
+
+
+class Sweep:
+    """A search for the settings of an algorithm.
+
+    Any number of processes and machines may make the same sweep at once: they share its storage.
+    One that is killed loses nothing: whoever comes next goes on with its trials.
+
+    Args:
+        algorithm: The run that trials differ from: what is fixed, and the defaults of what is not.
+        options: How the sweep goes.
+        fixed: Fields that are not searched.
+        space: By field what is tried in place of what the field says; see `SearchSpace.of`.
+
+    Attributes:
+        space: What is searched.
+        seeds: The seeds of every trial, none of which any report counts.
+
+    Raises:
+        ConfigError: If something cannot work, or the sweep was begun with other settings.
+
+    Examples:
+        >>> sweep = Sweep(PPO(env="CartPole-v1", total_frames=20_000), SweepOptions(run_dir="out"))
+        >>> sweep.run()
+        >>> sweep.best.params
+    """
+
+    def __init__(
+        self,
+        algorithm: Algorithm,
+        options: SweepOptions,
+        *,
+        fixed: Collection[str] = (),
+        space: Mapping[str, Any] | None = None,
+    ) -> None:
+        _check_algorithm(algorithm)
+        self.algorithm = algorithm
+        self.options = options
+        self.fixed = frozenset(fixed)
+        self.place = Path(options.run_dir)
+        self.space = SearchSpace.of(algorithm, fixed, space)
+        first = TUNING_SEEDS.start + options.seed * _MOST_SEEDS
+        self.seeds = range(first, first + options.seeds)
+        self.place.mkdir(parents=True, exist_ok=True)
+        self._ledger = Ledger(
+            open_storage(options.storage, self.place),
+            options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",
+            self._settings(),
+            self.space,
+            trials=options.trials,
+            place=self.place,
+            sampler=options.sampler,
+            pruner=options.pruner,
+            seed=options.seed,
+            steps=(algorithm.eval_interval, algorithm.total_frames),
+        )
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The trials that count, in order of their numbers, as Optuna has them."""
+        return self._ledger.counted
+
+    @property
+    def elsewhere(self) -> list[FrozenTrial]:
+        """The trials that other processes are working on."""
+        return self._ledger.elsewhere
+
+    @property
+    def best(self) -> FrozenTrial | None:
+        """The trial that has reached most, of those that came to their end."""
+        done = [t for t in self.trials if t.state.name == "COMPLETE"]
+        return max(done, key=lambda one: one.value, default=None)  # type: ignore[arg-type,return-value]
+
+    @property
+    def study(self) -> Any:
+        """The `optuna.study.Study`."""
+        return self._ledger.study
+
+    def algorithm_of(self, trial: FrozenTrial) -> Algorithm:
+        """The run with the settings of a trial."""
+        return replace(self.algorithm, **self.space.settings(trial.params))
+
+    def run(self, watch: Callable[[FrozenTrial], object] = lambda trial: None) -> None:
+        """Train trials until there are as many as the sweep is to have.
+
+        Args:
+            watch: Told of each trial that this process has brought to an end.
+
+        Raises:
+            ConfigError: If the very first runs cannot be made.
+            SystemExit: As `Loop.train` does, if a signal ends it; the next start goes on.
+        """
+        parallel = 1 if self.options.cpu_second else self.options.parallel
+        while batch := self._batch(parallel):
+            kinds: dict[str, list[TrialRuns]] = {}
+            for runs in batch:
+                kinds.setdefault(kind_of(runs.algorithm), []).append(runs)
+            for alike in kinds.values():
+                self._train(alike)
+                for runs in alike:
+                    self._finish(runs)
+                    watch(self.study.trials[runs.claim.trial.number])
+
+    def close(self) -> None:
+        """Let go of the storage, and of trials that are not done."""
+        self._ledger.close()
+
+    def _batch(self, parallel: int) -> list[TrialRuns]:
+        claims: list[Claim] = []
+        while len(claims) < parallel and (claim := self._ledger.take()):
+            claims.append(claim)
+        options = self.options
+        return [
+            TrialRuns(
+                claim,
+                replace(self.algorithm, **self.space.settings(claim.trial.params), resume="latest"),
+                self.seeds,
+                score=options.objective,
+                cpu_second=options.cpu_second,
+            )
+            for claim in claims
+        ]
+
+    def _train(self, trials: Sequence[TrialRuns]) -> None:
+        """Train trials whose networks are computed alike, as rows of one batched run."""
+        before = time.process_time()
+        group = Lockstep(_each(trials))
+        everything = self.algorithm.total_frames * len(self.seeds) * len(trials)
+        numbers = ", ".join(str(runs.claim.trial.number) for runs in trials)
+        with tqdm(
+            desc=f"trial {numbers}",
+            total=everything,
+            unit=" frames",
+            unit_scale=True,
+            dynamic_ncols=True,
+            leave=False,
+            disable=not self.algorithm.progress_bar,
+        ) as bar:
+            try:
+                group.run(lambda: _show(bar, trials))
+            finally:
+                share_out(trials, time.process_time() - before)
+
+    def _finish(self, runs: TrialRuns) -> None:
+        claim, value = runs.claim, runs.value()
+        frames = sum(trainer.collected_frames for trainer in runs.trainers)
+        claim.trial.set_user_attr("frames", frames)
+        if runs.failure is None:
+            self._ledger.finish(claim, value, pruned=runs.pruned)
+            return
+        why = f"{type(runs.failure).__name__}: {runs.failure}"
+        if isinstance(runs.failure, ConfigError) and not frames and self.best is None:
+            self._ledger.give_up(claim, why)  # it is not the settings, but what is fixed
+            raise runs.failure
+        claim.trial.set_user_attr("failure", why[:500])
+        self._ledger.finish(claim, None)
+
+    def _settings(self) -> dict[str, Any]:
+        """What all processes must agree on."""
+        kept = _apart(self.algorithm)
+        settings = {
+            "algorithm": self.algorithm.name(),
+            **{n: v for n, v in kept.items() if n not in self.space.candidates},
+            "space": self.space.as_dict(),
+            "seeds": self.options.seeds,
+            "objective": self.options.objective,
+            "cpu_second": self.options.cpu_second,
+            "seed": self.options.seed,
+        }
+        return dict(json.loads(json.dumps(to_plain(settings))))
+
+
+def _check_algorithm(algorithm: Algorithm) -> None:
+    """Refuse what does not go together with many runs in one process.
+
+    Raises:
+        ConfigError: If there is any.
+    """
+    name = algorithm.name()
+    if algorithm.seeds is not None:
+        raise ConfigError(f"{name}: seeds={algorithm.seeds}: give the sweep the number of seeds.")
+    for field in ("workers", "engine", "collectors", "resume", "fork", "loggers", "run_dir"):
+        if value := getattr(algorithm, field):
+            raise ConfigError(
+                f"{name}: {field}={value!r} is not for a sweep: leave it out. Several processes "
+                "work on a sweep where each is started with the same command."
+            )
+    if algorithm.logger and "csv" not in algorithm.logger:
+        raise ConfigError(
+            f"{name}: logger={list(algorithm.logger)!r}: a trial that is resumed reads its "
+            "evaluations from metrics.csv: name csv as well."
+        )
+    if not algorithm.eval_episodes:
+        raise ConfigError(f"{name}: eval_episodes=0: a sweep compares evaluations: pass 1 or more.")
+
+
+def _each(trials: Sequence[TrialRuns]) -> Iterator[Trainer]:
+    for runs in trials:
+        yield from runs.made()
+
+
+def _show(bar: Any, trials: Sequence[TrialRuns]) -> None:
+    bar.update(_frames(trials) - bar.n)
+
+
+def _frames(trials: Sequence[TrialRuns]) -> int:
+    return sum(trainer.collected_frames for runs in trials for trainer in runs.trainers)
+
+
+def _apart(algorithm: Algorithm) -> dict[str, Any]:
+    """The fields that say what a run computes, as plain values."""
+    free = marked(type(algorithm), Mark.MEANS, Mark.AMONG_SEEDS)
+    return {n: value for n, value in algorithm.as_dict().items() if n not in free}
+
+
+def kind_of(algorithm: Algorithm) -> str:
+    """What learners agree on that are computed together."""
+    free = marked(type(algorithm), Mark.AMONG_LEARNERS)
+    agreed = {n: value for n, value in _apart(algorithm).items() if n not in free}
+    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()
