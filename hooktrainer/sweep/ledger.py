@@ -160,18 +160,20 @@ class Ledger:
             self.study.tell(claim.trial, value)
         self._held.pop(claim.trial.number).lock.release()
 
-    def give_up(self, claim: Claim, why: str) -> None:
-        """Have a trial not count, since it is not the settings that failed."""
-        self._held.pop(claim.trial.number).lock.release()
-        self._drop(claim.trial.number, why)
+    def give_up(self, why: str) -> None:
+        """Have the trials of this process not count, since it is not their settings that failed."""
+        for number in list(self._held):
+            self._drop(number, why)
+            self._held.pop(number).lock.release()
+
+    def read(self, number: int) -> FrozenTrial:
+        """The trial of a number."""
+        found = self.study.get_trials(deepcopy=False)
+        return next(one for one in found if one.number == number)
 
     def _begun(self) -> int:
         waiting = self._optuna.trial.TrialState.WAITING
         return sum(one.state != waiting for one in self.counted)
-
-    def _read(self, number: int) -> FrozenTrial:
-        found = self.study.get_trials(deepcopy=False)
-        return next(one for one in found if one.number == number)
 
     def _is_running(self, one: FrozenTrial) -> bool:
         return one.state == self._optuna.trial.TrialState.RUNNING
@@ -196,7 +198,7 @@ class Ledger:
             lock = RunLock(place)
         except CheckpointError:  # somebody else was quicker
             return None
-        one = self._read(number)
+        one = self.read(number)
         if not self._is_running(one):  # it was finished in the meantime
             lock.release()
             return None
@@ -212,7 +214,7 @@ class Ledger:
 
     def _drop(self, number: int, why: str) -> bool:
         """Have a trial not count; whether it was this process that did it."""
-        one = self._read(number)
+        one = self.read(number)
         try:
             self.study._storage.set_trial_user_attr(one._trial_id, _UNCOUNTED, why)
             self.study.tell(number, state=self._optuna.trial.TrialState.FAIL)

@@ -64,7 +64,8 @@ class SearchSpace:
         for name, entry in (given or {}).items():
             _check_name(algorithm, name)
             found[name] = _read(name, entry)
-        left = {n: one for n, one in found.items() if one is not None and n not in fixed}
+        order = [one.name for one in fields(algorithm) if one.name in found.keys() - set(fixed)]
+        left = {name: one for name in order if (one := found[name]) is not None}
         if not left:
             raise ConfigError(
                 f"{algorithm.name()}: there is nothing to search: its fields with ranges, "

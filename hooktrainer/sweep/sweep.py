@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from ..trainer import Trainer
 
+_FAILURES = 3  # of the first trials, behind which no other is tried
 _MOST_SEEDS = 1_000  # of a trial, so that those of different sweeps do not overlap
 
 
@@ -173,9 +174,9 @@ class Sweep:
                 kinds.setdefault(kind_of(runs.algorithm), []).append(runs)
             for alike in kinds.values():
                 self._train(alike)
-                for runs in alike:
+                for runs in sorted(alike, key=lambda one: one.failure is not None):
                     self._finish(runs)
-                    watch(self.study.trials[runs.claim.trial.number])
+                    watch(self._ledger.read(runs.claim.trial.number))
 
     def close(self) -> None:
         """Let go of the storage, and of trials that are not done."""
@@ -225,11 +226,19 @@ class Sweep:
             self._ledger.finish(claim, value, pruned=runs.pruned)
             return
         why = f"{type(runs.failure).__name__}: {runs.failure}"
-        if isinstance(runs.failure, ConfigError) and not frames and self.best is None:
-            self._ledger.give_up(claim, why)  # it is not the settings, but what is fixed
+        if isinstance(runs.failure, ConfigError) and not frames and self._is_hopeless(claim):
+            self._ledger.give_up(why)
             raise runs.failure
         claim.trial.set_user_attr("failure", why[:500])
         self._ledger.finish(claim, None)
+
+    def _is_hopeless(self, claim: Claim) -> bool:
+        """Whether it is what is fixed that cannot work, not the settings of a trial."""
+        trials = self.trials
+        if any(one.intermediate_values for one in trials):
+            return False
+        failed = sum(one.state.name == "FAIL" for one in trials)
+        return claim.trial.params == self.space.defaults() or failed >= _FAILURES
 
     def _settings(self) -> dict[str, Any]:
         """What all processes must agree on."""

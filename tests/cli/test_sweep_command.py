@@ -1,0 +1,77 @@
+"""`hooktrainer sweep`: one command from the search to the command that trains with its winner."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from hooktrainer.cli.sweep import separate_arguments
+
+SMALL = (
+    *("ppo", "--env", "CartPole-v1", "--total-frames", "64", "--num-envs", "2"),
+    *("--steps-per-batch", "16", "--mini-batch-size", "16", "--num-epochs", "1"),
+    *("--eval-interval", "32", "--eval-episodes", "1", "--no-progress-bar", "--lr", "0.01"),
+)
+
+
+def test_what_is_its_own_and_what_is_the_algorithms():
+    words = ["sweep", "ppo", "--env", "A", "--trials=3", "--no-tuned", "--run_dir", "x", "--json"]
+    own = ["--trials=3", "--run-dir", "x", "--json"]
+    assert separate_arguments(words) == ["sweep", *own, "--", "ppo", "--env", "A", "--no-tuned"]
+    assert separate_arguments(["sweep", "ppo", "--help"]) == ["sweep", "--help", "--", "ppo"]
+    assert separate_arguments(["report", "--json"]) == ["report", "--json"]
+
+
+def test_a_sweep_and_the_same_again(call, tmp_path):
+    words = ("sweep", *SMALL, "--trials", 2, "--seeds", 1, "--run-dir", tmp_path, "--confirm", 5)
+    done = call(*words, "--json")
+    assert done.code == 0, done.err
+    found = json.loads(done.out)
+    assert [one["trial"] for one in found["trials"]] == [0, 1]
+    assert "lr" not in found["trials"][1]["settings"]
+    assert found["command"].startswith("hooktrainer train ppo --env=CartPole-v1")
+    assert "--lr=0.01" in found["command"]
+    again = call(*words)
+    assert again.code == 0, again.err
+    assert "2 of 2 trials are done" in again.err
+    assert f"hooktrainer train --config {tmp_path / 'best.yaml'}" in again.out
+    assert found["verdict"] in again.out
+    assert (tmp_path / "sweep.html").exists()
+
+
+def test_without_a_confirmation_the_winner_is_not_called_better(call, tmp_path):
+    words = ("sweep", *SMALL, "--trials", 1, "--seeds", 1, "--run-dir", tmp_path, "--confirm", 0)
+    done = call(*words)
+    assert done.code == 0, done.err
+    assert "the winner is not confirmed" in done.out
+    assert not (tmp_path / "confirm").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--trials", 3), "name an algorithm first, one of a2c"),
+        (("pppo", "--env", "CartPole-v1"), "there is no algorithm 'pppo'. Did you mean ppo"),
+        ((*SMALL, "--trails", 3), "there is no option --trails"),
+        ((*SMALL, "--trials", 0), "trials=0"),
+        ((*SMALL, "--search", "lr"), "--search 'lr': give OPTION=VALUES"),
+        ((*SMALL, "--search", "clip_epsilon={low: 2}"), "space: clip_epsilon: {'low': 2} is"),
+        ((*SMALL, "--storage", "nosuch://x"), "storage='nosuch://x' cannot be opened"),
+        ((*SMALL, "--workers", 2), "workers=2 is not for a sweep"),
+    ],
+)
+def test_a_mistake_is_said_in_a_line(call, tmp_path, words, said):
+    done = call("sweep", *words, "--run-dir", tmp_path / "sweep")
+    assert done.code == 2
+    assert said in done.err
+    assert "Traceback" not in done.err
+
+
+def test_without_optuna_it_says_what_to_install(call, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    done = call("sweep", *SMALL, "--run-dir", tmp_path / "sweep")
+    assert done.code == 2
+    assert "pip install 'hooktrainer[sweep]'" in done.err
+    assert not (tmp_path / "sweep").exists()

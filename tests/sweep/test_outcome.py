@@ -1,0 +1,133 @@
+"""What a sweep leaves behind: the winner, confirmed or not, a command, a file and a page."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import optuna
+import pytest
+import yaml
+from small_sweep import make, small
+
+from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.base.seed_ranges import is_for_tuning
+from hooktrainer.sweep import confirm as confirming
+from hooktrainer.sweep.confirm import confirm, words_of
+from hooktrainer.sweep.outcome import importances, training_command, trial_rows, write_best
+from hooktrainer.sweep.page import sweep_page
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """A sweep whose winner is trial 2, by what is said of it."""
+    sweep = make(
+        tmp_path_factory.mktemp("sweep"),
+        trials=6,
+        fixed=("num_envs", "lmbda"),
+        space={"num_cells": [[8], [4, 4]], "lr": {"low": 1e-4, "high": 1e-2, "log": True}},
+    )
+    for value in (1.0, 2.0, 9.0, 4.0, None, 5.0):
+        claim = sweep._ledger.take()
+        for step in (32, 64):
+            claim.trial.report(float(step), step)
+        sweep._ledger.finish(claim, value, pruned=value == 5.0)
+    yield sweep
+    sweep.close()
+
+
+def test_the_winner_is_the_best_that_came_to_its_end(swept):
+    assert swept.best.number == 2
+    heads, rows = trial_rows(swept)
+    assert [row[0] for row in rows] == ["2", "3", "1", "0", "5", "4"]
+    assert [row[2] for row in rows] == ["best", "", "", "", "pruned", "failed"]
+    assert heads[5:] == ["num_cells", "lr", "gamma", "entropy_coeff", "clip_epsilon"]
+
+
+def test_the_command_and_the_file_make_the_winner(swept):
+    winner = swept.algorithm_of(swept.best)
+    assert winner != swept.algorithm
+    write_best(swept, swept.best)
+    file = swept.place / "best.yaml"
+    assert not {"seed", "seeds", "run_dir"} & yaml.safe_load(file.read_text()).keys()
+    program, train, name, *words = shlex.split(training_command(swept, swept.best))
+    assert (program, train, name) == ("hooktrainer", "train", "ppo")
+    options = {word.split("=")[0] for word in words if word.startswith("--")}
+    assert {"--env", "--total-frames", "--num-envs", "--lmbda", "--lr", "--num-cells"} <= options
+    assert "--eval-interval" not in options  # which was not given
+    from_file = parse(PPO, ["--config", str(file)])
+    from_words = parse(PPO, words)
+    for name, value in swept.space.settings(swept.best.params).items():
+        assert getattr(from_file, name) == getattr(from_words, name) == value
+    assert from_file.num_envs == from_words.num_envs == 2
+    assert from_file.eval_interval == 32
+
+
+def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swept):
+    page = sweep_page(swept, "the winner is <not> confirmed")
+    assert "The winner is &lt;not&gt; confirmed." in page
+    assert "The winner: trial 2" in page
+    assert page.count("<polyline") > 4
+    assert set(importances(swept)) == set(swept.space.candidates)
+    assert sum(importances(swept).values()) == pytest.approx(1.0)
+    assert "What mattered" in page
+    assert not re.search(r"(src|href)=|https?://|<script", page)
+
+
+def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, monkeypatch):
+    sweep = make(tmp_path, trials=2, seeds=1)
+    for value in (0.0, 1.0):
+        sweep._ledger.finish(sweep._ledger.take(), value)
+    found = confirm(sweep, 5)
+    sweep.close()
+    assert found.winner == "trial 1"
+    for place in ("trial1", "default"):
+        for seed in range(5):
+            state = json.loads((tmp_path / "confirm" / place / f"seed{seed}/run.json").read_text())
+            assert state["status"] == "finished"
+            assert not is_for_tuning(state["seed"])
+    groups = {group.group: group for group in found.section.groups}
+    assert set(groups) == {"trial 1", confirming.DEFAULTS}
+    assert all(list(group.seeds) == list(range(5)) for group in groups.values())
+    monkeypatch.setattr(confirming, "Lockstep", None)  # nothing is trained again
+    again = confirm(sweep, 5)
+    assert again.verdict == found.verdict
+
+
+@pytest.mark.parametrize("gain", [5.0, -5.0, 0.0])
+def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
+    sweep = make(tmp_path, trials=2, seeds=1)
+    for value in (0.0, 1.0):
+        sweep._ledger.finish(sweep._ledger.take(), value)
+    for place, high in (("trial1", gain), ("default", 0.0)):
+        for seed in range(6):
+            run = tmp_path / "confirm" / place / f"seed{seed}"
+            run.mkdir(parents=True)
+            config = small(lr=1e-3 if high else 1e-2).as_dict() | {"name": "ppo", "seed": seed}
+            (run / "config.yaml").write_text(yaml.safe_dump(config))
+            state = {"run_id": f"{place}{seed}", "status": "finished", "seed": seed}
+            state |= {"experiment": "ppo", "frames": 128, "seconds": 1.0, "metrics": {}}
+            (run / "run.json").write_text(json.dumps(state))
+            value = high + seed / 10
+            (run / "metrics.csv").write_text(f"step,name,value\n128,eval/return,{value}\n")
+    found = confirm(sweep, 6)
+    sweep.close()
+    assert found.better == (gain > 0)
+    said = words_of(found, 6)
+    if gain:
+        better = "trial 1" if gain > 0 else "default settings"
+        assert f"{better} is better than" in said
+    assert said.startswith("confirmed" if gain > 0 else "not confirmed")
+
+
+def test_what_is_not_confirmed_is_not_called_better(tmp_path):
+    sweep = make(tmp_path, trials=2)
+    sweep._ledger.finish(sweep._ledger.take(), 3.0)
+    sweep._ledger.finish(sweep._ledger.take(), 1.0)
+    assert confirm(sweep, 5) is None
+    assert words_of(None, 5) == "the default settings are the best of those that were tried"
+    assert "not confirmed" in words_of(None, 0)
+    assert isinstance(sweep.study, optuna.Study)
+    sweep.close()

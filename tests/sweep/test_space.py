@@ -1,0 +1,97 @@
+"""What is searched: the ranges beside the fields, a file in their place, and what is fixed."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+import pytest
+from small_sweep import small
+
+from hooktrainer import ConfigError
+from hooktrainer.algorithms import DQN, PPO, SAC, algorithm
+from hooktrainer.run.fields import Between, OneOf, PerLearner, worth_trying
+from hooktrainer.sweep import SearchSpace
+
+
+def test_it_is_what_the_fields_say():
+    space = SearchSpace.of(small())
+    assert space.candidates == worth_trying(PPO)
+    assert space.candidates["lr"] == Between(1e-4, 3e-2, log=True)
+    assert set(worth_trying(DQN)) == {"lr", "gamma", "eps_end", "target_interval"}
+    assert set(worth_trying(SAC)) == {"lr", "gamma", "tau"}
+    lr, interval = (SearchSpace.of(dqn()).distributions()[n] for n in ("lr", "target_interval"))
+    assert (type(lr).__name__, type(interval).__name__) == ("FloatDistribution", "IntDistribution")
+    assert lr.log
+    assert interval.log
+
+
+def dqn():
+    return DQN(env="CartPole-v1", total_frames=100)
+
+
+def test_a_class_says_it_anew_for_those_that_derive_from_it():
+    @algorithm
+    class Careful(PPO):
+        lr: Annotated[PerLearner[float], OneOf((1e-5, 2e-5))] = 1e-5
+
+    assert worth_trying(Careful)["lr"] == OneOf((1e-5, 2e-5))
+    assert worth_trying(Careful)["gamma"] == worth_trying(PPO)["gamma"]
+
+
+def test_what_is_fixed_is_not_searched_and_a_file_takes_the_place_of_fields():
+    given = {
+        "gamma": None,
+        "clip_epsilon": {"low": "1e-2", "high": 1},
+        "num_cells": [[64, 64], [256]],
+        "num_epochs": {"low": 2, "high": 8},
+    }
+    space = SearchSpace.of(small(), fixed=["lr", "lmbda"], given=given)
+    assert space.candidates == {
+        "entropy_coeff": Between(0.0, 0.05),
+        "clip_epsilon": Between(0.01, 1),
+        "num_cells": OneOf(((64, 64), (256,))),
+        "num_epochs": Between(2, 8),
+    }
+    known = space.distributions()["num_cells"].choices
+    assert space.settings({"num_cells": known[1]}) == {"num_cells": (256,)}
+    epochs = space.distributions()["num_epochs"]
+    assert (type(epochs).__name__, epochs.low, epochs.high) == ("IntDistribution", 2, 8)
+
+
+def test_the_default_settings_are_a_point_of_it_or_none_is():
+    space = SearchSpace.of(small(), given={"gamma": None, "lmbda": None, "clip_epsilon": None})
+    assert space.defaults() == {"lr": 3e-3, "entropy_coeff": 0.0}
+    assert SearchSpace.of(small(lr=1.0)).defaults() is None
+    assert SearchSpace.of(small(gamma=0.5)).defaults() is None
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"lrr": [1, 2]}, r"ppo has no option 'lrr'. Did you mean lr"),
+        ({"lr": {"low": 1}}, r"lr: {'low': 1} is neither"),
+        ({"lr": {"low": 1, "high": 2, "step": 1}}, r"lr: .* is neither"),
+        ({"lr": 0.1}, r"lr: 0.1 is neither"),
+        ({"lr": {"low": 2, "high": 1}}, r"lr: low=2 is not below high=1"),
+        ({"lr": {"low": 0, "high": 1, "log": True}}, r"lr: low=0 has no logarithm"),
+        ({"lr": [0.1]}, r"lr: values=\[0.1\] leave no choice"),
+        ({"lr": {"low": -1, "high": 1}}, r"ppo: lr=-1"),
+        ({"gamma": [0.9, 1.5]}, r"ppo: gamma=1.5"),
+        ({"num_epochs": {"low": 0.5, "high": 4}}, r"num_epochs=0.5 is no integer"),
+        ({"activation": ["tanh", "tan"]}, r"activation='tan' is not one of tanh, relu"),
+        ({"activation": {"low": 0, "high": 1}}, r"activation=0 is not one of"),
+        ({"total_frames": [10, 20]}, r"total_frames cannot be searched"),
+        ({"run_dir": ["a", "b"]}, r"run_dir cannot be searched"),
+        ({"seed": [1, 2]}, r"seed cannot be searched"),
+    ],
+)
+def test_what_cannot_be_is_refused_in_a_line(given, said):
+    with pytest.raises(ConfigError, match=said) as caught:
+        SearchSpace.of(small(), given=given)
+    assert "\n" not in re.sub(r"^space: ", "", str(caught.value))
+
+
+def test_there_must_be_something_to_search():
+    with pytest.raises(ConfigError, match="there is nothing to search"):
+        SearchSpace.of(small(), fixed=list(worth_trying(PPO)))

@@ -1,0 +1,201 @@
+"""Sweeps: trials side by side, ended early, killed, and made by several processes."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+
+import numpy as np
+import optuna
+import pytest
+from small_sweep import make, results, small, swept
+
+from hooktrainer import ConfigError, TrainerHookBase
+from hooktrainer.base.seed_ranges import TUNING_SEEDS, is_for_tuning
+from hooktrainer.log.csv import read_csv
+from hooktrainer.statistics import SCORES, Curve
+
+FORK = multiprocessing.get_context("fork")
+
+
+def test_the_trials_are_the_same_however_many_train_at_once(tmp_path):
+    # Of a random sampler, whose trials do not depend on what is known of others.
+    together = swept(tmp_path / "a", sampler="random", parallel=4)
+    alone = swept(tmp_path / "b", sampler="random", parallel=1)
+    assert results(together) == results(alone)
+    assert len({tuple(one.params.values()) for one in together.trials}) == 4
+
+
+def test_trials_of_several_shapes_are_the_same_too(tmp_path):
+    space = {"num_cells": [[8], [4, 4]], "gamma": None, "lmbda": None}
+    together = swept(tmp_path / "a", sampler="random", parallel=4, space=space, seeds=1)
+    alone = swept(tmp_path / "b", sampler="random", parallel=1, space=space, seeds=1)
+    assert {one.params["num_cells"] for one in together.trials} == {"[8]", "[4, 4]"}
+    assert results(together) == results(alone)
+
+
+def test_a_trial_has_run_directories_and_the_value_that_these_have(tmp_path):
+    sweep = swept(tmp_path, trials=2)
+    assert list(sweep.seeds) == [TUNING_SEEDS.start, TUNING_SEEDS.start + 1]
+    first, second = sweep.trials
+    assert first.params == sweep.space.defaults()
+    for one in (first, second):
+        scores = []
+        for seed in sweep.seeds:
+            place = tmp_path / f"trial{one.number}" / f"seed{seed}"
+            state = json.loads((place / "run.json").read_text())
+            assert (state["status"], state["frames"]) == ("finished", 128)
+            assert is_for_tuning(state["seed"])
+            curve = Curve.of(read_csv(place)["eval/return"])
+            assert curve.frames.tolist() == [32, 64, 96, 128]
+            scores.append(SCORES["area"](curve, 128))
+        assert one.value == np.mean(scores)
+        assert one.intermediate_values[128] == one.value
+        assert one.user_attrs["cpu_seconds"] > 0
+    assert sweep.best.value == max(first.value, second.value)
+
+
+def test_a_trial_is_ended_where_it_promises_nothing(tmp_path):
+    sweep = make(tmp_path, trials=2)
+    sweep.study.pruner = optuna.pruners.ThresholdPruner(lower=1e9, n_warmup_steps=60)
+    sweep.run()
+    sweep.close()
+    for one in sweep.trials:
+        assert one.state.name == "PRUNED"
+        assert list(one.intermediate_values) == [32, 64]
+        for seed in sweep.seeds:
+            place = tmp_path / f"trial{one.number}" / f"seed{seed}" / "run.json"
+            state = json.loads(place.read_text())
+            assert state["status"] == "stopped"
+            assert state["reason"].startswith("pruned: other trials had scored more by 64")
+            assert state["frames"] in (64, 96)
+    assert sweep.best is None
+
+
+def test_a_seed_that_has_solved_its_task_keeps_its_value(tmp_path):
+    sweep = swept(tmp_path, trials=1, algorithm=small(stop_at=1.0))
+    (one,) = sweep.trials
+    assert one.state.name == "COMPLETE"
+    assert list(one.intermediate_values) == [32]
+    assert one.value == one.intermediate_values[32]
+
+
+def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
+    # Of a length of sequences, without a memory that learns from them.
+    space = {"sequence_length": [None, 4]}
+    sweep = swept(tmp_path, trials=3, parallel=3, space=space, sampler="random")
+    states = {one.params["sequence_length"]: one for one in sweep.trials}
+    assert states[None].state.name == "COMPLETE"
+    assert states[4].state.name == "FAIL"
+    assert "sequence_length=4 is for a memory" in states[4].user_attrs["failure"]
+
+
+def test_what_no_trial_can_be_made_of_is_said_at_once(tmp_path):
+    with pytest.raises(ConfigError, match="CartPool-v1"):
+        swept(tmp_path, algorithm=small(env="CartPool-v1"))
+    sweep = make(tmp_path, algorithm=small(env="CartPool-v1"))
+    assert sweep.trials == []
+    sweep.close()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"workers": 2}, "workers=2 is not for a sweep"),
+        ({"seeds": 3}, "give the sweep the number of seeds"),
+        ({"eval_episodes": 0}, "eval_episodes=0: a sweep compares evaluations"),
+        ({"logger": "tensorboard"}, "name csv as well"),
+    ],
+)
+def test_what_is_not_for_a_sweep_is_refused(tmp_path, change, said):
+    with pytest.raises(ConfigError, match=said):
+        make(tmp_path, algorithm=small(**change))
+    assert not list(tmp_path.iterdir())
+
+
+def test_cpu_seconds_can_be_a_part_of_what_is_aimed_at(tmp_path):
+    free = swept(tmp_path / "a", trials=1)
+    dear = swept(tmp_path / "b", trials=1, cpu_second=10.0)
+    seconds = dear.trials[0].user_attrs["cpu_seconds"]
+    assert dear.trials[0].value == pytest.approx(free.trials[0].value - 10.0 * seconds / 2)
+
+
+class Killing(TrainerHookBase):
+    """Kills the process in a trial, once."""
+
+    is_saved = False
+
+    def __init__(self, mark):
+        self.mark = mark
+
+    def register(self, trainer, name="killing"):
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self.kill)
+
+    def kill(self, batch):
+        if self.trainer.collected_frames == 96 and self.trainer.seed % 2:
+            count = int(self.mark.read_text())
+            self.mark.write_text(str(count + 1))
+            if count == 3:  # in the second of two batches of trials
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_child(call, *args, **kwargs):
+    process = FORK.Process(target=call, args=args, kwargs=kwargs)
+    process.start()
+    return process
+
+
+def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
+    mark = tmp_path / "mark"
+    mark.write_text("100")
+    whole = results(swept(tmp_path / "whole", algorithm=small(hooks=[Killing(mark)])))
+    mark.write_text("0")
+    killed = small(hooks=[Killing(mark)])
+    process = in_child(swept, tmp_path / "killed", algorithm=killed)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    looked = make(tmp_path / "killed", algorithm=killed)
+    states = [one.state.name for one in looked.trials]
+    assert states == ["COMPLETE", "COMPLETE", "RUNNING", "RUNNING"]
+    looked.run()
+    looked.close()
+    assert results(looked) == whole
+    for trial, resumed in ((0, False), (1, False), (2, True), (3, True)):
+        for seed in looked.seeds:
+            state = json.loads(
+                (tmp_path / "killed" / f"trial{trial}" / f"seed{seed}" / "run.json").read_text()
+            )
+            assert ("resumed" in state) == resumed
+            assert state["frames"] == 128
+
+
+@pytest.mark.parametrize("storage", ["journal", "sqlite"])
+def test_several_processes_make_one_sweep(tmp_path, storage):
+    url = f"sqlite:///{tmp_path / 'study.db'}" if storage == "sqlite" else None
+    options = {"trials": 5, "parallel": 1, "seeds": 1, "storage": url}
+    make(tmp_path / "sweep", **options).close()
+    processes = [in_child(swept, tmp_path / "sweep", **options) for _ in range(2)]
+    for process in processes:
+        process.join()
+    assert [process.exitcode for process in processes] == [0, 0]
+    looked = make(tmp_path / "sweep", **options)
+    assert [one.number for one in looked.trials] == list(range(5))
+    assert {one.state.name for one in looked.trials} == {"COMPLETE"}
+    assert len({one.user_attrs["worker"] for one in looked.trials}) == 2
+    assert looked.elsewhere == []
+    looked.run()  # which has nothing left to do
+    assert len(looked.trials) == 5
+    looked.close()
+
+
+def test_a_sweep_goes_on_with_what_it_was_begun_with(tmp_path):
+    swept(tmp_path, trials=1)
+    with pytest.raises(ConfigError, match=r"begun with other settings:\n  num_envs: 2 before, 4"):
+        make(tmp_path, algorithm=small(num_envs=4))
+    with pytest.raises(ConfigError, match="seeds: 2 before, 3 now"):
+        make(tmp_path, seeds=3)
+    more = swept(tmp_path, trials=2, parallel=1)
+    assert [one.number for one in more.trials] == [0, 1]
