@@ -97,15 +97,21 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
     """What bits depend on, once for all rows that have it in common."""
     groups: dict[str, list[str]] = {}
     for row in rows.values():
-        shared = ", ".join(
+        said = [
             value if name in ("processor", "system") else f"{name} {value}"
             for name, value in row.surroundings.items()
-            if name not in row.recipe.packages
-        )
-        groups.setdefault(f"{shared}; hooktrainer at `{row.commit}`", []).append(row.name)
-    if len(groups) == 1:
-        return f"All were made with: {next(iter(groups))}."
-    return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
+        ]
+        own = len(row.recipe.packages)
+        shared = f"{', '.join(said[: len(said) - own])}; hooktrainer at `{row.commit}`"
+        beside = f" ({', '.join(said[len(said) - own :])})" if own else ""
+        groups.setdefault(shared, []).append(f"`{row.name}`{beside}")
+    if len(groups) > 1:
+        return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
+    ((what, names),) = groups.items()
+    special = [name for name in names if "(" in name]
+    return f"All were made with {what}." + (
+        f" Beside that: {', '.join(special)}." if special else ""
+    )
 
 
 def panel(row: ResultRow, left: int, top: int) -> str:

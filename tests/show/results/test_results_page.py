@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import runpy
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -53,3 +54,18 @@ def test_few_seeds_have_no_interval(make, rows):
 def test_a_page_without_its_marks_is_refused(make, rows):
     with pytest.raises(ValueError, match="lacks <!-- table -->"):
         make["page"]("# Results", rows)
+
+
+def test_what_rows_were_made_with_is_said_once(make, rows):
+    row = rows["a-row"]
+    special = replace(row, recipe=replace(row.recipe, name="b-row", packages=("mujoco",)))
+    special = replace(special, surroundings={"processor": "P", "torch": "2", "mujoco": "3"})
+    plain = replace(row, surroundings={"processor": "P", "torch": "2"})
+    assert make["made_with"]({"a-row": plain, "b-row": special}) == (
+        "All were made with P, torch 2; hooktrainer at `abc`. Beside that: `b-row` (mujoco 3)."
+    )
+    later = replace(plain, surroundings={"processor": "P", "torch": "3"})
+    assert make["made_with"]({"a-row": later, "b-row": special}).splitlines() == [
+        "- `a-row`: P, torch 3; hooktrainer at `abc`.",
+        "- `b-row` (mujoco 3): P, torch 2; hooktrainer at `abc`.",
+    ]
