@@ -25,7 +25,8 @@ class GradientGraph:
         say: Told when it is compiled.
 
     Attributes:
-        parameters: Those that some objective depends on.
+        parameters: Those that some objective depends on, objective by objective.
+        names: What each of them is called in a call of the loss.
     """
 
     def __init__(
@@ -40,7 +41,7 @@ class GradientGraph:
         self._reached = reached
         self.parameters = [p for own in reached.parameters for p in own]
         names = loss.names
-        self._names = [names[parameter] for parameter in self.parameters]
+        self.names = [names[parameter] for parameter in self.parameters]
         self._graph = Graph(self.gradients, "the losses and their gradient", say)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
@@ -67,15 +68,7 @@ class GradientGraph:
         """
 
         def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
-            placed = {**(others or {}), **dict(zip(self._names, values, strict=True))}
-            out = self._loss(placed, entries)
-            found = [objective.total(out) for objective in self._objectives]
-            kept = [
-                total
-                for total, own in zip(found, self._reached.parameters, strict=True)
-                if total is not None and own
-            ]
-            return kept, {key: value.detach() for key, value in out.items()}
+            return self.totals(values, entries, others)
 
         if self._reached.apart:
             everywhere = tuple(range(len(parameters)))
@@ -96,6 +89,29 @@ class GradientGraph:
             else:
                 pulled.append(())
         return out, self._by_objective(pulled)
+
+    def totals(
+        self,
+        parameters: Sequence[torch.Tensor],
+        entries: Entries,
+        others: Mapping[str, torch.Tensor] | None = None,
+    ) -> tuple[list[torch.Tensor], Losses]:
+        """What the objectives minimize that depend on a parameter, and the losses.
+
+        Args:
+            parameters: As for `gradients`.
+            entries: Likewise.
+            others: Likewise.
+        """
+        placed = {**(others or {}), **dict(zip(self.names, parameters, strict=True))}
+        out = self._loss(placed, entries)
+        found = [objective.total(out) for objective in self._objectives]
+        kept = [
+            total
+            for total, own in zip(found, self._reached.parameters, strict=True)
+            if total is not None and own
+        ]
+        return kept, {key: value.detach() for key, value in out.items()}
 
     def _by_objective(self, grads: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
         """Of the gradients of all parameters by every objective, each one's own."""

@@ -47,7 +47,7 @@ class AlignedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def _aligned(self, matrices: torch.Tensor) -> torch.Tensor:
-        if matrices.stride(0) % _REGISTER == 0:
+        if matrices.stride(0) % _REGISTER == 0 or matrices[0].numel() == 1:  # nothing is added up
             return matrices
         self.changed = True
         return _room(matrices, *matrices.shape[1:]).copy_(matrices)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,12 +64,12 @@ class StepGraph:
         self._rules = rules
         self._objective = Objective(reached.parameters[0])
         names, moved = loss.names, set(reached.parameters[0])
-        self.places = [  # of the groups that have a gradient; either all of one, or none
+        self._places = [  # of the groups that have a gradient; either all of one, or none
             place
             for place, flat in enumerate(optimizer.flat_groups)
             if not moved.isdisjoint(flat.views)
         ]
-        self._flats = [optimizer.flat_groups[place] for place in self.places]
+        self._flats = [optimizer.flat_groups[place] for place in self._places]
         if any(not moved.issuperset(flat.views) for flat in self._flats):
             raise CannotCompileError("of a group of FlatAdam only some parameters have a gradient")
         self._states = [
@@ -80,11 +80,11 @@ class StepGraph:
             for value in (value for state in self._states for value in state):
                 torch._dynamo.mark_static_address(value, guard=False)
         # Plain values, of which a compiler can see that they stay as they are.
-        self.names = [[names[view] for view in flat.views] for flat in self._flats]
+        self._names = [[names[view] for view in flat.views] for flat in self._flats]
         self._shapes = [[tuple(view.shape) for view in flat.views] for flat in self._flats]
         self._sizes = [[view.numel() for view in flat.views] for flat in self._flats]
         self._decoupled = [
-            bool(optimizer.param_groups[place]["decoupled_weight_decay"]) for place in self.places
+            bool(optimizer.param_groups[place]["decoupled_weight_decay"]) for place in self._places
         ]
         self._given: list[list[Any]] = []
         self._hyper: list[torch.Tensor] = []
@@ -114,7 +114,7 @@ class StepGraph:
         Raises:
             CannotCompileError: If they are no graph.
         """
-        groups = [self._optimizer.param_groups[place] for place in self.places]
+        groups = [self._optimizer.param_groups[place] for place in self._places]
         self._take([hyperparameters(group) for group in groups])
         if clip_norm is not None and clip_norm != self._bound[0]:
             self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
@@ -149,43 +149,13 @@ class StepGraph:
         batches: Sequence[Entries],
         rows: Sequence[torch.Tensor],
     ) -> list[tuple[Losses, torch.Tensor | None]]:
-        last, results = self.steps(states, hyper, bound, batches, rows, goes_on=goes_on)
-        for state, new in zip(states, last, strict=True):
-            for value, then in zip(state, new, strict=True):
-                value.copy_(then)
-        return results
-
-    def steps(
-        self,
-        states: Sequence[AdamState],
-        hyper: Sequence[torch.Tensor],
-        bound: torch.Tensor,
-        batches: Sequence[Entries],
-        rows: Sequence[torch.Tensor] = (),
-        others: Mapping[str, torch.Tensor] | None = None,
-        goes_on: torch.Tensor | None = None,
-    ) -> tuple[Sequence[AdamState], list[tuple[Losses, torch.Tensor | None]]]:
-        """Steps as a function of everything that they depend on.
-
-        Args:
-            states: Of each group that has a gradient.
-            hyper: The `hyperparameters` of each.
-            bound: Of what is clipped.
-            batches: As for a call.
-            rows: Likewise.
-            others: Tensors of the loss, beside those of the groups, in place of its own.
-            goes_on: Whether steps are taken at all; ``None`` if they are.
-
-        Returns:
-            The states behind the last step, and for each step what a call returns.
-        """
         if rows:
             batches = [{key: x[row] for key, x in batches[0].items()} for row in rows]
-        now = states
+        now: Sequence[AdamState] = states
         results = []
         for entries in batches:
             flats = [state.parameters for state in now]
-            grads, out = self._gradient(flats, entries, others or {})
+            grads, out = self._gradient(flats, entries)
             grads, norm = self._clipped(grads, bound)
             goes_on = self._still(goes_on, out, norm)
             then = [
@@ -196,21 +166,20 @@ class StepGraph:
             ]
             now = then if goes_on is None else _chosen(goes_on, then, now)
             results.append((out, norm))
-        return now, results
+        for state, new in zip(states, now, strict=True):
+            for value, after in zip(state, new, strict=True):
+                value.copy_(after)
+        return results
 
     def _gradient(
-        self,
-        flats: Sequence[torch.Tensor],
-        entries: Entries,
-        others: Mapping[str, torch.Tensor],
+        self, flats: Sequence[torch.Tensor], entries: Entries
     ) -> tuple[Sequence[torch.Tensor], Losses]:
         def total(*values: torch.Tensor) -> tuple[torch.Tensor | None, Losses]:
-            parameters = dict(others)
+            parameters = {}
             for place, value in enumerate(values):
-                sizes = self._sizes[place]
-                pieces = torch.split(value[: sum(sizes)], sizes)  # behind that nothing counts
+                pieces = torch.split(value, self._sizes[place])
                 shapes = self._shapes[place]
-                for name, piece, shape in zip(self.names[place], pieces, shapes, strict=True):
+                for name, piece, shape in zip(self._names[place], pieces, shapes, strict=True):
                     parameters[name] = piece.view(shape)
             out = self._loss(parameters, entries)
             return self._objective.total(out), {k: v.detach() for k, v in out.items()}

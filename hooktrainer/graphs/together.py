@@ -1,36 +1,37 @@
-"""Optimizer steps of several learners at once: their networks are one batch of networks.
+"""Losses, gradients and optimizer steps of several learners at once.
 
-What each learner computes does not depend, bit for bit, on how many others there are and who they
-are: every operation runs over the learners as over the matrices of a batched product. Kernels of
-the CPU compute the last elements of a tensor, fewer than two vector registers hold, by other code
-than those before. So behind the last learner its first one is computed again, as often as it takes
-for these to be nobody's.
+Their networks are one batch of networks: every operation of a loss and of its gradient runs over
+the learners as over the matrices of a batched product. What each learner computes does not depend,
+bit for bit, on how many others there are and who they are. Kernels of the CPU compute the last
+elements of a tensor, fewer than two vector registers hold, by other code than those before. So
+behind the last learner its first one is computed again, as often as it takes for these to be
+nobody's.
+
+What follows on the gradient is the arithmetic of each learner's own optimizer, which is bound by
+memory: Adam's kernel goes through one learner after another, each of which a cache holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
+from ..base.total_loss import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
-from ..optim.adam import AdamState, hyperparameters
-from .compiling import Graph, quiet
+from .batched_gradient import BatchedGradient
+from .compiling import CannotCompileError, quiet
 from .functional_loss import FunctionalLoss, Losses
 from .gradient_graph import GradientGraph, Grads
 from .objective import Objective, Reached
-from .products import AlignedProducts
-from .random_calls import GivenDraws, NotedDraws, RandomCall
-from .step_graph import StepGraph, StepRules
+from .random_calls import NotedDraws, RandomCall
+from .side_by_side import REGISTERS, SideBySide
+from .step_graph import StepRules
 
 T = TypeVar("T")
 Step = tuple[Losses, torch.Tensor | None]
-
-# Floats in two vector registers of 512 bits.
-_REGISTERS = 32
-_NORM = ("norm of the gradient",)
 
 
 class Brought(NamedTuple):
@@ -47,126 +48,6 @@ class Brought(NamedTuple):
     numbers: Sequence[torch.Tensor]
 
 
-class SideBySide:
-    """Optimizers whose parameters and moments lie side by side, in rows.
-
-    Args:
-        optimizers: Alike, on one device.
-        rows: How many rows there are, more than optimizers. Those behind are the first one's again.
-    """
-
-    def __init__(self, optimizers: Sequence[FlatAdam], rows: int) -> None:
-        self.rows = rows
-        self._optimizers = optimizers
-        self._arrays = []
-        for flat in optimizers[0].flat_groups:
-            width = -(-flat.parameters.numel() // _REGISTERS) * _REGISTERS  # each row lies alike
-            wide = [flat.parameters.new_zeros(rows, width) for _ in range(3)]
-            self._arrays.append(AdamState(wide[0], wide[1], wide[2], flat.steps.new_zeros(rows)))
-
-    def gather(self) -> None:
-        """Have the parameters and moments lie here, if some lie beside those of others by now."""
-        first = self._arrays[0].parameters
-        pairs = list(enumerate(self._optimizers))
-        if all(o.flat_groups[0].parameters.data_ptr() == first[k].data_ptr() for k, o in pairs):
-            return
-        sizes = [flat.parameters.numel() for flat in self._optimizers[0].flat_groups]
-        for row, optimizer in pairs:
-            optimizer.move(
-                [
-                    [*(array[row, :size] for array in group[:3]), group.steps[row]]
-                    for group, size in zip(self._arrays, sizes, strict=True)
-                ]
-            )
-        for group in self._arrays:
-            for array in group:
-                array[len(pairs) :] = array[0]
-
-    def states(self, places: Sequence[int], rows: int) -> list[AdamState]:
-        """So many rows of some of the groups, ``[rows, ...]`` each; zeros fill them up."""
-        return [AdamState(*(array[:rows] for array in self._arrays[p])) for p in places]
-
-
-class StepsTogether:
-    """What `StepGraph` does, for several learners at once.
-
-    Args:
-        losses: Their losses, alike.
-        optimizers: What takes their steps, `SideBySide`.
-        rows: Where these lie.
-        reached: What the loss of the first depends on.
-        rules: How steps are taken.
-        compiled: Whether it is a compiled graph.
-        say: Told when it is compiled.
-    """
-
-    def __init__(
-        self,
-        losses: Sequence[FunctionalLoss],
-        optimizers: Sequence[FlatAdam],
-        rows: SideBySide,
-        reached: Reached,
-        rules: StepRules,
-        compiled: bool = False,
-        say: Callable[[str], None] = quiet,
-    ) -> None:
-        self._number = len(losses)
-        self._losses, self._optimizers = losses, optimizers
-        self._rows = rows
-        self._pattern = StepGraph(losses[0], optimizers[0], reached, rules)
-        self._moved = {name for names in self._pattern.names for name in names}
-        self._call = _graph(self._run, len(losses), compiled, say)
-
-    def __call__(self, brought: Sequence[Brought], clip_norm: float | None) -> list[list[Step]]:
-        """Take some steps.
-
-        Args:
-            brought: For each learner what it brings.
-            clip_norm: The bound of what is clipped.
-
-        Returns:
-            For each learner and step the losses, and the norm of the gradient.
-        """
-        places, extra = self._pattern.places, spare_rows(brought[0])
-        optimizers = _filled(self._optimizers, extra)
-        groups = [[o.param_groups[place] for o in optimizers] for place in places]
-        hyper = [
-            torch.tensor([hyperparameters(group) for group in own], dtype=torch.float64)
-            for own in groups
-        ]
-        self._rows.gather()
-        results = self._call(
-            self._rows.states(places, len(optimizers)),
-            hyper,
-            torch.tensor(0.0 if clip_norm is None else clip_norm),
-            _stack(_filled(brought, extra)),
-            _others(_filled(self._losses, extra), self._moved),
-        )
-        by_step = [_unbind(out, self._number) for out in results]
-        return [[(out, out.pop(_NORM, None)) for out in own] for own in zip(*by_step, strict=True)]
-
-    def _run(
-        self,
-        states: list[AdamState],
-        hyper: list[torch.Tensor],
-        bound: torch.Tensor,
-        brought: Any,
-        others: dict[str, torch.Tensor],
-    ) -> list[Losses]:
-        def one(states: Any, hyper: Any, brought: Any, others: Any) -> tuple[Any, list[Losses]]:
-            entries, rows, numbers = brought
-            with GivenDraws(numbers):
-                last, results = self._pattern.steps(states, hyper, bound, entries, rows, others)
-            outs = [out if norm is None else {**out, _NORM: norm} for out, norm in results]
-            return [tuple(state) for state in last], outs
-
-        last, outs = torch.func.vmap(one)(states, hyper, brought, others)
-        for state, new in zip(states, last, strict=True):
-            for value, then in zip(state, new, strict=True):
-                value.copy_(then)
-        return outs
-
-
 class GradientsTogether:
     """What `GradientGraph` does, for several learners at once.
 
@@ -174,6 +55,7 @@ class GradientsTogether:
         losses: Their losses, alike.
         objectives: For each what its optimizers minimize.
         reached: For each what these depend on.
+        beside: Where the learners' tensors lie.
         compiled: Whether it is a compiled graph.
         say: Told when it is compiled.
     """
@@ -183,37 +65,33 @@ class GradientsTogether:
         losses: Sequence[FunctionalLoss],
         objectives: Sequence[Sequence[Objective]],
         reached: Sequence[Reached],
+        beside: SideBySide,
         compiled: bool = False,
         say: Callable[[str], None] = quiet,
     ) -> None:
         self._number = len(losses)
-        self._losses = losses
-        self._graphs = [
-            GradientGraph(*each) for each in zip(losses, objectives, reached, strict=True)
-        ]
-        self._moved = {losses[0].names[p] for p in self._graphs[0].parameters}
         self._reached = reached
-        self._call = _graph(self._run, len(losses), compiled, say)
+        self._beside = beside
+        pattern = GradientGraph(losses[0], objectives[0], reached[0])
+        self._gradient = BatchedGradient(pattern, reached[0], compiled, say)
 
-    def __call__(self, given: Sequence[Brought]) -> list[tuple[Losses, list[Grads]]]:
+    def __call__(self, brought: Sequence[Brought]) -> list[tuple[Losses, list[Grads]]]:
         """Compute losses and gradients.
 
         Args:
-            given: What each learner brings.
+            brought: For each learner what it brings.
 
         Returns:
             For each what `GradientGraph` returns.
         """
-        extra = spare_rows(given[0])
-        graphs = _filled(self._graphs, extra)
-        parameters = [
-            torch.stack([p.detach() for p in same])
-            for same in zip(*(graph.parameters for graph in graphs), strict=True)
-        ]
-        others = _others(_filled(self._losses, extra), self._moved)
-        out, grads = self._call(parameters, _stack(_filled(given, extra)), others)
+        tensors = self._beside.gather()
+        batch = [own.entries[0] for own in brought]
+        out, grads = self._gradient(
+            tensors, self._stacked(batch), self._numbers([own.numbers for own in brought])
+        )
         losses = _unbind(out, self._number)
-        by_objective = [[grad.unbind(0) for grad in own] for own in grads]
+        # Laid out as the parameters: torch's fused optimizers look at nothing but the memory.
+        by_objective = [[grad.contiguous().unbind(0) for grad in own] for own in grads]
         return [
             (
                 losses[k],
@@ -225,13 +103,141 @@ class GradientsTogether:
             for k in range(self._number)
         ]
 
-    def _run(self, parameters: Any, given: Any, others: Any) -> Any:
-        def one(parameters: Any, given: Any, others: Any) -> Any:
-            (entries,), _, numbers = given
-            with GivenDraws(numbers):
-                return self._graphs[0].gradients(parameters, entries, others)
+    def _stacked(self, batch: Sequence[Entries]) -> Entries:
+        rows = self._beside.filled(batch)
+        return {key: torch.stack([own[key] for own in rows]) for key in batch[0]}
 
-        return torch.func.vmap(one)(parameters, given, others)
+    def _numbers(self, numbers: Sequence[Sequence[torch.Tensor]]) -> list[torch.Tensor]:
+        rows = self._beside.filled(numbers)
+        return [torch.stack(same) for same in zip(*rows, strict=True)]
+
+
+class StepsTogether(GradientsTogether):
+    """What `StepGraph` does, for several learners at once.
+
+    Args:
+        losses: Their losses, alike.
+        optimizers: What takes their steps.
+        reached: For each what its loss depends on.
+        beside: Where their tensors lie.
+        rules: How steps are taken.
+        compiled: Whether losses and gradients are a compiled graph.
+        say: Told when it is compiled.
+
+    Raises:
+        CannotCompileError: If only some parameters of a group have a gradient.
+    """
+
+    def __init__(
+        self,
+        losses: Sequence[FunctionalLoss],
+        optimizers: Sequence[FlatAdam],
+        reached: Sequence[Reached],
+        beside: SideBySide,
+        rules: StepRules,
+        compiled: bool = False,
+        say: Callable[[str], None] = quiet,
+    ) -> None:
+        objectives = [[Objective(on.parameters[0])] for on in reached]
+        super().__init__(losses, objectives, reached, beside, compiled, say)
+        self._rules = rules
+        self._optimizers = optimizers
+        place = {parameter: i for i, parameter in enumerate(reached[0].parameters[0])}
+        self._groups: list[int] = []  # of each optimizer: those that have a gradient
+        self._pieces: list[list[int]] = []  # where the gradients of each are
+        for number, flat in enumerate(optimizers[0].flat_groups):
+            pieces = [place[view] for view in flat.views if view in place]
+            if pieces and len(pieces) < len(flat.views):
+                raise CannotCompileError(
+                    "of a group of FlatAdam only some parameters have a gradient"
+                )
+            if pieces:
+                self._groups.append(number)
+                self._pieces.append(pieces)
+
+    def steps(self, brought: Sequence[Brought], clip_norm: float | None) -> list[list[Step]]:
+        """Take some steps.
+
+        Args:
+            brought: For each learner what it brings.
+            clip_norm: The bound of what is clipped.
+
+        Returns:
+            For each learner and step the losses, and the norm of the gradient.
+        """
+        results: list[list[Step]] = [[] for _ in brought]
+        goes_on = [True] * len(brought)
+        tensors = self._beside.gather()
+        for step, (entries, numbers) in enumerate(self._batches(brought)):
+            if step:
+                self._beside.repeat()
+            out, (grads,) = self._gradient(tensors, entries, numbers)
+            flats = self._flat(grads)
+            norm = self._clip(flats, clip_norm)
+            goes_on = [a and b for a, b in zip(goes_on, self._finite(out, norm), strict=True)]
+            self._take([k for k, still in enumerate(goes_on) if still], flats)
+            norms = [None] * len(brought) if norm is None else norm.unbind(0)[: len(brought)]
+            for own, losses, mine in zip(results, _unbind(out, self._number), norms, strict=True):
+                own.append((losses, mine))
+        return results
+
+    def _batches(self, brought: Sequence[Brought]) -> Iterator[tuple[Entries, list[torch.Tensor]]]:
+        """The batch of each step, and what its loss would draw, ``[rows, ...]`` each."""
+        first = brought[0]
+        steps = len(first.rows) or len(first.entries)
+        draws = len(first.numbers) // steps
+        whole = self._stacked([own.entries[0] for own in brought]) if first.rows else {}
+        for step in range(steps):
+            numbers = [own.numbers[step * draws : (step + 1) * draws] for own in brought]
+            if first.rows:
+                entries = _parts(
+                    whole,
+                    self._beside.filled([own.rows[step] for own in brought]),
+                )
+            else:
+                entries = self._stacked([own.entries[step] for own in brought])
+            yield entries, self._numbers(numbers)
+
+    def _flat(self, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The gradients of each group, ``[rows, parameters of the group]``."""
+        return [
+            torch.cat([grads[place].flatten(1) for place in pieces], 1) for pieces in self._pieces
+        ]
+
+    def _clip(self, flats: Sequence[torch.Tensor], bound: float | None) -> torch.Tensor | None:
+        """Bound the gradients; returns their norms, ``[rows]``."""
+        rules, norm = self._rules, None
+        if rules.norm or rules.clips == "norm":
+            norms = [torch.linalg.vector_norm(flat, dim=1) for flat in flats]
+            norm = norms[0] if len(norms) == 1 else torch.stack(norms, 1).norm(dim=1)
+        if rules.clips == "value":
+            assert bound is not None
+            for flat in flats:
+                flat.clamp_(-bound, bound)
+        elif rules.clips == "norm" and norm is not None:
+            assert bound is not None
+            scale = (bound / (norm + 1e-6)).clamp_max_(1.0)
+            for grads in flats:
+                grads.mul_(scale[:, None])
+        return norm
+
+    def _finite(self, out: Losses, norm: torch.Tensor | None) -> list[bool]:
+        """Whether each learner's step is taken."""
+        looked_at = [value for key, value in out.items() if is_loss(key)]
+        looked_at = looked_at if self._rules.finite_losses else []
+        if norm is not None and self._rules.finite_norm:
+            looked_at.append(norm)
+        if not looked_at:
+            return [True] * self._number
+        finite = [value[: self._number].isfinite().reshape(self._number, -1) for value in looked_at]
+        return torch.cat(finite, 1).all(1).tolist()
+
+    def _take(self, learners: Sequence[int], flats: Sequence[torch.Tensor]) -> None:
+        """Take the step of some learners."""
+        for number, grads in zip(self._groups, flats, strict=True):
+            for k in learners:
+                optimizer = self._optimizers[k]
+                optimizer.step_group(number, grads[k])
 
 
 def draws_of(loss: FunctionalLoss, entries: Entries) -> list[RandomCall]:
@@ -245,57 +251,21 @@ def draws_of(loss: FunctionalLoss, entries: Entries) -> list[RandomCall]:
     return recording.draws
 
 
-def _graph(
-    run: Callable[..., T], learners: int, compiled: bool, say: Callable[[str], None]
-) -> Callable[..., T]:
-    if compiled:
-        return Graph(run, f"the optimizer step of {learners} learners", say)
-    aligned: list[bool] = []  # whether it takes aligned products, once that is known
-
-    def call(*args: Any) -> T:
-        with torch.no_grad():
-            if aligned and not aligned[0]:
-                return run(*args)
-            with AlignedProducts() as products:
-                out = run(*args)
-            aligned[:] = [products.changed]
-            return out
-
-    return call
-
-
 def spare_rows(brought: Brought) -> int:
     """How many times the first learner is computed again, for batches of a size."""
     first = brought.rows[0] if brought.rows else next(iter(brought.entries[0].values()))
-    return -(-_REGISTERS // first.shape[0])
+    return -(-REGISTERS // first.shape[0])
 
 
-def _filled(learners: Sequence[T], extra: int) -> Sequence[T]:
-    """The learners, and some times the first one again."""
-    return [*learners, *[learners[0]] * extra]
-
-
-def _stack(brought: Sequence[Brought]) -> tuple[list[Any], list[Any], list[Any]]:
-    """What all learners bring, ``[learners, ...]`` each."""
-    entries = [
-        {key: torch.stack([each[key] for each in same]) for key in same[0]}
-        for same in zip(*(own.entries for own in brought), strict=True)
-    ]
-    rows = [torch.stack(same) for same in zip(*(own.rows for own in brought), strict=True)]
-    numbers = [torch.stack(same) for same in zip(*(own.numbers for own in brought), strict=True)]
-    return entries, rows, numbers
-
-
-def _others(losses: Sequence[FunctionalLoss], moved: Collection[str]) -> dict[str, torch.Tensor]:
-    """Buffers, and parameters that are not moved, of all learners, ``[learners, ...]`` each."""
-    tensors: list[dict[str, torch.Tensor]] = [
-        {
-            **loss.buffers,
-            **{name: p.detach() for p, name in loss.names.items() if name not in moved},
-        }
-        for loss in losses
-    ]
-    return {name: torch.stack([own[name] for own in tensors]) for name in tensors[0]}
+def _parts(whole: Entries, rows: Sequence[torch.Tensor]) -> Entries:
+    """Of entries ``[learners, N, ...]`` for each learner these rows, ``[learners, rows, ...]``."""
+    index = torch.stack(list(rows))
+    size = next(iter(whole.values())).shape[1]
+    flat = (index + torch.arange(len(rows))[:, None] * size).flatten()
+    return {
+        key: x.flatten(0, 1).index_select(0, flat).view(*index.shape, *x.shape[2:])
+        for key, x in whole.items()
+    }
 
 
 def _unbind(out: Mapping[Any, torch.Tensor], number: int) -> list[Losses]:

@@ -15,11 +15,11 @@ from ..graphs.functional_loss import FunctionalLoss, Losses
 from ..graphs.gradient_graph import Grads
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
+from ..graphs.side_by_side import SideBySide
 from ..graphs.step_graph import StepRules
 from ..graphs.together import (
     Brought,
     GradientsTogether,
-    SideBySide,
     StepsTogether,
     draws_of,
     spare_rows,
@@ -40,6 +40,9 @@ _TOGETHER: Final = {
     *(nn.Linear, nn.Embedding),
     *(nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus),
 }
+
+# Requests after which a group that has not met may be one of which some have ended.
+_LONG = 16
 
 
 class StepTogether(CompiledStep):
@@ -159,6 +162,8 @@ class _StepServer:
     def __init__(self, compiled: bool, say: Callable[[str], None]) -> None:
         self._compiled, self._say = compiled, say
         self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
+        self._served = 0
+        self._used: dict[tuple[int, ...], int] = {}  # when each was last
 
     def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
         """Steps, or gradients, of those that ask for the same, at once."""
@@ -177,10 +182,20 @@ class _StepServer:
         group = self._groups.get(who)
         if group is None:
             group = self._groups[who] = _Group(asked, self._compiled, self._say)
+        self._served += 1
+        self._used[who] = self._served
+        if self._served % _LONG == 0:
+            self._forget()
         try:
             return group(asked)
         except CannotCompileError as error:
             return [CannotCompileError(*error.args) for _ in asked]
+
+    def _forget(self) -> None:
+        """Let go of groups that have not met for long, since of some the loops have ended."""
+        for who in [who for who, last in self._used.items() if last < self._served - _LONG]:
+            self._groups.pop(who).leave()
+            del self._used[who]
 
 
 class _Group:
@@ -190,38 +205,41 @@ class _Group:
         self, members: Sequence[_Request], compiled: bool, say: Callable[[str], None]
     ) -> None:
         self._losses = [member.loss for member in members]
-        self._optimizers = [member.optimizers[0] for member in members]
+        self._optimizers = [member.optimizers for member in members]
         self._how: dict[str, Any] = {"compiled": compiled, "say": say}
-        self._graphs: dict[Hashable, Any] = {}
-        self._rows: SideBySide | None = None
+        self._graphs: dict[Hashable, GradientsTogether] = {}
+        self._beside: SideBySide | None = None
 
     def __call__(self, asked: Sequence[_Request]) -> Sequence[Any]:
         first = asked[0]
         graph = self._graphs.get(first.key)
         if graph is None:
-            graph = self._graphs[first.key] = self._graph(asked)
+            graph = self._graph(asked)  # which may forget the others
+            self._graphs[first.key] = graph
         brought = [request.brought for request in asked]
         if isinstance(graph, StepsTogether):
-            return graph(brought, first.clip_norm)
+            return graph.steps(brought, first.clip_norm)
         return graph(brought)
 
-    def _graph(self, asked: Sequence[_Request]) -> StepsTogether | GradientsTogether:
+    def leave(self) -> None:
+        """Leave each loop its own memory, for it will come back no more."""
+        if self._beside is not None:
+            self._beside.leave()
+
+    def _graph(self, asked: Sequence[_Request]) -> GradientsTogether:
         first = asked[0]
+        rows = len(asked) + spare_rows(first.brought)
+        if self._beside is None or self._beside.rows < rows:
+            self._beside = SideBySide(self._losses, self._optimizers, rows)
+            self._graphs.clear()  # which have the former rows
         entries = first_of(first.brought.entries, first.brought.rows)
         on = reached(first.loss, entries, first.objectives)
+        likewise = [_likewise(on, first, request) for request in asked]
         if first.rules is None:
-            return GradientsTogether(
-                self._losses,
-                [request.objectives for request in asked],
-                [_likewise(on, first, request) for request in asked],
-                **self._how,
-            )
-        flat: list[FlatAdam] = [one for one in self._optimizers if isinstance(one, FlatAdam)]
-        rows = len(asked) + spare_rows(first.brought)
-        if self._rows is None or self._rows.rows < rows:
-            self._rows = SideBySide(flat, rows)
-            self._graphs.clear()  # which have the former rows
-        return StepsTogether(self._losses, flat, self._rows, on, first.rules, **self._how)
+            objectives = [request.objectives for request in asked]
+            return GradientsTogether(self._losses, objectives, likewise, self._beside, **self._how)
+        flat = [one for (one,) in self._optimizers if isinstance(one, FlatAdam)]
+        return StepsTogether(self._losses, flat, likewise, self._beside, first.rules, **self._how)
 
 
 def _likewise(on: Reached, first: _Request, other: _Request) -> Reached:

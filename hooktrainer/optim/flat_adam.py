@@ -75,16 +75,6 @@ class FlatAdam(torch.optim.Optimizer):
         self.flat_groups.append(flat)
         self.state.update(flat.states)  # type: ignore[arg-type]
 
-    def move(self, memories: Sequence[Sequence[torch.Tensor]]) -> None:
-        """Have each group lie in other memory; see `FlatGroup.move`.
-
-        Args:
-            memories: For each group its tensors.
-        """
-        for flat, memory in zip(self.flat_groups, memories, strict=True):
-            flat.move(*memory)
-            self.state.update(flat.states)  # type: ignore[arg-type]
-
     @torch.no_grad()
     def flat_grads(self) -> list[torch.Tensor]:
         """The gradients of each group that has some, as one flat tensor; to be changed in place."""
@@ -124,34 +114,42 @@ class FlatAdam(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        grad_scale = getattr(self, "grad_scale", None)
-        found_inf = getattr(self, "found_inf", None)
-        for group, flat in zip(self.param_groups, self.flat_groups, strict=True):
+        for number, flat in enumerate(self.flat_groups):
             if flat.has_grad:
-                fused_adam = (
-                    torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
-                )
-                flat.steps += 1
-                fused_adam(
-                    [flat.parameters],
-                    [flat.gather()],
-                    [flat.exp_avg],
-                    [flat.exp_avg_sq],
-                    [],
-                    [flat.steps],
-                    lr=group["lr"],
-                    beta1=group["betas"][0],
-                    beta2=group["betas"][1],
-                    weight_decay=group["weight_decay"],
-                    eps=group["eps"],
-                    amsgrad=False,
-                    maximize=False,
-                    grad_scale=grad_scale,
-                    found_inf=found_inf,
-                )
-                if found_inf is not None:
-                    flat.steps -= found_inf
+                self.step_group(number, flat.gather())
         return loss
+
+    @torch.no_grad()
+    def step_group(self, number: int, grad: torch.Tensor) -> None:
+        """Take the step of one group.
+
+        Args:
+            number: Which one.
+            grad: The gradient of all of its parameters, flat.
+        """
+        group, flat = self.param_groups[number], self.flat_groups[number]
+        found_inf = getattr(self, "found_inf", None)
+        fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
+        flat.steps += 1
+        fused_adam(
+            [flat.parameters],
+            [grad],
+            [flat.exp_avg],
+            [flat.exp_avg_sq],
+            [],
+            [flat.steps],
+            lr=group["lr"],
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            amsgrad=False,
+            maximize=False,
+            grad_scale=getattr(self, "grad_scale", None),
+            found_inf=found_inf,
+        )
+        if found_inf is not None:
+            flat.steps -= found_inf
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget the gradients, or set them to zero."""
@@ -207,43 +205,28 @@ class FlatGroup:
         self.steps = torch.zeros((), dtype=torch.float32, device=first.device)
         self._grad = torch.zeros_like(self.parameters)
         self._grads = self._split(self._grad)
-        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {}
+        moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
+        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {
+            parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
+            for parameter, (avg, avg_sq) in zip(self._owners, moments, strict=True)
+        }
         self._bind()
 
-    def move(
-        self,
-        parameters: torch.Tensor,
-        exp_avg: torch.Tensor,
-        exp_avg_sq: torch.Tensor,
-        steps: torch.Tensor,
-    ) -> None:
-        """Lie in other memory from now on: of the size, contiguous; what is there is overwritten.
+    @torch.no_grad()
+    def move(self, parameters: torch.Tensor) -> None:
+        """Have the parameters lie in other memory from now on; what is there is overwritten.
 
         Args:
-            parameters: All of them, flat.
-            exp_avg: The averages of the gradients, likewise.
-            exp_avg_sq: The averages of the squares.
-            steps: A scalar.
+            parameters: All of them, flat: of the size, contiguous.
         """
-        pairs = (
-            (parameters, self.parameters),
-            (exp_avg, self.exp_avg),
-            (exp_avg_sq, self.exp_avg_sq),
-            (steps, self.steps),
-        )
-        for there, here in pairs:
-            there.copy_(here)
-        self.parameters, self.exp_avg, self.exp_avg_sq, self.steps = (there for there, _ in pairs)
+        self.parameters = parameters.copy_(self.parameters)
         self._bind()
 
     def _bind(self) -> None:
-        """Have the parameters and their states be views of the flat tensors."""
+        """Have the parameters be views of the flat tensor."""
         for parameter, view in zip(self._owners, self._split(self.parameters), strict=True):
             parameter.data = view
         self._addresses = [parameter.data_ptr() for parameter in self._owners]
-        moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
-        for parameter, (avg, avg_sq) in zip(self._owners, moments, strict=True):
-            self.states[parameter] = {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
 
     @property
     def views(self) -> list[nn.Parameter]:

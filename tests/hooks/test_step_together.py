@@ -99,3 +99,40 @@ def test_draws_are_noted_and_given_again():
         assert torch.equal(draw(x), expected)
     with NotedDraws(), pytest.raises(CannotCompileError, match=r"normal draws.*depend on others"):
         torch.normal(x, torch.ones(3))
+
+
+def test_memory_of_learners_that_have_ended_is_let_go():
+    def made():
+        for seed, frames in enumerate((32, 96, 1600, 1600)):
+            one = trainer(seed)
+            one.total_frames = frames
+            yield one
+
+    group = Lockstep(made())
+    assert group.run() == [None] * 4
+    (server,) = group.servers.values()
+    assert len(server._groups) == 1  # the last two are together for long
+    ended, stayed = group.members[0].loop, group.members[2].loop
+    widths = [
+        next(iter(loop.loss_module.parameters())).untyped_storage().nbytes()
+        for loop in (ended, stayed)
+    ]
+    assert widths[0] < 2 * widths[1] / 4  # its own parameters alone, not the rows of four
+
+
+def test_gradients_are_those_of_each_learner_clipped_and_finite_by_itself():
+    """One learner's NaN keeps nobody else from stepping."""
+    spoiled, good = trainer(0), trainer(1)
+    with torch.no_grad():
+        next(iter(spoiled.loss_module.parameters())).fill_(float("nan"))
+    alone = trainer(1)
+
+    def run(loops):
+        for loop in loops:
+            loop.remove_hook("nan_guard")
+        return Lockstep(iter(loops)).run()
+
+    run([spoiled, good])
+    run([alone])
+    assert weights(good).isfinite().all()
+    assert torch.equal(weights(good), weights(alone))
