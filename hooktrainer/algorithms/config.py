@@ -11,13 +11,12 @@ from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
 import tyro
 from tyro.conf import Suppress
 
-from ..base.checks import check_seed
 from ..collect.families import UsualWrappers, usual_wrappers
 from ..collect.worlds.world_ids import PREFIX
-from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
 from ..run.fields import Count, FreeAmongSeeds, Number
+from ..run.seeds import OWN, as_seeds, words_of_seeds
 from .check_spaces import Actions, Observations, name_of
 
 Settings = Mapping[str, Mapping[str, Any]]
@@ -52,49 +51,6 @@ JSON = tyro.constructors.PrimitiveConstructorSpec(
     is_instance=lambda value: isinstance(value, Mapping),
     str_from_instance=lambda value: [json.dumps(value)],
 )
-
-
-OWN = "own"
-"""The seed of a run that is one of several, as its ``config.yaml`` has it."""
-
-
-def as_seeds(given: Any) -> tuple[int, ...] | None:
-    """Seeds as they are given: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
-
-    Raises:
-        ConfigError: If they are none of these, or one of them is there twice.
-    """
-    if given is None:
-        return None
-    seeds: list[Any] = []
-    try:
-        if isinstance(given, str):
-            for word in given.split(","):
-                first, dash, last = word.partition("-")
-                seeds += range(int(first), int(last) + 1) if dash else [int(first)]
-            if "," not in given and "-" not in given:
-                seeds = list(range(seeds[0]))
-        elif isinstance(given, int):
-            seeds = list(range(given))
-        else:
-            seeds = list(given)
-    except (TypeError, ValueError):
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise ConfigError(
-            f"seeds={given!r}: give how many, from 0 on, or which, each once: 8, '3-6' or '1,5,9'."
-        )
-    for seed in seeds:
-        check_seed("seeds", seed)
-    return tuple(seeds)
-
-
-def words_of_seeds(seeds: Sequence[int]) -> str:
-    """Seeds as `as_seeds` takes them, one alone included."""
-    first, last = seeds[0], seeds[-1]
-    if list(seeds) == list(range(first, last + 1)):
-        return f"{first}-{last}"
-    return ",".join(map(str, seeds))
 
 
 SEEDS = tyro.constructors.PrimitiveConstructorSpec(

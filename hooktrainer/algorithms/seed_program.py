@@ -5,9 +5,6 @@ from __future__ import annotations
 import importlib
 import sys
 
-from ..base.child_program import end_with_parent
-
 if __name__ == "__main__":
-    end_with_parent()
     module, name, *words = sys.argv[1:]
     getattr(importlib.import_module(module), name).main(words)

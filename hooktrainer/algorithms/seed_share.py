@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Sequence
-from os import kill
+import subprocess
+from functools import partial
 from pathlib import Path
 
-from ..base.child_program import ChildProgram
+from ..base.tied_program import tied
 from ..errors import ConfigError
-from ..loop.control import Control
-from ..loop.signals import GracefulSignals, SignalExit
 from ..run.config_file import as_words
-from .config import AlgorithmConfig, words_of_seeds
+from ..run.programs import run_programs
+from ..run.seeds import words_of_seeds
+from .config import AlgorithmConfig
 
 _PROGRAM = "hooktrainer.algorithms.seed_program"
-_LOOK = 0.2  # seconds between two looks at the processes
 
 
 def train_in_processes(algorithm: AlgorithmConfig, place: Path) -> None:
@@ -50,35 +48,18 @@ def train_in_processes(algorithm: AlgorithmConfig, place: Path) -> None:
             f"{algorithm.name()}: workers={algorithm.workers} train the seeds in other processes, "
             "which cannot import a class of a script: pass workers=0, or put it into a module."
         )
-    control = Control()
-    children: list[ChildProgram] = []
-    try:
-        for share in filter(None, shares):
-            words = as_words(said | {"seeds": words_of_seeds(share)})
-            children.append(ChildProgram(_PROGRAM, kind.__module__, kind.__qualname__, *words))
-        with GracefulSignals(control, algorithm.grace):
-            _wait(children, control)
-    finally:
-        for child in children:
-            child.close(1.0)
-    if control.signal is not None:
-        raise SignalExit(control.signal, deadline=control.deadline)
-    failed = [child.code for child in children if child.code]
+    program = ["-m", _PROGRAM, kind.__module__, kind.__qualname__]
+    starts = [
+        partial(
+            tied,
+            [*program, *as_words(said | {"seeds": words_of_seeds(share)})],
+            stdout=subprocess.DEVNULL,
+        )
+        for share in filter(None, shares)
+    ]
+    failed = [code for code in run_programs(starts, grace=algorithm.grace) if code]
     if failed:
         raise RuntimeError(
-            f"{len(failed)} of the {len(children)} processes that train the seeds in {place} have "
+            f"{len(failed)} of the {len(starts)} processes that train the seeds in {place} have "
             "failed, as they have said above; resume='latest' goes on with what there is."
         )
-
-
-def _wait(children: Sequence[ChildProgram], control: Control) -> None:
-    told = False
-    while any(child.code is None for child in children):
-        if control.signal is not None and not told:
-            told = True
-            for child in children:
-                if child.code is None:
-                    kill(child.pid, signal.SIGTERM)
-        for child in children:
-            child.wait(_LOOK / len(children))
-    control.is_leaving = True

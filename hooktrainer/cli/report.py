@@ -10,12 +10,15 @@ from tyro.conf import Positional
 
 from ..base.words import listed
 from . import output
-from .arguments import Flag, OptionalOutFile, shown_as
+from .arguments import Count, Flag, OptionalCount, OptionalOutFile, shown_as
 
 if TYPE_CHECKING:
-    from ..show.report.findings import Comparison, GroupFinding, Section
+    from ..show.report import RunSummary
+    from ..show.report.comparisons import Comparison
+    from ..show.report.findings import GroupFinding, Section
     from ..show.report.study import Study
-    from ..statistics import Interval, Reaching, Reference
+    from ..statistics import Decision, Interval, Reaching, Reference
+    from ..store.run_dir import RunDir
 
 Places = Annotated[tuple[Path, ...], Positional, shown_as("[PLACE ...]")]
 Name = Annotated[str, shown_as("NAME")]
@@ -36,6 +39,9 @@ def report(
     by_place: Flag = False,
     against: Group = None,
     unfinished: Flag = False,
+    until_decided: OptionalCount = None,
+    workers: Count = 1,
+    trust: Flag = False,
     html: OptionalOutFile = None,
     json: Flag = False,
 ) -> int:
@@ -56,6 +62,10 @@ def report(
         by_place: runs below different PLACEs are different groups, also if their options are equal
         against: compare all groups with this one, in place of all with all
         unfinished: count runs that have not come to their end, which cuts all to their frames
+        until_decided: train more seeds of every group, up to N each, until one is the best; looking
+            at the scores as they come costs no more than 5 % false findings
+        workers: how many processes train these seeds
+        trust: train them though the runs were begun by somebody else, or elsewhere
         html: write the report to this file, one page that needs nothing else
         json: print JSON: by task the groups (iqm, ci, n, …) and the comparisons
     """
@@ -64,31 +74,47 @@ def report(
     from ..show.report.findings import find
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
-    from ..store.find_runs import find_runs
 
     if html is not None:
         output.refuse_directory(html, "report.html")
     references = _references(reference)
-    found = {}
-    for place in places:
-        if not place.is_dir():
-            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
-        runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
-        found.update({run.path.resolve(): run for run in runs})
-    study = read_study(
-        [summarize(run, metric=None) for run in found.values()],
-        metric,
-        unfinished=unfinished,
-        places=places if by_place else (),
-    )
+
+    def read() -> tuple[list[RunSummary], Study]:
+        runs = [summarize(run, metric=None) for run in _find(places)]
+        chosen = places if by_place else ()
+        return runs, read_study(runs, metric, unfinished=unfinished, places=chosen)
+
+    decision = None
+    if until_decided is not None:
+        given = {"--by-place": by_place, "--against": against, "--unfinished": unfinished}
+        if refused := [option for option, value in given.items() if value]:
+            raise ConfigError(
+                f"--until-decided adds seeds to groups of other options, all of which it compares: "
+                f"leave out {listed(refused)}."
+            )
+        from .until_decided import add_seeds_until_decided
+
+        decision = add_seeds_until_decided(
+            read, until_decided, score=score, workers=workers, trust=trust
+        )
+        if decision is None:
+            return 1
+    _, study = read()
     for path, why in study.left_out:
         output.say(f"left out: {path}: {why}")
     if not study.tasks:
         where = ", ".join(map(str, places))
         raise ConfigError(f"there is nothing to report on below {where}: no run counts.")
-    sections = find(study, score=score, threshold=threshold, references=references, against=against)
+    sections = find(
+        study,
+        score=score,
+        threshold=threshold,
+        references=references,
+        against=against,
+        decision=decision,
+    )
     if json:
-        output.print_json(_as_json(study, sections, score))
+        output.print_json(_as_json(study, sections, score, decision))
     else:
         for section in sections:
             print_section(section, score, metric)
@@ -103,6 +129,23 @@ def report(
         html.write_text(report_page(study, sections, score), encoding="utf-8")
         output.say(f"wrote {html}")
     return 0
+
+
+def _find(places: Sequence[Path]) -> list[RunDir]:
+    """The runs below directories, each once.
+
+    Raises:
+        FileNotFoundError: If there is no such directory.
+    """
+    from ..store.find_runs import find_runs
+
+    found = {}
+    for place in places:
+        if not place.is_dir():
+            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
+        runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
+        found.update({run.path.resolve(): run for run in runs})
+    return list(found.values())
 
 
 def _references(file: Path | None) -> Mapping[str, Reference]:
@@ -144,7 +187,10 @@ def print_section(section: Section, score: str, metric: str) -> None:
     if section.comparisons:
         heads = ["group", "beside", "IQM difference", "P(improvement)", "p", "corrected", ""]
         many = len(section.comparisons) > 1
-        kept = [n for n, head in enumerate(heads) if many or head != "corrected"]
+        dropped = {"corrected"} if not many else set()
+        if all(one.p is None for one in section.comparisons):
+            dropped = {"p", "corrected"}
+        kept = [n for n, head in enumerate(heads) if head not in dropped]
         rows = [_comparison_row(one) for one in section.comparisons]
         output.print_table(
             [heads[n] for n in kept],
@@ -179,12 +225,17 @@ def _comparison_row(one: Comparison) -> list[object]:
     return [*comparison_texts(one), verdict]
 
 
-def _as_json(study: Study, sections: Sequence[Section], score: str) -> dict[str, Any]:
+def _as_json(
+    study: Study, sections: Sequence[Section], score: str, decision: Decision | None
+) -> dict[str, Any]:
     return {
         "metric": study.metric,
         "score": score,
         "confidence": 0.95,
         "tasks": [section_json(section) for section in sections],
+        "decision": None
+        if decision is None
+        else {"best": decision.best, "better": decision.better, "seeds": decision.seeds},
         "left_out": [{"run": path, "reason": why} for path, why in study.left_out],
     }
 

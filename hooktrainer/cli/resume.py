@@ -6,7 +6,6 @@ import os
 import shlex
 import sys
 
-from ..base.words import printable
 from . import output
 from .arguments import Flag, RunPath, ScriptArgs
 
@@ -29,24 +28,19 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
         args: after --, further arguments of the script; they come last
         trust: run the command though the run was begun by somebody else, or elsewhere
     """
-    from ..errors import ConfigError, NotFoundError
-    from ..store.ownership import is_own_command
+    from ..errors import NotFoundError
     from ..store.provenance import replace_process
     from ..store.run_dir import RunDir
     from .places import checkpoints_of
-    from .scripts import command_of, refuse_run_options
+    from .scripts import check_own, command_of, place_of, refuse_run_options
 
     checkpoints_of(run)
     refuse_run_options(args)
-    state = RunDir(run).read()
-    place = ["--run-dir", str(run.absolute()), "--resume", "latest"]
-    command = [*command_of(run, state), *place, *args]
-    if not trust and not is_own_command(state):
-        raise ConfigError(
-            f"{run} was not begun by you on this machine, and would run what its directory says: "
-            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Look at that, "
-            "then say --trust."
-        )
+    held = RunDir(run)
+    state = held.read()
+    place = place_of(run, held.read_config(), state.get("seed"))
+    command = [*command_of(run, state), *place, "--resume", "latest", *args]
+    check_own(run, state, command, trust=trust)
     output.say(shlex.join(command))
     try:
         os.chdir(str(state.get("cwd")).replace("\0", ""))

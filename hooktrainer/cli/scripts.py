@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base.words import printable
 from ..errors import ConfigError
+from ..run.seeds import OWN
+from ..store.ownership import is_own_command
 
 _PLACE = ("--run-dir", "--resume")
 _FORK = ("--fork",)
@@ -69,6 +73,39 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
         raise FileNotFoundError(f"the script of {run} is gone: {script}.")
     start = ["-m", module] if module else [script]
     return [sys.executable, *start, *without_run_options(argv)]
+
+
+def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, trust: bool) -> None:
+    """Refuse to run a command that a directory names, unless this user's programs wrote that.
+
+    Args:
+        run: Directory of the run.
+        state: The content of its ``run.json``, which names what ``command`` begins with.
+        command: The command.
+        trust: Whether it is run all the same.
+
+    Raises:
+        ConfigError: If it is somebody else's; names it.
+    """
+    if not trust and not is_own_command(state):
+        raise ConfigError(
+            f"{run} was not begun by you on this machine, and would run what its directory says: "
+            f"{printable(shlex.join(command))} in {printable(state.get('cwd'))}. Look at that, "
+            "then say --trust."
+        )
+
+
+def place_of(run: Path, options: Mapping[str, Any], seed: int | None) -> list[str]:
+    """Return what the command that began a run says to have it in its directory.
+
+    Args:
+        run: That directory.
+        options: The content of its ``config.yaml``.
+        seed: The run's.
+    """
+    if options.get("seeds") == OWN:  # a command for several, of which it is one
+        return ["--seeds", f"{seed}-{seed}", "--run-dir", str(run.absolute().parent)]
+    return ["--run-dir", str(run.absolute())]
 
 
 def _option(word: str) -> str:

@@ -13,7 +13,8 @@ from ..base.words import plural
 from ..errors import CheckpointError, ConfigError
 from ..loop.lockstep import Lockstep
 from ..show.report import summarize
-from ..show.report.findings import Comparison, Section, find
+from ..show.report.comparisons import Comparison
+from ..show.report.findings import Section, find
 from ..show.report.study import Study, read_study
 from ..store.lock import RunLock
 from ..store.run_dir import RunDir

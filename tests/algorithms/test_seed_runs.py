@@ -12,9 +12,9 @@ import torch
 
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3
-from hooktrainer.algorithms.config import as_seeds, words_of_seeds
 from hooktrainer.algorithms.seed_runs import SeedRuns
 from hooktrainer.loop.lockstep import Lockstep
+from hooktrainer.run.seeds import as_seeds, words_of_seeds
 
 SHORT = {"progress_bar": False, "stop_at": None, "eval_episodes": 0, "tuned": False}
 ODD = {"num_cells": (13, 5), "activation": "silu"}  # no multiples of any vector register

@@ -63,6 +63,18 @@ def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
     assert message in done.err
 
 
+def test_of_several_seeds_the_one_that_is_named_goes_on_where_it_is(call, tmp_path):
+    script, run = tmp_path / "train.py", tmp_path / "many" / "seed3"
+    script.touch()
+    run.mkdir(parents=True)
+    recorded = {"script": str(script), "argv": ["--seeds", "8"], "cwd": "/nowhere", "seed": 3}
+    recorded["signature"] = sign_command(recorded)
+    (run / "run.json").write_text(json.dumps(recorded))
+    (run / "config.yaml").write_text("seeds: own\nseed: 3\n")
+    command = call("resume", run).err.split("\n")[0]
+    assert command.endswith(f"--seeds 8 --seeds 3-3 --run-dir {tmp_path / 'many'} --resume latest")
+
+
 def test_a_working_directory_that_is_gone_is_named_with_the_command(call, tmp_path):
     script = tmp_path / "train.py"
     script.touch()

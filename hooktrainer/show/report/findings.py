@@ -12,23 +12,19 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...statistics import (
     SCORES,
+    Decision,
     Interval,
     Profile,
     Reaching,
     Reference,
-    difference,
     first_reached,
-    holm,
     interval,
     performance_profile,
-    permutation_test,
-    probability_of_improvement,
-    seeds_to_separate,
     time_to_reach,
 )
+from .comparisons import Comparison, compare
 from .study import Seed, SeedCurve, Study, TaskStudy
 
-ERROR = 0.05
 ALL_TASKS = "all tasks, normalized"
 _PROFILE_POINTS = 60
 
@@ -65,34 +61,6 @@ class GroupFinding:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """One group beside another.
-
-    Attributes:
-        first: The group.
-        second: The other.
-        difference: Of their interquartile means.
-        improvement: The probability that a seed of the first scores more than one of the second.
-        p: Of there being no difference.
-        corrected: Likewise, corrected for all comparisons that were made.
-        verdict: What can be said.
-    """
-
-    first: str
-    second: str
-    difference: Interval
-    improvement: Interval
-    p: float
-    corrected: float
-    verdict: str
-
-    @property
-    def separated(self) -> bool:
-        """Whether the two are told apart, with an error of 5 % for all comparisons."""
-        return self.corrected < ERROR
-
-
-@dataclass(frozen=True)
 class Section:
     """What is said of a task, or of all of them.
 
@@ -120,6 +88,7 @@ def find(
     threshold: float | None = None,
     references: Mapping[str, Reference] | None = None,
     against: str | None = None,
+    decision: Decision | None = None,
 ) -> list[Section]:
     """Say what can be said of each task, and of all together if there are several.
 
@@ -130,6 +99,8 @@ def find(
             runs of a task stop at.
         references: By task, what its returns are normalized by.
         against: The group that all others are compared with; by default all are with all.
+        decision: Who is better, where seeds of one task were added until that was decided; by
+            default each comparison is tested.
 
     Raises:
         ConfigError: If no task has a group of that name.
@@ -142,7 +113,11 @@ def find(
         tables = {name: _Tables.of_task(task, seeds, score) for name, seeds in task.groups.items()}
         level = task.threshold if threshold is None else threshold
         reached = {name: _reached(task, level, seeds) for name, seeds in task.groups.items()}
-        sections.append(_section(task.task, task.frames, level, tables, reached, against, []))
+        sections.append(
+            _section(
+                task.task, task.frames, level, tables, reached, against, _notes(decision), decision
+            )
+        )
     if len(study.tasks) > 1:
         sections += _all_tasks(study, score, references or {}, against)
     return sections
@@ -175,6 +150,7 @@ def _section(
     reached: Mapping[str, tuple[Reaching, Reaching] | None],
     against: str | None,
     notes: list[str],
+    decision: Decision | None = None,
 ) -> Section:
     everything = np.concatenate([table.scores.ravel() for table in tables.values()])
     grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
@@ -197,37 +173,22 @@ def _section(
     pairs = list(combinations([group.group for group in groups], 2))
     if against is not None:
         pairs = [pair for pair in pairs if against in pair]
-    comparisons = _compare([(tables[a], tables[b]) for a, b in pairs], pairs)
+    scores = {group: table.scores for group, table in tables.items()}
+    comparisons = compare(scores, pairs, decision)
     notes = notes + list(dict.fromkeys(g.iqm.refused for g in groups if g.iqm.refused))
     return Section(name, frames, threshold, groups, comparisons, notes)
 
 
-def _compare(
-    tables: Sequence[tuple[_Tables, _Tables]], names: Sequence[tuple[str, str]]
-) -> list[Comparison]:
-    p_values = [permutation_test(a.scores, b.scores) for a, b in tables]
-    corrected = holm(p_values)
-    made = []
-    for (a, b), (first, second), p, p_holm in zip(tables, names, p_values, corrected, strict=True):
-        apart = difference(a.scores, b.scores)
-        wins = probability_of_improvement(a.scores, b.scores)
-        verdict = _verdict(first, second, a, b, wins, p_holm, ERROR / len(names))
-        made.append(Comparison(first, second, apart, wins, p, p_holm, verdict))
-    return made
-
-
-def _verdict(
-    first: str, second: str, a: _Tables, b: _Tables, wins: Interval, p: float, error: float
-) -> str:
-    if p < ERROR:
-        better, other = (first, second) if wins.value > 0.5 else (second, first)
-        return f"{better} is better than {other}"
-    have = min(len(a.scores), len(b.scores))
-    need = seeds_to_separate(a.scores, b.scores, error=error)
-    if need is None:
-        return f"{first} and {second} are not told apart, and 1,000 seeds would hardly do it"
-    more = max(1, need - have)
-    return f"about {more} more seed{'s' * (more != 1)} each would separate {first} from {second}"
+def _notes(decision: Decision | None) -> list[str]:
+    """What is to be known where seeds were added until it was decided."""
+    if decision is None:
+        return []
+    if decision.best is None:
+        return [f"not decided with {decision.seeds} seeds each"]
+    return [
+        f"decided with {decision.seeds} seeds each; a difference that is found early is likely "
+        "smaller than it looks"
+    ]
 
 
 def _reached(

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from ...statistics import Interval, Reaching
-from .findings import Comparison
+from .comparisons import Comparison
 
 NONE = "-"
 
@@ -34,8 +34,8 @@ def comparison_texts(one: Comparison) -> list[str]:
         one.second,
         interval_text(one.difference),
         interval_text(one.improvement),
-        f"{one.p:.2g}",
-        f"{one.corrected:.2g}",
+        NONE if one.p is None else f"{one.p:.2g}",
+        NONE if one.corrected is None else f"{one.corrected:.2g}",
     ]
 
 

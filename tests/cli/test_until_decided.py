@@ -1,0 +1,181 @@
+"""`hooktrainer report --until-decided`: adds seeds until the answer is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from finished_runs import write_run
+
+from hooktrainer.cli import algorithm, more_seeds
+from hooktrainer.statistics import decided
+from hooktrainer.store.run_dir import RunDir
+
+SCRIPT = Path(__file__).with_name("quick_run.py")
+
+
+@pytest.fixture
+def begun(tmp_path):
+    """Makes the first seed of groups, by a script that took another directory for its own."""
+
+    def begin(*levels, **options):
+        for level in levels:
+            words = [f"--{name}={value}" for name, value in options.items()]
+            command = [sys.executable, SCRIPT, f"--level={level}", *words]
+            place = tmp_path / f"{level:g}" / "seed0"
+            subprocess.run([*command, "--run-dir", place], check=True, cwd=tmp_path)
+        return tmp_path
+
+    return begin
+
+
+def asked(call, place, budget, *words):
+    done = call("report", place, "--until-decided", budget, "--json", *words)
+    return done, json.loads(done.out) if done.out else None
+
+
+def seeds_in(place):
+    return sorted(int(path.name.removeprefix("seed")) for path in place.iterdir())
+
+
+def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
+    place = begun(100, 10)
+    done, found = asked(call, place, 30)
+    assert done.code == 0, done.err
+    assert found["decision"] == {
+        "best": "quick level=100", "better": [["quick level=100", "quick level=10"]], "seeds": 5,
+    }  # fmt: skip
+    assert seeds_in(place / "100") == seeds_in(place / "10") == list(range(5))
+    (task,) = found["tasks"]
+    (one,) = task["comparisons"]
+    assert (one["verdict"], one["separated"]) == (
+        "quick level=100 is better than quick level=10", True,
+    )  # fmt: skip
+    assert one["p"] is None  # a test of a set number of seeds would claim too much
+    assert "adding 1-4" in done.err
+    assert "at 5 seeds each: quick level=100 is better" in done.err
+
+
+def test_it_says_so_when_the_budget_is_spent(call, begun):
+    place = begun(10, 10.5)
+    done, found = asked(call, place, 9, "--workers", 4)
+    assert done.code == 0, done.err
+    assert (found["decision"]["best"], found["decision"]["seeds"]) == (None, 9)
+    assert seeds_in(place / "10") == seeds_in(place / "10.5") == list(range(9))
+    assert "at 5 seeds each: not decided" in done.err
+    assert "the next look is at 9" in done.err
+    (one,) = found["tasks"][0]["comparisons"]
+    assert "would separate" in one["verdict"] or "not told apart" in one["verdict"]
+    assert "not decided with 9 seeds each" in call("report", place, "--until-decided", 9).out
+
+
+def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_path):
+    """The last are far apart: who took the best ones, or all, would decide at once."""
+    random = np.random.default_rng(0)
+    scores = {"a": random.normal(0, 1, 16), "b": random.normal(0, 1, 16)}
+    scores["a"][9:] += 20
+    for group, its in scores.items():
+        for seed in reversed(range(16)):
+            write_run(tmp_path / f"{group}{seed}", [its[seed]], seed=seed, options={"lr": group})
+    done, found = asked(call, tmp_path, 28)
+    assert "is still" not in done.err
+    expected = decided({"toy lr=a": scores["a"], "toy lr=b": scores["b"]}, 28)
+    assert expected.best == "toy lr=a"
+    assert (found["decision"]["best"], found["decision"]["seeds"]) == ("toy lr=a", 16)
+    done, found = asked(call, tmp_path, 9)
+    assert (found["decision"]["best"], found["decision"]["seeds"]) == (None, 9)
+
+
+def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(call, begun):
+    place = begun(100, 10)
+    words = [sys.executable, "-m", "hooktrainer", "report", place, "--until-decided", "30"]
+    killed = subprocess.run(words, env={**os.environ, "KILL_AT": "10 2"}, capture_output=True)
+    assert killed.returncode == -signal.SIGKILL
+    assert RunDir(place / "10" / "seed2").read()["status"] == "running"
+    before = (place / "10" / "seed1" / "run.json").read_text()
+    done, found = asked(call, place, 30)
+    assert done.code == 0, done.err
+    assert "quick level=10: going on with 2 and adding 3-4" in done.err
+    assert found["decision"]["best"] == "quick level=100"
+    assert (place / "10" / "seed1" / "run.json").read_text() == before
+    assert len(RunDir(place / "10" / "seed2").read()["resumed"]) == 1
+    assert seeds_in(place / "10") == list(range(5))
+
+
+def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypatch):
+    place = begun(100, 10)
+    monkeypatch.setenv("FAIL_AT", "10 2")
+    done, found = asked(call, place, 30)
+    assert (done.code, found) == (1, None)
+    failed = place / "10" / "seed2"
+    assert f"not decided: {failed} failed: out of luck" in done.err
+    assert "quick level=10 would look better than it is" in done.err
+    monkeypatch.delenv("FAIL_AT")  # mended
+    assert asked(call, place, 30)[1]["decision"]["best"] == "quick level=100"
+
+
+def test_what_somebody_else_began_is_named_and_not_run(call, begun):
+    place = begun(100, 10)
+    RunDir(place / "10" / "seed0").update(argv=["--level=7"])
+    done, _ = asked(call, place, 30)
+    assert done.code == 2
+    assert "was not begun by you" in done.err
+    assert "quick_run.py --level=7 --seed 1" in done.err
+    assert seeds_in(place / "100") == [0]
+
+
+def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
+    monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
+
+    def refusal(*words):
+        done = call("report", *words)
+        assert done.code == 2, done.out
+        return done.err
+
+    place = begun(100, 10)
+    assert "leave out --by-place" in refusal(place, "--until-decided", 9, "--by-place")
+    assert "it takes 5 seeds" in refusal(place, "--until-decided", 4)
+    assert "nothing to decide" in refusal(place / "10", "--until-decided", 9)
+    begun(3, env="Other-v0")
+    assert "in which task? Name runs of one of Other-v0, Toy-v0" in refusal(
+        place, "--until-decided", 9
+    )
+    RunDir.create(place / "10" / "seed1", experiment="quick", seed=1).write_config(
+        {"env": "Toy-v0", "level": 10.0, "seed": 1}
+    )
+    here = refusal(place / "10", place / "100", "--until-decided", 9)
+    assert f"{place / '10' / 'seed1'} is still running" in here
+
+
+def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
+    call, tmp_path, monkeypatch
+):
+    def train(lr, seeds, place):
+        words = [
+            "a2c", "--env=CartPole-v1", "--total-frames=64", "--num-envs=2", "--num-cells", "8",
+            "--steps-per-batch=8", "--eval-interval=32", "--eval-episodes=1", f"--lr={lr}",
+            "--logger=csv", "--no-tuned", "--no-progress-bar", "--seeds", seeds,
+            "--run-dir", str(tmp_path / place),
+        ]  # fmt: skip
+        monkeypatch.setattr(sys, "argv", [algorithm.__file__, *words])  # as hooktrainer train does
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", algorithm.__spec__)
+        algorithm.main()
+
+    train(0.1, "0-3", "study/0.1")
+    train(0.2, "0-4", "study/0.2")
+    train(0.1, "4-4", "whole")
+    done, found = asked(call, tmp_path / "study", 5)
+    assert done.code == 0, done.err
+    assert found["decision"]["seeds"] == 5
+    added, known = (tmp_path / place / "seed4" for place in ("study/0.1", "whole"))
+    rows = [
+        [line for line in (run / "metrics.csv").read_text().splitlines() if "time/" not in line]
+        for run in (added, known)
+    ]
+    assert rows[0] == rows[1]
