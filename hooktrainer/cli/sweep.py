@@ -18,6 +18,8 @@ from . import output
 from .arguments import Count, Flag, Patterns, shown_as
 
 if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
+
     from ..algorithms import Algorithm
     from ..sweep import Sweep
     from ..sweep.confirm import Confirmation
@@ -48,6 +50,7 @@ def sweep(
     sampler: Sampler = "tpe",
     pruner: Pruner = "median",
     seed: Count = 0,
+    finalists: Count = 3,
     confirm: Count = 10,
     storage: Url = None,
     study: Word = None,
@@ -77,6 +80,7 @@ def sweep(
         sampler: what chooses settings: tpe, gp or random
         pruner: what ends trials early: median, hyperband or none
         seed: of the sampler, and of which tuning seeds are taken
+        finalists: of the best trials, that get three times as many further seeds before one wins
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
         storage: sqlite:///FILE, a server's URL, or a file; by default study.journal in run_dir
         study: the sweep's name in the storage; by default the algorithm and the environment
@@ -97,6 +101,7 @@ def sweep(
             seeds=seeds,
             parallel=parallel,
             objective=objective,
+            finalists=finalists,
             cpu_second=cpu_second,
             sampler=sampler,
             pruner=pruner,
@@ -180,7 +185,6 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
-    from ..sweep.confirm import confirm, words_of
     from ..sweep.outcome import importances, training_command, trial_rows, write_best
     from ..sweep.page import sweep_page
 
@@ -188,18 +192,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     output.say(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
     with contextlib.redirect_stdout(sys.stderr):  # runs say how they begin
         made.run(lambda trial: output.say(_line(made, trial)))
-    best, found = made.best, None
-    if others := made.elsewhere:
-        numbers = ", ".join(str(one.number) for one in others)
-        verdict = f"the sweep is not done: another process works on trial {numbers}"
-    elif best is None:
-        verdict = "no trial has come to its end"
-    else:
-        if fresh:
-            output.say(f"confirming trial {best.number} on {fresh} fresh seeds")
-            with contextlib.redirect_stdout(sys.stderr):
-                found = confirm(made, fresh)
-        verdict = words_of(found, fresh)
+    best, found, verdict = _decided(made, fresh)
     if best is not None:
         write_best(made, best)
     page = made.place / "sweep.html"
@@ -213,7 +206,10 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         return 0
     heads, rows = trial_rows(made)
     output.print_table(
-        heads, rows, right=[h for h in heads if h != "how it ended"], optional=heads[5:]
+        heads,
+        rows,
+        right=[h for h in heads if h != "how it ended"],
+        optional=heads[heads.index("frames") :],
     )
     if mattered:
         said = ", ".join(f"{name} {value:.2f}" for name, value in mattered.items())
@@ -228,6 +224,33 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         output.tell(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
     output.say(f"wrote {page}")
     return 0
+
+
+def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:
+    """The winner, what fresh seeds say of it, and what may be said."""
+    from ..errors import TakenError
+    from ..sweep.confirm import confirm, words_of
+    from ..sweep.extra_seeds import alone
+    from ..sweep.finals import play_finals
+
+    if others := made.elsewhere:
+        numbers = ", ".join(str(one.number) for one in others)
+        return made.best, None, f"the sweep is not done: another process works on trial {numbers}"
+    if made.best is None:
+        return None, None, "no trial has come to its end"
+    found = None
+    try:
+        with contextlib.redirect_stdout(sys.stderr), alone(made.place):
+            if len(made.finalists) > 1:
+                numbers = ", ".join(str(one.number) for one in made.finalists)
+                output.say(f"finals: trials {numbers} on further seeds")
+                play_finals(made)
+            if fresh and made.winner is not None:
+                output.say(f"confirming trial {made.winner.number} on {fresh} fresh seeds")
+                found = confirm(made, fresh)
+    except TakenError as error:
+        return made.best, None, str(error).rstrip(".")
+    return made.winner, found, words_of(found, fresh)
 
 
 def _line(made: Sweep, trial: Any) -> str:
@@ -245,7 +268,7 @@ def _as_json(
     from ..sweep.outcome import training_command
     from .report import section_json
 
-    best = made.best
+    best, finals = made.winner, made.finals
     return {
         "objective": made.options.objective,
         "trials": [
@@ -253,6 +276,7 @@ def _as_json(
                 "trial": one.number,
                 "state": one.state.name.lower(),
                 "value": one.value,
+                "finals": finals.get(one.number),
                 "settings": made.space.settings(one.params),
                 "evaluations": {str(k): v for k, v in one.intermediate_values.items()},
                 "frames": one.user_attrs.get("frames"),

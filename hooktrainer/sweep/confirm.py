@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Final
 
 from ..algorithms import Algorithm
-from ..algorithms.seed_runs import run_of
 from ..base.words import plural
-from ..errors import CheckpointError, ConfigError
-from ..loop.lockstep import Lockstep
 from ..show.report import summarize
 from ..show.report.comparisons import Comparison
 from ..show.report.findings import Section, find
 from ..show.report.study import Study, read_study
-from ..store.lock import RunLock
 from ..store.run_dir import RunDir
-from ..trainer import Trainer
-from .sweep import Sweep, kind_of
+from .extra_seeds import train_from
+from .sweep import Sweep
 from .trial_runs import METRIC
 
-DEFAULTS = "default settings"
+DEFAULTS: Final = "default settings"
+CONFIRM: Final = "confirm"
+"""Directory of the runs, in that of the sweep."""
 
 
 @dataclass(frozen=True)
@@ -71,60 +69,21 @@ def confirm(sweep: Sweep, seeds: int) -> Confirmation | None:
 
     Returns:
         What they say; ``None`` if the winner is the default settings, or there is none.
-
-    Raises:
-        ConfigError: If another process is at it.
-        Exception: What a run has raised, when the others have gone on to their ends.
     """
-    best = sweep.best
+    best = sweep.winner
     if best is None or sweep.algorithm_of(best) == sweep.algorithm:
         return None
-    place = sweep.place / "confirm"
+    place = sweep.place / CONFIRM
     winner = f"trial {best.number}"
     groups = {
         winner: (sweep.algorithm_of(best), place / f"trial{best.number}"),
         DEFAULTS: (sweep.algorithm, place / "default"),
     }
-    with _alone(place):
-        _train(list(groups.values()), range(seeds))
+    train_from(range(seeds), list(groups.values()))
     study = _study(groups, seeds)
     enough = study.tasks and len(study.tasks[0].groups) == 2
     section = find(study, score=sweep.options.objective)[0] if enough else None
     return Confirmation(winner, study, section)
-
-
-@contextmanager
-def _alone(place: Path) -> Iterator[None]:
-    """In the block, no other process is in one for the same place."""
-    place.mkdir(parents=True, exist_ok=True)
-    try:
-        lock = RunLock(place)
-    except CheckpointError as error:
-        raise ConfigError(f"another process is confirming the winner: {error}") from None
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _train(groups: Sequence[tuple[Algorithm, Path]], seeds: Sequence[int]) -> None:
-    kinds: dict[str, list[Algorithm]] = {}
-    for algorithm, place in groups:
-        for seed in seeds:
-            ended = RunDir(place / f"seed{seed}").read().get("status") in ("finished", "stopped")
-            if not ended:
-                run = run_of(replace(algorithm, resume="latest"), seed, place)
-                kinds.setdefault(kind_of(algorithm), []).append(run)
-    for runs in kinds.values():
-        group = Lockstep(_made(runs))
-        for error in group.run():
-            if error is not None:
-                raise error
-
-
-def _made(runs: Sequence[Algorithm]) -> Iterator[Trainer]:
-    for run in runs:
-        yield run.built(keep=True)
 
 
 def _study(groups: Mapping[str, tuple[Algorithm, Path]], seeds: int) -> Study:

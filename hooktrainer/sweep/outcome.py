@@ -64,21 +64,23 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
 
 
 def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
-    """The trials as a table: headings, and rows, the one that reached most first."""
+    """The trials as a table: headings, and rows, the best first."""
     names = list(sweep.space.candidates)
     heads = ["trial", sweep.options.objective, "how it ended", "frames", "CPU s", *names]
-    best = sweep.best
+    best, finals = sweep.winner, sweep.finals
+    heads[2:2] = ["finals"] if finals else []
     rows = []
     for one in sorted(sweep.trials, key=_rank):
         known = one.user_attrs
         settings = sweep.space.settings(one.params)
         how = {"COMPLETE": "", "FAIL": "failed"}.get(one.state.name, one.state.name.lower())
         if best is not None and one.number == best.number:
-            how = "best"
+            how = "winner"
         rows.append(
             [
                 str(one.number),
                 "" if one.value is None else f"{one.value:,.5g}",
+                *([_final(finals.get(one.number))] if finals else []),
                 f"{how}: {known['failure']}" if "failure" in known else how,
                 f"{known['frames']:,}" if "frames" in known else "",
                 f"{known['cpu_seconds']:,.1f}" if "cpu_seconds" in known else "",
@@ -86,6 +88,10 @@ def trial_rows(sweep: Sweep) -> tuple[list[str], list[list[str]]]:
             ]
         )
     return heads, rows
+
+
+def _final(value: float | None) -> str:
+    return "" if value is None else f"{value:,.5g}"
 
 
 def _rank(one: FrozenTrial) -> tuple[int, float, int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from html import escape
+from typing import Final
 
 import numpy as np
 
@@ -14,10 +15,16 @@ from ..statistics import Curve
 from .outcome import importances, training_command, trial_rows
 from .sweep import Sweep
 
+_SCORES: Final = {
+    "area": "the area under the curve of evaluations, as a mean over frames",
+    "last": "the last evaluation",
+    "tail": "the mean evaluation in the last tenth of the frames",
+    "best": "the best evaluation",
+}
 _BAR = """
 .bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
-pre{overflow-x:auto;padding:.75rem;background:var(--card);border:1px solid var(--line);
-border-radius:.5rem;font-size:.9rem}
+pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
+border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 """
 
 
@@ -33,14 +40,13 @@ def sweep_page(sweep: Sweep, verdict: str) -> str:
     """
     options, algorithm = sweep.options, sweep.algorithm
     title = f"Sweep: {algorithm.name()} on {algorithm.as_dict()['env']}"
-    trials, best = sweep.trials, sweep.best
+    trials, best = sweep.trials, sweep.winner
     kinds = [one.state.name for one in trials]
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{plural(len(trials), 'trial')}: {kinds.count('COMPLETE')} came to their end, "
         f"{kinds.count('PRUNED')} were ended early, {kinds.count('FAIL')} failed. A trial's value "
-        f"is the mean over {plural(options.seeds, 'seed')}, of the evaluations: "
-        f"{escape(options.objective)}.</p>",
+        f"is the mean over {plural(options.seeds, 'seed')} of {_SCORES[options.objective]}.</p>",
         f"<p>{escape(verdict[:1].upper() + verdict[1:])}.</p>",
     ]
     if best is not None:
@@ -72,7 +78,7 @@ def _importances(sweep: Sweep) -> str:
 
 
 def _curves(sweep: Sweep) -> str:
-    best = sweep.best
+    best = sweep.winner
     drawn = {
         one.number: curve for one in sweep.trials if (curve := _curve(one.intermediate_values))
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from ..trainer import Trainer
 
+_FINALS = "finals"
 _FAILURES = 3  # of the first trials, behind which no other is tried
 _MOST_SEEDS = 1_000  # of a trial, so that those of different sweeps do not overlap
 
@@ -51,6 +53,9 @@ class SweepOptions:
     """trials that this process trains at once"""
     objective: Literal["area", "last", "tail", "best"] = "area"
     """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
+    finalists: int = 3
+    """how many of the best trials are trained from three times as many further seeds when all are
+    done, before one of them wins; 0 or 1 for none"""
     cpu_second: float = 0.0
     """what a CPU second of a seed takes from its score; trials are then trained one by one"""
     sampler: Literal["tpe", "gp", "random"] = "tpe"
@@ -68,12 +73,13 @@ class SweepOptions:
         for name in ("trials", "seeds", "parallel"):
             check_count(name, getattr(self, name))
         check_rate("cpu_second", self.cpu_second)
-        check_count("seed", self.seed, least=0)
+        for name in ("seed", "finalists"):
+            check_count(name, getattr(self, name), least=0)
         most = len(TUNING_SEEDS) // _MOST_SEEDS
-        if self.seeds > _MOST_SEEDS or self.seed >= most:
+        if self.seeds * 4 > _MOST_SEEDS or self.seed >= most:
             raise ConfigError(
                 f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
-                f"{_MOST_SEEDS:,} seeds a trial, and for seeds of sweeps below {most:,}."
+                f"{_MOST_SEEDS // 4} seeds a trial, and for seeds of sweeps below {most:,}."
             )
 
 
@@ -147,6 +153,36 @@ class Sweep:
         """The trial that has reached most, of those that came to their end."""
         done = [t for t in self.trials if t.state.name == "COMPLETE"]
         return max(done, key=lambda one: one.value, default=None)  # type: ignore[arg-type,return-value]
+
+    @property
+    def finalists(self) -> list[FrozenTrial]:
+        """The best trials, the best first, of those that came to their end."""
+        done = [t for t in self.trials if t.state.name == "COMPLETE"]
+        done.sort(key=lambda one: (-(one.value or 0.0), one.number))
+        return done[: self.options.finalists]
+
+    @property
+    def finals(self) -> Mapping[int, float | None]:
+        """By number, what finalists have reached over all seeds, ``None`` where one failed.
+
+        Empty before the finals.
+        """
+        known = self.study.user_attrs.get(_FINALS, {})
+        return {int(number): value for number, value in known.items()}
+
+    @property
+    def winner(self) -> FrozenTrial | None:
+        """The trial that has reached most in the finals; the best if there were none of these."""
+        known, finalists = self.finals, self.finalists
+        if len(finalists) < 2 or not all(one.number in known for one in finalists):
+            return self.best
+        reached = {n: value for n, value in known.items() if value is not None}
+        return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
+
+    def note_finals(self, values: Mapping[int, float | None]) -> None:
+        """Keep what finalists have reached."""
+        kept = {str(number): value for number, value in {**self.finals, **values}.items()}
+        self.study.set_user_attr(_FINALS, kept)
 
     @property
     def study(self) -> Any:

@@ -69,7 +69,8 @@ class TrialRuns:
         self._begun_at = 0
         storage = claim.trial.storage
         known = storage.get_trial(claim.trial._trial_id)
-        self._reported = set(known.intermediate_values)
+        self._reported = set(known.intermediate_values)  # by the frames at which they were due
+        self._told: set[int] = set()
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
 
     def made(self) -> Iterator[Trainer]:
@@ -128,30 +129,47 @@ class TrialRuns:
             self._over.add(seed)
         if self.pruned or self.failure is not None:
             return
-        for step in sorted(set().union(*self._curves.values()) - self._reported):
-            if all(self._knows(seed, step) for seed in self._seeds):
-                self._report(step)
+        for at in sorted(set().union(*self._curves.values()) - self._told):
+            if all(self._knows(seed, at) for seed in self._seeds):
+                self._report(at)
 
-    def _knows(self, seed: int, step: int) -> bool:
+    def _knows(self, seed: int, frames: int) -> bool:
         """Whether a seed has a score up to some frames."""
         own = self._curves[seed]
-        return bool(own) and (seed in self._over or max(own) >= step)
+        return bool(own) and (seed in self._over or max(own) >= frames)
 
     def value(self) -> float | None:
         """What the trial has reached; ``None`` if a seed has failed, or was never evaluated."""
         if self.failure is not None or not all(self._curves.values()):
             return None
+        self._report_the_rest()
         value = self._mean_up_to(self.algorithm.total_frames)
         value -= self._cpu_second * self._cpu_before / len(self._seeds)
         return value if math.isfinite(value) else None
 
-    def _report(self, step: int) -> None:
+    def _report(self, frames: int) -> None:
+        """Report an evaluation, at the frames at which it was due: others are compared at these."""
+        trial, step = self.claim.trial, self._due(frames)
+        self._told.add(frames)
+        if step in self._reported:
+            return
         self._reported.add(step)
-        trial = self.claim.trial
-        trial.report(self._mean_up_to(step), step)
+        trial.report(self._mean_up_to(frames), step)
         if step < self.algorithm.total_frames and trial.should_prune():
             self.pruned = True
             self._stop(f"pruned: other trials had scored more by {step:,} frames")
+
+    def _due(self, frames: int) -> int:
+        interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
+        return total if frames >= total else frames // interval * interval
+
+    def _report_the_rest(self) -> None:
+        """Report what a trial keeps whose seeds have ended early: others are compared with it."""
+        interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
+        for step in (*range(interval, total, interval), total):
+            if not self.pruned and step > max(self._reported, default=total):
+                self._reported.add(step)
+                self.claim.trial.report(self._mean_up_to(step), step)
 
     def _mean_up_to(self, frames: int) -> float:
         scores = [self._score(Curve.of(own.items()), frames) for own in self._curves.values()]

@@ -15,7 +15,9 @@ from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.base.seed_ranges import is_for_tuning
 from hooktrainer.sweep import confirm as confirming
+from hooktrainer.sweep import extra_seeds, finals
 from hooktrainer.sweep.confirm import confirm, words_of
+from hooktrainer.sweep.finals import play_finals
 from hooktrainer.sweep.outcome import importances, training_command, trial_rows, write_best
 from hooktrainer.sweep.page import sweep_page
 
@@ -42,7 +44,7 @@ def test_the_winner_is_the_best_that_came_to_its_end(swept):
     assert swept.best.number == 2
     heads, rows = trial_rows(swept)
     assert [row[0] for row in rows] == ["2", "3", "1", "0", "5", "4"]
-    assert [row[2] for row in rows] == ["best", "", "", "", "pruned", "failed"]
+    assert [row[2] for row in rows] == ["winner", "", "", "", "pruned", "failed"]
     assert heads[5:] == ["num_cells", "lr", "gamma", "entropy_coeff", "clip_epsilon"]
 
 
@@ -91,7 +93,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
     groups = {group.group: group for group in found.section.groups}
     assert set(groups) == {"trial 1", confirming.DEFAULTS}
     assert all(list(group.seeds) == list(range(5)) for group in groups.values())
-    monkeypatch.setattr(confirming, "Lockstep", None)  # nothing is trained again
+    monkeypatch.setattr(extra_seeds, "_made", lambda runs: iter(()))  # nothing is trained again
     again = confirm(sweep, 5)
     assert again.verdict == found.verdict
 
@@ -130,4 +132,51 @@ def test_what_is_not_confirmed_is_not_called_better(tmp_path):
     assert words_of(None, 5) == "the default settings are the best of those that were tried"
     assert "not confirmed" in words_of(None, 0)
     assert isinstance(sweep.study, optuna.Study)
+    sweep.close()
+
+
+def test_the_best_play_finals_from_further_seeds_and_luck_does_not_win(tmp_path):
+    sweep = make(tmp_path, trials=3, seeds=1, finalists=2, sampler="random")
+    sweep.run()
+    lucky, honest, other = sorted(sweep.trials, key=lambda one: -one.value)
+    assert sweep.best.number == sweep.winner.number == lucky.number
+    first = sweep.seeds.stop
+    for one, value in ((lucky, 1.0), (honest, 100.0)):
+        for seed in range(first, first + 3):
+            run = tmp_path / f"trial{one.number}" / f"seed{seed}"
+            run.mkdir()
+            (run / "run.json").write_text(json.dumps({"status": "finished"}))
+            (run / "metrics.csv").write_text(f"step,name,value\n128,eval/return,{value}\n")
+    play_finals(sweep)
+    assert sweep.finals == {
+        lucky.number: (lucky.value + 3 * 1.0) / 4,
+        honest.number: (honest.value + 3 * 100.0) / 4,
+    }
+    assert (sweep.best.number, sweep.winner.number) == (lucky.number, honest.number)
+    assert not (tmp_path / f"trial{other.number}" / f"seed{first}").exists()
+    heads, rows = trial_rows(sweep)
+    assert heads[:3] == ["trial", "area", "finals"]
+    assert [row[3] for row in rows if row[0] == str(honest.number)] == ["winner"]
+    sweep.close()
+
+
+def test_a_finalist_is_trained_from_seeds_of_tuning_and_one_that_fails_does_not_win(
+    tmp_path, monkeypatch
+):
+    sweep = make(tmp_path, trials=2, seeds=1, finalists=2)
+    for value in (2.0, 1.0):
+        sweep._ledger.finish(sweep._ledger.take(), value)
+    failing = tmp_path / "trial0"
+
+    def train_from(seeds, settings):
+        trained = extra_seeds.train_from(seeds, settings[1:])
+        assert all(is_for_tuning(seed) for seed in seeds)
+        return {**trained, failing: ValueError()}
+
+    monkeypatch.setattr(finals, "train_from", train_from)
+    play_finals(sweep)
+    state = json.loads((tmp_path / "trial1" / f"seed{sweep.seeds.stop}" / "run.json").read_text())
+    assert state["status"] == "finished"
+    assert sweep.finals[0] is None
+    assert sweep.winner.number == 1
     sweep.close()

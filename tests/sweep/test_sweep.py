@@ -78,8 +78,17 @@ def test_a_seed_that_has_solved_its_task_keeps_its_value(tmp_path):
     sweep = swept(tmp_path, trials=1, algorithm=small(stop_at=1.0))
     (one,) = sweep.trials
     assert one.state.name == "COMPLETE"
-    assert list(one.intermediate_values) == [32]
-    assert one.value == one.intermediate_values[32]
+    # Later trials are compared with what it keeps.
+    assert one.intermediate_values == dict.fromkeys((32, 64, 96, 128), one.value)
+    assert one.user_attrs["frames"] == 64
+
+
+def test_evaluations_count_at_the_frames_at_which_they_were_due(tmp_path):
+    # Of batches of 40 frames, and of 32; both are compared at the same frames.
+    space = {"steps_per_batch": [20, 16], "lr": {"low": 1e-3, "high": 2e-3}}
+    sweep = swept(tmp_path, trials=3, seeds=1, space=space, sampler="random")
+    assert {one.params["steps_per_batch"] for one in sweep.trials} == {20, 16}
+    assert {tuple(one.intermediate_values) for one in sweep.trials} == {(32, 64, 96, 128)}
 
 
 def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):

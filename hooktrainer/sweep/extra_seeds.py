@@ -1,0 +1,69 @@
+"""Training settings of a sweep from further seeds, side by side, when its trials are done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from ..algorithms import Algorithm
+from ..algorithms.seed_runs import run_of
+from ..errors import CheckpointError, TakenError
+from ..loop.lockstep import Lockstep
+from ..store.lock import RunLock
+from ..store.run_dir import RunDir
+from ..trainer import Trainer
+from .sweep import kind_of
+
+
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """In the block, no other process is in one for the same place.
+
+    Raises:
+        TakenError: If one is.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = RunLock(place)
+    except CheckpointError:
+        raise TakenError("another process is choosing and confirming the winner") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def train_from(
+    seeds: Sequence[int], settings: Sequence[tuple[Algorithm, Path]]
+) -> dict[Path, Exception]:
+    """Train each of some settings from some seeds, all side by side.
+
+    What has come to its end already is left as it is; what was killed goes on.
+
+    Args:
+        seeds: The seeds.
+        settings: Runs, each with the directory that its seeds' directories are in.
+
+    Returns:
+        By directory of those that have failed, the first of what their runs have raised.
+    """
+    failures: dict[Path, Exception] = {}
+    kinds: dict[str, list[Algorithm]] = {}
+    for algorithm, place in settings:
+        for seed in seeds:
+            ended = RunDir(place / f"seed{seed}").read().get("status") in ("finished", "stopped")
+            if not ended:
+                run = run_of(replace(algorithm, resume="latest"), seed, place)
+                kinds.setdefault(kind_of(algorithm), []).append(run)
+    for runs in kinds.values():
+        for run, error in zip(runs, Lockstep(_made(runs)).run(), strict=True):
+            if error is not None and run.run_dir is not None:
+                failures.setdefault(Path(run.run_dir).parent, error)
+    return failures
+
+
+def _made(runs: Sequence[Algorithm]) -> Iterator[Trainer]:
+    for run in runs:
+        yield run.built(keep=True)
