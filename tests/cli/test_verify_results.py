@@ -94,6 +94,15 @@ def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, m
     assert temporary(results) == []
 
 
+@pytest.mark.learning
+def test_what_is_shipped_is_what_comes_out(call):
+    """If numbers were changed on purpose, docs/make_results.py says how to make the rows anew."""
+    done = call("verify-results", "ppo-cartpole", "--seed", 3, "--json")
+    assert done.code == 0, f"{done.out}\n{done.err}"
+    told = json.loads(done.out)
+    assert told["identical"] or told["elsewhere"]
+
+
 def test_other_bits_where_they_should_be_the_same_fail(results, trained, call):
     course = rows.find_row("tiny", results).courses[1]
     (at, value), *rest = course.curve
