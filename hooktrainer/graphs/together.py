@@ -13,7 +13,7 @@ memory: Adam's kernel goes through one learner after another, each of which a ca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -22,10 +22,10 @@ from ..base.total_loss import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from .batched_gradient import BatchedGradient
-from .compiling import CannotCompileError, quiet
+from .compiling import CannotCompileError
 from .functional_loss import FunctionalLoss, Losses
-from .gradient_graph import GradientGraph, Grads
-from .objective import Objective, Reached
+from .gradient_graph import Grads
+from .objective import Reached
 from .random_calls import NotedDraws, RandomCall
 from .side_by_side import REGISTERS, SideBySide
 from .step_graph import StepRules
@@ -52,28 +52,18 @@ class GradientsTogether:
     """What `GradientGraph` does, for several learners at once.
 
     Args:
-        losses: Their losses, alike.
-        objectives: For each what its optimizers minimize.
-        reached: For each what these depend on.
+        gradient: What computes them, of learners that are alike.
+        reached: For each learner what its objectives depend on.
         beside: Where the learners' tensors lie.
-        compiled: Whether it is a compiled graph.
-        say: Told when it is compiled.
     """
 
     def __init__(
-        self,
-        losses: Sequence[FunctionalLoss],
-        objectives: Sequence[Sequence[Objective]],
-        reached: Sequence[Reached],
-        beside: SideBySide,
-        compiled: bool = False,
-        say: Callable[[str], None] = quiet,
+        self, gradient: BatchedGradient, reached: Sequence[Reached], beside: SideBySide
     ) -> None:
-        self._number = len(losses)
+        self._number = len(reached)
+        self._gradient = gradient
         self._reached = reached
         self._beside = beside
-        pattern = GradientGraph(losses[0], objectives[0], reached[0])
-        self._gradient = BatchedGradient(pattern, reached[0], compiled, say)
 
     def __call__(self, brought: Sequence[Brought]) -> list[tuple[Losses, list[Grads]]]:
         """Compute losses and gradients.
@@ -116,13 +106,11 @@ class StepsTogether(GradientsTogether):
     """What `StepGraph` does, for several learners at once.
 
     Args:
-        losses: Their losses, alike.
+        gradient: What computes losses and gradients, of learners that are alike.
+        reached: For each learner what its loss depends on.
+        beside: Where the learners' tensors lie.
         optimizers: What takes their steps.
-        reached: For each what its loss depends on.
-        beside: Where their tensors lie.
-        rules: How steps are taken.
-        compiled: Whether losses and gradients are a compiled graph.
-        say: Told when it is compiled.
+        rules: How these are taken.
 
     Raises:
         CannotCompileError: If only some parameters of a group have a gradient.
@@ -130,16 +118,13 @@ class StepsTogether(GradientsTogether):
 
     def __init__(
         self,
-        losses: Sequence[FunctionalLoss],
-        optimizers: Sequence[FlatAdam],
+        gradient: BatchedGradient,
         reached: Sequence[Reached],
         beside: SideBySide,
+        optimizers: Sequence[FlatAdam],
         rules: StepRules,
-        compiled: bool = False,
-        say: Callable[[str], None] = quiet,
     ) -> None:
-        objectives = [[Objective(on.parameters[0])] for on in reached]
-        super().__init__(losses, objectives, reached, beside, compiled, say)
+        super().__init__(gradient, reached, beside)
         self._rules = rules
         self._optimizers = optimizers
         place = {parameter: i for i, parameter in enumerate(reached[0].parameters[0])}

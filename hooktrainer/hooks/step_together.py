@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 import torch
 from torch import nn
 
+from ..graphs.batched_gradient import BatchedGradient
 from ..graphs.compiling import CannotCompileError, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
-from ..graphs.gradient_graph import Grads
+from ..graphs.gradient_graph import GradientGraph, Grads
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
 from ..graphs.side_by_side import SideBySide
@@ -154,6 +155,21 @@ class _Request:
     clip_norm: float | None = None
 
 
+@dataclass(frozen=True)
+class _Pattern:
+    """What is computed for learners that are alike.
+
+    Attributes:
+        of: The loss of the one of them it is made from.
+        reached: What that depends on.
+        gradient: Its computation.
+    """
+
+    of: FunctionalLoss
+    reached: Reached
+    gradient: BatchedGradient
+
+
 class _StepServer:
     """Computes the steps of several loops."""
 
@@ -164,6 +180,7 @@ class _StepServer:
         self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
         self._served = 0
         self._used: dict[tuple[int, ...], int] = {}  # when each was last
+        self._patterns: dict[tuple[Hashable, int], _Pattern] = {}  # by keys and rows
 
     def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
         """Steps, or gradients, of those that ask for the same, at once."""
@@ -177,11 +194,28 @@ class _StepServer:
                 answers[place] = answer
         return answers
 
+    def rows(self, least: int) -> int:
+        """How many rows a group has that needs so many: what is compiled serves for fewer, too."""
+        made = [rows for _, rows in self._patterns if least <= rows <= 2 * least]
+        return min(made) if made and self._compiled else least
+
+    def pattern(self, asked: Sequence[_Request], rows: int) -> _Pattern:
+        """What is computed for these; made anew when the learner it is made from has ended."""
+        first, losses = asked[0], {id(request.loss) for request in asked}
+        found = self._patterns.get((first.key, rows))
+        if found is None or id(found.of) not in losses:
+            entries = first_of(first.brought.entries, first.brought.rows)
+            on = reached(first.loss, entries, first.objectives)
+            graph = GradientGraph(first.loss, first.objectives, on)
+            gradient = BatchedGradient(graph, on, self._compiled, self._say)
+            found = self._patterns[first.key, rows] = _Pattern(first.loss, on, gradient)
+        return found
+
     def _of(self, asked: Sequence[_Request]) -> Sequence[Any]:
         who = tuple(id(request.loss) for request in asked)
         group = self._groups.get(who)
         if group is None:
-            group = self._groups[who] = _Group(asked, self._compiled, self._say)
+            group = self._groups[who] = _Group(asked, self)
         self._served += 1
         self._used[who] = self._served
         if self._served % _LONG == 0:
@@ -201,12 +235,10 @@ class _StepServer:
 class _Group:
     """Loops that take steps together."""
 
-    def __init__(
-        self, members: Sequence[_Request], compiled: bool, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, members: Sequence[_Request], server: _StepServer) -> None:
         self._losses = [member.loss for member in members]
         self._optimizers = [member.optimizers for member in members]
-        self._how: dict[str, Any] = {"compiled": compiled, "say": say}
+        self._server = server
         self._graphs: dict[Hashable, GradientsTogether] = {}
         self._beside: SideBySide | None = None
 
@@ -227,23 +259,21 @@ class _Group:
             self._beside.leave()
 
     def _graph(self, asked: Sequence[_Request]) -> GradientsTogether:
-        first = asked[0]
-        rows = len(asked) + spare_rows(first.brought)
+        rows = len(asked) + spare_rows(asked[0].brought)
         if self._beside is None or self._beside.rows < rows:
+            rows = self._server.rows(rows)
             self._beside = SideBySide(self._losses, self._optimizers, rows)
             self._graphs.clear()  # which have the former rows
-        entries = first_of(first.brought.entries, first.brought.rows)
-        on = reached(first.loss, entries, first.objectives)
-        likewise = [_likewise(on, first, request) for request in asked]
-        if first.rules is None:
-            objectives = [request.objectives for request in asked]
-            return GradientsTogether(self._losses, objectives, likewise, self._beside, **self._how)
+        pattern, rules = self._server.pattern(asked, self._beside.rows), asked[0].rules
+        on = [_likewise(pattern, request.loss) for request in asked]
+        if rules is None:
+            return GradientsTogether(pattern.gradient, on, self._beside)
         flat = [one for (one,) in self._optimizers if isinstance(one, FlatAdam)]
-        return StepsTogether(self._losses, flat, likewise, self._beside, first.rules, **self._how)
+        return StepsTogether(pattern.gradient, on, self._beside, flat, rules)
 
 
-def _likewise(on: Reached, first: _Request, other: _Request) -> Reached:
+def _likewise(pattern: _Pattern, loss: FunctionalLoss) -> Reached:
     """What the loss of another learner depends on, which is alike."""
-    place = {name: parameter for parameter, name in other.loss.names.items()}
-    names = first.loss.names
+    place = {name: parameter for parameter, name in loss.names.items()}
+    names, on = pattern.of.names, pattern.reached
     return Reached([[place[names[p]] for p in own] for own in on.parameters], on.apart)

@@ -35,7 +35,7 @@ def other_network():
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
 
 
-def trainer(seed, network=None, **kwargs):
+def trainer(seed, network=None, compiled=False, **kwargs):
     torch.manual_seed(seed)
     loss = Squares((network or plain_network)())
     made = Trainer(
@@ -48,7 +48,7 @@ def trainer(seed, network=None, **kwargs):
         progress_bar=False,
         **kwargs,
     )
-    StepTogether().register(made)
+    StepTogether(compiled=compiled).register(made)
     return made
 
 
@@ -136,3 +136,20 @@ def test_gradients_are_those_of_each_learner_clipped_and_finite_by_itself():
     run([alone])
     assert weights(good).isfinite().all()
     assert torch.equal(weights(good), weights(alone))
+
+
+def test_what_is_compiled_serves_until_half_of_the_learners_have_ended():
+    def made(seeds, frames):
+        for seed in seeds:
+            one = trainer(seed, compiled=True)
+            one.total_frames = frames.get(seed, 320)
+            yield one
+
+    frames = {1: 32, 2: 64, 3: 96, 4: 128}
+    group = Lockstep(made(range(6), frames))
+    assert group.run() == [None] * 6
+    (server,) = group.servers.values()
+    assert [rows for _, rows in server._patterns] == [22]  # of two rows each; sixteen times again
+    alone = Lockstep(made([5], frames))
+    assert alone.run() == [None]
+    assert torch.equal(weights(group.members[5].loop), weights(alone.members[0].loop))
