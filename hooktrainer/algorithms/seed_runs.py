@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from rich.console import Console
 from rich.table import Table
-from tqdm.auto import tqdm
 
+from ..base.frames_bar import frames_bar
 from ..base.words import plural, printable
 from ..errors import ConfigError, add_note
 from ..loop.lockstep import Lockstep
@@ -125,13 +125,9 @@ class SeedRuns:
 
     def _bar(self, trainers: Sequence[Trainer]) -> Any:
         given = self._algorithm
-        return tqdm(
+        return frames_bar(
             total=given.total_frames * len(self.seeds),
             initial=_frames(trainers),
-            unit=" frames",
-            unit_scale=True,
-            dynamic_ncols=True,
-            smoothing=0.1,
             disable=not given.progress_bar,
         )
 

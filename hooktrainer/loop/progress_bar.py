@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from tqdm.auto import tqdm
-
+from ..base.frames_bar import frames_bar
 from .metrics import Metrics
 from .progress import Progress
 
 
 class ProgressBar:
-    """A `tqdm` bar over the frames of a run; it begins where a resumed run stands.
+    """A bar over the frames of a run; it begins where a resumed run stands.
 
     Args:
         total_frames: Frames at which the bar is full.
@@ -22,14 +21,7 @@ class ProgressBar:
     def __init__(self, total_frames: int, progress: Progress, metrics: Metrics) -> None:
         self._progress = progress
         self._metrics = metrics
-        self._bar = tqdm(
-            total=total_frames,
-            initial=progress.frames,
-            unit=" frames",
-            unit_scale=True,
-            dynamic_ncols=True,
-            smoothing=0.1,
-        )
+        self._bar = frames_bar(total=total_frames, initial=progress.frames)
 
     def update(self) -> None:
         """Show the current counters and metrics, as often as the terminal is worth it."""

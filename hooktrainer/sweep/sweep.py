@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from tqdm.auto import tqdm
-
 from ..algorithms import Algorithm
 from ..base.checks import check_count, check_rate
+from ..base.frames_bar import frames_bar
 from ..base.plain import to_plain
 from ..base.seed_ranges import TUNING_SEEDS
 from ..errors import ConfigError
@@ -240,12 +239,9 @@ class Sweep:
         group = Lockstep(_each(trials))
         everything = self.algorithm.total_frames * len(self.seeds) * len(trials)
         numbers = ", ".join(str(runs.claim.trial.number) for runs in trials)
-        with tqdm(
+        with frames_bar(
             desc=f"trial {numbers}",
             total=everything,
-            unit=" frames",
-            unit_scale=True,
-            dynamic_ncols=True,
             leave=False,
             disable=not self.algorithm.progress_bar,
         ) as bar:

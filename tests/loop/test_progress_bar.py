@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import io
+import sys
+
+import pytest
+
+from hooktrainer.base import frames_bar
 from hooktrainer.testing import tiny_trainer
 
 
@@ -26,3 +32,29 @@ def test_the_bar_of_a_resumed_run_begins_where_it_stands(capsys):
     second.train()
     start = capsys.readouterr().err.replace("\r", "\n").strip().splitlines()[0]
     assert "30.0/50.0" in start
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1e6])
+def test_a_file_has_a_line_from_time_to_time_and_no_picture(capsys, monkeypatch, seconds):
+    monkeypatch.setattr(frames_bar, "SECONDS", seconds)
+    tiny_trainer(progress_bar=True).train()
+    text = capsys.readouterr().err
+    assert "\r" not in text
+    lines = text.splitlines()
+    assert "0.00/50.0" in lines[0]
+    assert "50.0/50.0" in lines[-1]
+    assert len(lines) == 2 if seconds else len(lines) > 4
+    assert text.endswith("\n")
+
+
+def test_a_terminal_has_a_bar_that_is_redrawn(monkeypatch):
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    tiny_trainer(progress_bar=True).train()
+    assert "\r" in terminal.getvalue()
+    assert "50.0/50.0" in terminal.getvalue()

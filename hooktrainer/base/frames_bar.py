@@ -1,0 +1,43 @@
+"""A bar over frames: redrawn on a terminal, now and then a line in a file."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from tqdm import tqdm as plain_tqdm
+from tqdm.auto import tqdm
+
+SECONDS = 30.0
+"""Between two lines where the bar is no picture, as in the log of a batch job."""
+
+
+def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
+    """A `tqdm` bar over frames.
+
+    Args:
+        **kwargs: As for `tqdm`.
+    """
+    look: dict[str, Any] = {"unit": " frames", "unit_scale": True, "smoothing": 0.1}
+    is_notebook = any(base.__name__ == "tqdm_notebook" for base in tqdm.__mro__)
+    if is_notebook or (sys.stderr is not None and sys.stderr.isatty()):
+        return tqdm(**look, dynamic_ncols=True, **kwargs)
+    return _Lines(**look, mininterval=SECONDS, maxinterval=SECONDS, **kwargs)
+
+
+class _Lines(plain_tqdm):  # type: ignore[type-arg]
+    """A bar that writes lines."""
+
+    @staticmethod
+    def status_printer(file: Any) -> Callable[[str], None]:
+        """What writes the bar."""
+        begun = False
+
+        def write(line: str) -> None:
+            nonlocal begun
+            file.write("\n" + line if begun else line)
+            file.flush()
+            begun = True
+
+        return write
