@@ -7,12 +7,13 @@ import inspect
 import itertools
 import sys
 from collections.abc import Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from ..base.words import listed
+from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from . import output
 from .arguments import Count, Flag, Patterns, shown_as
@@ -58,12 +59,14 @@ def sweep(
 ) -> int:
     """Search the options of an algorithm for settings that learn better, on Optuna.
 
-    NAME is an algorithm. What follows are its options: what is given is the same in all trials;
-    searched is what its fields have ranges for. A trial is trained from several seeds, and trials
-    whose networks are computed alike are one batched run. The same command, given again, goes on
-    with a sweep; given in several terminals or on several machines, all work on it.
+    NAME is an algorithm. What follows are its options, listed by: hooktrainer train NAME --help.
+    What is given is the same in all trials; searched is what its fields have ranges for. A trial is
+    trained from several seeds, and trials whose networks are computed alike are one batched run.
+    The same command, given again, goes on with a sweep; given in several terminals or on several
+    machines, all work on it.
 
-    The winner is trained from fresh seeds, beside the default settings, before it is called better.
+    The best trials play finals. The winner is trained from fresh seeds, beside the default
+    settings, before it is called better.
 
     Example: hooktrainer sweep ppo --env CartPole-v1 --total-frames 20000 --trials 12 --seeds 2
 
@@ -124,9 +127,8 @@ def separate_arguments(words: list[str]) -> list[str]:
     """
     if words[:1] != ["sweep"] or "--" in words:
         return words
-    named = [p.name for p in inspect.signature(sweep).parameters.values() if p.name != "words"]
     flags = {"--help", "-h", "--json"}
-    with_value = {"--" + name.replace("_", "-") for name in named} - flags
+    with_value = {"--" + name.replace("_", "-") for name in _own_options()} - flags
     own, others, rest = [], [], iter(words[1:])
     for word in rest:
         option, equals, _ = word.partition("=")
@@ -138,6 +140,10 @@ def separate_arguments(words: list[str]) -> list[str]:
         else:
             others.append(word)
     return ["sweep", *own, "--", *others] if others else ["sweep", *own]
+
+
+def _own_options() -> list[str]:
+    return [name for name in inspect.signature(sweep).parameters if name != "words"]
 
 
 def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
@@ -152,6 +158,14 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     kind = algorithms.get(name)
     _, said = take_config(options)
     fixed = {field_of(word) for word in said if word.startswith("--")}
+    known = [one.name for one in fields(kind)]
+    for field in sorted(fixed.difference(known)):
+        option = "--" + field.replace("_", "-")
+        near = ["--" + name.replace("_", "-") for name in (*_own_options(), *known)]
+        raise ConfigError(
+            f"there is no option {option}.{did_you_mean(option, near)} All are listed by "
+            f"hooktrainer sweep --help and hooktrainer train {kind.name()} --help."
+        )
     return parse(kind, options, f"hooktrainer train {kind.name()}"), fixed
 
 
@@ -196,7 +210,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     if best is not None:
         write_best(made, best)
     page = made.place / "sweep.html"
-    page.write_text(sweep_page(made, verdict), encoding="utf-8")
+    page.write_text(sweep_page(made, verdict, found), encoding="utf-8")
     if found is not None and found.section is not None:
         confirmed = report_page(found.study, [found.section], made.options.objective)
         (made.place / "confirm.html").write_text(confirmed, encoding="utf-8")

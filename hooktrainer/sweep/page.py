@@ -11,7 +11,9 @@ from ..base.words import plural
 from ..show.chart import chart_for_any_screen
 from ..show.curves import Band
 from ..show.html import document, table
+from ..show.report.interval_text import comparison_texts
 from ..statistics import Curve
+from .confirm import Confirmation
 from .outcome import importances, training_command, trial_rows
 from .sweep import Sweep
 
@@ -21,6 +23,7 @@ _SCORES: Final = {
     "tail": "the mean evaluation in the last tenth of the frames",
     "best": "the best evaluation",
 }
+_COMPARED: Final = ("", "beside", "IQM difference", "P(improvement)", "p")
 _BAR = """
 .bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
@@ -28,12 +31,13 @@ border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 """
 
 
-def sweep_page(sweep: Sweep, verdict: str) -> str:
+def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) -> str:
     """Write the page.
 
     Args:
         sweep: The sweep, finished or not.
         verdict: What may be said of the winner.
+        found: What fresh seeds say of it, if it was confirmed.
 
     Returns:
         HTML.
@@ -52,6 +56,9 @@ def sweep_page(sweep: Sweep, verdict: str) -> str:
     if best is not None:
         body.append(f"<h2>The winner: trial {best.number}</h2>")
         body.append(f"<pre>{escape(training_command(sweep, best))}</pre>")
+    if found is not None and found.comparison is not None:
+        body.append("<h2>On fresh seeds</h2>")
+        body.append(table(_COMPARED, [comparison_texts(found.comparison)[:5]]))
     body += [_importances(sweep), _curves(sweep)]
     heads, rows = trial_rows(sweep)
     body.append("<h2>Trials</h2>")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,6 +63,22 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
         ) from error
 
 
+@contextmanager
+def in_turn(file: Path) -> Iterator[None]:
+    """In the block, no other process of this machine, or of a shared directory, is in one.
+
+    Args:
+        file: A file to lock; it is made if there is none.
+    """
+    fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
 def journal_file(path: Path) -> Any:
     """Optuna's journal in a file, which no process that is killed can hold up or spoil."""
     from optuna.storages.journal import JournalFileBackend
@@ -69,16 +87,15 @@ def journal_file(path: Path) -> Any:
         """Held by the process that writes; the system lets go of it when that ends."""
 
         def __init__(self) -> None:
-            self._fd = -1
+            self._held = ExitStack()
 
         def acquire(self) -> bool:
-            self._fd = os.open(f"{path}.lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
-            fcntl.flock(self._fd, fcntl.LOCK_EX)
+            self._held.enter_context(in_turn(path.with_name(f"{path.name}.lock")))
             _cut_half_line(path)
             return True
 
         def release(self) -> None:
-            os.close(self._fd)
+            self._held.close()
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalFileBackend(str(path), lock_obj=Lock())  # type: ignore[arg-type]

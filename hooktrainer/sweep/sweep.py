@@ -21,7 +21,7 @@ from ..loop.lockstep import Lockstep
 from ..run.fields import Mark, marked
 from .ledger import Claim, Ledger
 from .space import SearchSpace
-from .storage import open_storage
+from .storage import in_turn, open_storage
 from .trial_runs import TrialRuns, share_out
 
 if TYPE_CHECKING:
@@ -124,18 +124,19 @@ class Sweep:
         first = TUNING_SEEDS.start + options.seed * _MOST_SEEDS
         self.seeds = range(first, first + options.seeds)
         self.place.mkdir(parents=True, exist_ok=True)
-        self._ledger = Ledger(
-            open_storage(options.storage, self.place),
-            options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",
-            self._settings(),
-            self.space,
-            trials=options.trials,
-            place=self.place,
-            sampler=options.sampler,
-            pruner=options.pruner,
-            seed=options.seed,
-            steps=(algorithm.eval_interval, algorithm.total_frames),
-        )
+        with in_turn(self.place / ".opening"):  # of two, one makes what the other finds
+            self._ledger = Ledger(
+                open_storage(options.storage, self.place),
+                options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",
+                self._settings(),
+                self.space,
+                trials=options.trials,
+                place=self.place,
+                sampler=options.sampler,
+                pruner=options.pruner,
+                seed=options.seed,
+                steps=(algorithm.eval_interval, algorithm.total_frames),
+            )
 
     @property
     def trials(self) -> list[FrozenTrial]:

@@ -215,7 +215,9 @@ class WatchEvaluations(TrainerHookBase):
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Look whether there was an evaluation."""
-        self._look(ends=self.trainer.stop_reason is not None)
+        control = self.trainer.control
+        # What a signal ends goes on when it is resumed.
+        self._look(ends=control.stop_reason is not None and control.signal is None)
 
     def on_train_end(self, trainer: Loop) -> None:
         """Look at the last evaluation; that of a run that a signal ends is made again."""

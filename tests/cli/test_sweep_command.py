@@ -54,7 +54,7 @@ def test_without_a_confirmation_the_winner_is_not_called_better(call, tmp_path):
     [
         (("--trials", 3), "name an algorithm first, one of a2c"),
         (("pppo", "--env", "CartPole-v1"), "there is no algorithm 'pppo'. Did you mean ppo"),
-        ((*SMALL, "--trails", 3), "there is no option --trails"),
+        ((*SMALL, "--trails", 3), "there is no option --trails. Did you mean --trials"),
         ((*SMALL, "--trials", 0), "trials=0"),
         ((*SMALL, "--search", "lr"), "--search 'lr': give OPTION=VALUES"),
         ((*SMALL, "--search", "clip_epsilon={low: 2}"), "space: clip_epsilon: {'low': 2} is"),

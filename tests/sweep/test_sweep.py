@@ -93,9 +93,10 @@ def test_evaluations_count_at_the_frames_at_which_they_were_due(tmp_path):
 
 def test_settings_that_fail_are_a_trial_and_leave_the_others_alone(tmp_path):
     # Of a length of sequences, without a memory that learns from them.
-    space = {"sequence_length": [None, 4]}
-    sweep = swept(tmp_path, trials=3, parallel=3, space=space, sampler="random")
+    space = {"sequence_length": [None, 4], "lr": {"low": 0.01, "high": 0.02}}
+    sweep = swept(tmp_path, trials=3, parallel=3, seeds=1, space=space, sampler="random")
     states = {one.params["sequence_length"]: one for one in sweep.trials}
+    assert sweep.trials[0].params["sequence_length"] == 4
     assert states[None].state.name == "COMPLETE"
     assert states[4].state.name == "FAIL"
     assert "sequence_length=4 is for a memory" in states[4].user_attrs["failure"]
@@ -136,8 +137,8 @@ class Killing(TrainerHookBase):
 
     is_saved = False
 
-    def __init__(self, mark):
-        self.mark = mark
+    def __init__(self, mark, number=signal.SIGKILL):
+        self.mark, self.number = mark, number
 
     def register(self, trainer, name="killing"):
         trainer.register_module(name, self)
@@ -148,7 +149,7 @@ class Killing(TrainerHookBase):
             count = int(self.mark.read_text())
             self.mark.write_text(str(count + 1))
             if count == 3:  # in the second of two batches of trials
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), self.number)
 
 
 def in_child(call, *args, **kwargs):
@@ -157,16 +158,23 @@ def in_child(call, *args, **kwargs):
     return process
 
 
-def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """What a sweep finds that nobody kills."""
+    place = tmp_path_factory.mktemp("whole")
+    (place / "mark").write_text("100")
+    return results(swept(place / "sweep", algorithm=small(hooks=[Killing(place / "mark")])))
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, number):
     mark = tmp_path / "mark"
-    mark.write_text("100")
-    whole = results(swept(tmp_path / "whole", algorithm=small(hooks=[Killing(mark)])))
     mark.write_text("0")
-    killed = small(hooks=[Killing(mark)])
-    process = in_child(swept, tmp_path / "killed", algorithm=killed)
+    killed = small(hooks=[Killing(mark, number)])
+    process = in_child(swept, tmp_path / "sweep", algorithm=killed)
     process.join()
-    assert process.exitcode == -signal.SIGKILL
-    looked = make(tmp_path / "killed", algorithm=killed)
+    assert process.exitcode == (-number if number == signal.SIGKILL else 128 + number)
+    looked = make(tmp_path / "sweep", algorithm=killed)
     states = [one.state.name for one in looked.trials]
     assert states == ["COMPLETE", "COMPLETE", "RUNNING", "RUNNING"]
     looked.run()
@@ -174,9 +182,8 @@ def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
     assert results(looked) == whole
     for trial, resumed in ((0, False), (1, False), (2, True), (3, True)):
         for seed in looked.seeds:
-            state = json.loads(
-                (tmp_path / "killed" / f"trial{trial}" / f"seed{seed}" / "run.json").read_text()
-            )
+            place = tmp_path / "sweep" / f"trial{trial}" / f"seed{seed}" / "run.json"
+            state = json.loads(place.read_text())
             assert ("resumed" in state) == resumed
             assert state["frames"] == 128
 
@@ -185,7 +192,6 @@ def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
 def test_several_processes_make_one_sweep(tmp_path, storage):
     url = f"sqlite:///{tmp_path / 'study.db'}" if storage == "sqlite" else None
     options = {"trials": 5, "parallel": 1, "seeds": 1, "storage": url}
-    make(tmp_path / "sweep", **options).close()
     processes = [in_child(swept, tmp_path / "sweep", **options) for _ in range(2)]
     for process in processes:
         process.join()
