@@ -24,6 +24,7 @@ import pytest
 
 import hooktrainer
 from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.sweep import separate_arguments
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
 
@@ -133,6 +134,8 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
         assert command is not None, f"{page.name}: hooktrainer {name}"
         if name == "train":  # the rest is the recipe's
             continue
+        if name == "sweep":  # whose options may stand among those of what it trains
+            _, *words = separate_arguments(["sweep", *words])
         own = words[: words.index("--")] if "--" in words else words
         known = {f"--{p.replace('_', '-')}" for p in inspect.signature(command).parameters}
         options = [word for word in own if word.startswith("--") and word != "--help"]
