@@ -7,19 +7,18 @@ import json
 import math
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from ..algorithms import Algorithm
-from ..base.checks import check_count, check_rate
 from ..base.frames_bar import frames_bar
 from ..base.plain import to_plain
-from ..base.seed_ranges import TUNING_SEEDS
 from ..errors import ConfigError
 from ..loop.lockstep import Lockstep
 from ..run.fields import Mark, marked
 from .ledger import Claim, Ledger
+from .options import SweepOptions
 from .space import SearchSpace
 from .storage import in_turn, open_storage
 from .trial_runs import TrialRuns, share_out
@@ -31,55 +30,6 @@ if TYPE_CHECKING:
 
 _FINALS = "finals"
 _FAILURES = 3  # of the first trials, behind which no other is tried
-_MOST_SEEDS = 1_000  # of a trial, so that those of different sweeps do not overlap
-
-
-@dataclass(frozen=True, kw_only=True)
-class SweepOptions:
-    """How a sweep goes.
-
-    Raises:
-        ConfigError: If a value cannot work.
-    """
-
-    run_dir: Path
-    """directory of the sweep; the runs of trial k are in trial<k>/seed<i>"""
-    trials: int = 40
-    """how many trials the whole sweep has, whoever makes them"""
-    seeds: int = 3
-    """seeds that each trial is trained from"""
-    parallel: int = 4
-    """trials that this process trains at once"""
-    objective: Literal["area", "last", "tail", "best"] = "area"
-    """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
-    finalists: int = 3
-    """how many of the best trials are trained from three times as many further seeds when all are
-    done, before one of them wins; 0 or 1 for none"""
-    cpu_second: float = 0.0
-    """what a CPU second of a seed takes from its score; trials are then trained one by one"""
-    sampler: Literal["tpe", "gp", "random"] = "tpe"
-    """what chooses settings"""
-    pruner: Literal["median", "hyperband", "none"] = "median"
-    """what ends trials early"""
-    seed: int = 0
-    """seed of the sampler, and of which tuning seeds are taken"""
-    storage: str | None = None
-    """where trials are written down: an URL, or a file; by default study.journal in run_dir"""
-    study: str | None = None
-    """the study's name there; by default what is trained, and where"""
-
-    def __post_init__(self) -> None:
-        for name in ("trials", "seeds", "parallel"):
-            check_count(name, getattr(self, name))
-        check_rate("cpu_second", self.cpu_second)
-        for name in ("seed", "finalists"):
-            check_count(name, getattr(self, name), least=0)
-        most = len(TUNING_SEEDS) // _MOST_SEEDS
-        if self.seeds * 4 > _MOST_SEEDS or self.seed >= most:
-            raise ConfigError(
-                f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
-                f"{_MOST_SEEDS // 4} seeds a trial, and for seeds of sweeps below {most:,}."
-            )
 
 
 class Sweep:
@@ -121,8 +71,7 @@ class Sweep:
         self.fixed = frozenset(fixed)
         self.place = Path(options.run_dir)
         self.space = SearchSpace.of(algorithm, fixed, space)
-        first = TUNING_SEEDS.start + options.seed * _MOST_SEEDS
-        self.seeds = range(first, first + options.seeds)
+        self.seeds = options.tuning_seeds()
         self.place.mkdir(parents=True, exist_ok=True)
         with in_turn(self.place / ".opening"):  # of two, one makes what the other finds
             self._ledger = Ledger(

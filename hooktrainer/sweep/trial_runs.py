@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 METRIC = "eval/return"
+_PRUNED = "pruned"
 
 
 class TrialRuns:
@@ -60,7 +61,6 @@ class TrialRuns:
         self.algorithm = algorithm
         self.trainers: list[Trainer] = []
         self.failure: Exception | None = None
-        self.pruned = False
         self._seeds = seeds
         self._score = SCORES[score]
         self._cpu_second = cpu_second
@@ -71,6 +71,7 @@ class TrialRuns:
         known = storage.get_trial(claim.trial._trial_id)
         self._reported = set(known.intermediate_values)  # by the frames at which they were due
         self._told: set[int] = set()
+        self.pruned = _PRUNED in known.user_attrs
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
 
     def made(self) -> Iterator[Trainer]:
@@ -85,6 +86,8 @@ class TrialRuns:
                 self._begun_at += trainer.collected_frames
                 if trainer.has_ended:
                     self.take_up(seed, trainer)
+                elif self.pruned:  # the process ended before this run did
+                    trainer.request_stop("pruned before it was resumed")
                 yield trainer
         except Exception as error:
             self.fail(error)
@@ -157,6 +160,7 @@ class TrialRuns:
         trial.report(self._mean_up_to(frames), step)
         if step < self.algorithm.total_frames and trial.should_prune():
             self.pruned = True
+            trial.set_user_attr(_PRUNED, True)  # the others may go on for long
             self._stop(f"pruned: other trials had scored more by {step:,} frames")
 
     def _due(self, frames: int) -> int:

@@ -16,16 +16,17 @@ from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.base.seed_ranges import TUNING_SEEDS, is_for_tuning
 from hooktrainer.log.csv import read_csv
 from hooktrainer.statistics import SCORES, Curve
+from hooktrainer.sweep.trial_runs import TrialRuns
 
 FORK = multiprocessing.get_context("fork")
 
 
 def test_the_trials_are_the_same_however_many_train_at_once(tmp_path):
     # Of a random sampler, whose trials do not depend on what is known of others.
-    together = swept(tmp_path / "a", sampler="random", parallel=4)
-    alone = swept(tmp_path / "b", sampler="random", parallel=1)
+    together = swept(tmp_path / "a", sampler="random", parallel=3, trials=3)
+    alone = swept(tmp_path / "b", sampler="random", parallel=1, trials=3)
     assert results(together) == results(alone)
-    assert len({tuple(one.params.values()) for one in together.trials}) == 4
+    assert len({tuple(one.params.values()) for one in together.trials}) == 3
 
 
 def test_trials_of_several_shapes_are_the_same_too(tmp_path):
@@ -72,6 +73,23 @@ def test_a_trial_is_ended_where_it_promises_nothing(tmp_path):
             assert state["reason"].startswith("pruned: other trials had scored more by 64")
             assert state["frames"] in (64, 96)
     assert sweep.best is None
+
+
+def test_a_trial_that_was_ended_early_stays_so_when_its_process_is_killed(tmp_path):
+    killed = make(tmp_path, trials=1)
+    claim = killed._ledger.take()
+    runs = TrialRuns(claim, small(), killed.seeds, score="area")
+    claim.trial.study.pruner = optuna.pruners.ThresholdPruner(lower=1e9)
+    for seed in killed.seeds:
+        runs.note(seed, 32, 10.0, ends=False)
+    assert runs.pruned
+    killed.close()
+    looked = swept(tmp_path, trials=1)
+    (one,) = looked.trials
+    assert (one.state.name, one.value) == ("PRUNED", 10.0)
+    for seed in looked.seeds:
+        state = json.loads((tmp_path / "trial0" / f"seed{seed}" / "run.json").read_text())
+        assert (state["status"], state["frames"]) == ("stopped", 0)
 
 
 def test_a_seed_that_has_solved_its_task_keeps_its_value(tmp_path):
