@@ -24,6 +24,7 @@ import pytest
 
 import hooktrainer
 from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
+from hooktrainer.cli.launch import take_launch
 from hooktrainer.cli.sweep import separate_arguments
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES
@@ -125,6 +126,8 @@ def test_command_lines_in_the_pages_are_understood(page: Path) -> None:
             assert (ROOT / program.split()[1]).exists(), f"{page.name}: {program}"
             continue
         words = shlex.split(re.split(r"[>|&]", rest)[0], comments=True)
+        launched = take_launch(words)
+        words = words if launched is None else launched.words
         if not words or words[0].startswith("-"):
             continue
         groups = {"ckpt": CKPT, "policies": POLICIES}

@@ -24,6 +24,7 @@ from ..run.command_line import parse
 from . import output
 from . import sweep as sweeping
 from .completion import completing_files
+from .launch import launch, take_launch
 from .train import separate_arguments
 
 Command = Callable[..., int]
@@ -138,13 +139,16 @@ def completion(shell: Shell, /) -> int:
 
 def run(args: Sequence[str] | None = None) -> int:
     """Run the command line, as `hooktrainer.cli.main` says."""
-    words = separate_arguments(sys.argv[1:] if args is None else list(args))
-    words = sweeping.separate_arguments(words)
-    if words == ["--version"]:
+    given = sys.argv[1:] if args is None else list(args)
+    if given == ["--version"]:
         print(f"hooktrainer {__version__}")
         return 0
     try:
-        code = _read(words)()
+        elsewhere = take_launch(given)
+        if elsewhere is not None:
+            code = launch(elsewhere)
+        else:
+            code = _read(sweeping.separate_arguments(separate_arguments(given)))()
         sys.stdout.flush()
     except DamagedCheckpointError as error:
         return _fail(error, 1)

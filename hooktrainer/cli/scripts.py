@@ -30,15 +30,16 @@ def refuse_run_options(args: Iterable[str]) -> None:
 
 def without_run_options(args: Iterable[str]) -> list[str]:
     """Return arguments without ``--run-dir``, ``--resume`` and ``--fork``, and their values."""
-    return _without(args, _PLACE + _FORK)
+    return without(args, _PLACE + _FORK)
 
 
 def without_fork(args: Iterable[str]) -> list[str]:
     """Return arguments as they resume a run that they begin, maybe as a branch of another."""
-    return _without(args, _FORK)
+    return without(args, _FORK)
 
 
-def _without(args: Iterable[str], options: Sequence[str]) -> list[str]:
+def without(args: Iterable[str], options: Sequence[str]) -> list[str]:
+    """Return arguments without some options, and their values."""
     kept, words = [], iter(args)
     for word in words:
         if _option(word) not in options:
@@ -46,6 +47,15 @@ def _without(args: Iterable[str], options: Sequence[str]) -> list[str]:
         elif "=" not in word:
             next(words, None)
     return kept
+
+
+def value_of(args: Sequence[str], option: str) -> str | None:
+    """Return the value of an option, the last if it is there several times; ``None`` without it."""
+    for index in reversed(range(len(args))):
+        if _option(args[index]) == option:
+            _, equals, value = args[index].partition("=")
+            return value if equals else next(iter(args[index + 1 :]), None)
+    return None
 
 
 def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:

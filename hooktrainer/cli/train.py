@@ -25,6 +25,9 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
 
     Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
 
+    --launcher slurm submits it as a job of a cluster: --slurm-OPTION VALUE are options of sbatch,
+    --jobs N divides the --seeds among N jobs, --dry-run prints the script.
+
     The exit code is the script's.
 
     Args:

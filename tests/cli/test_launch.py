@@ -1,0 +1,234 @@
+"""``--launcher slurm``: scripts for a cluster, and what becomes of them when the time is up."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from hooktrainer.cli import algorithm
+from hooktrainer.cli.compare import compare_runs
+from hooktrainer.store.run_dir import RunDir
+
+SBATCH = """#!/bin/bash
+[ "$1" = --parsable ] || exit 1
+if grep -q 'SBATCH --partition=nowhere' "$2"; then
+    echo "sbatch: error: no such partition" >&2
+    exit 1
+fi
+echo "$2" > submitted
+echo "7;cluster"
+"""
+SCONTROL = """#!/bin/bash
+echo "$@" >> requeued
+"""
+PROGRAM = """
+import pathlib, signal, sys, time
+told = []
+signal.signal(signal.SIGTERM, lambda *_: told.append(1))
+place = pathlib.Path(sys.argv[0]).parent
+(place / "words").write_text(" ".join(sys.argv[1:]))
+(place / "started").touch()
+while not (told or (place / "over").exists()):
+    time.sleep(0.01)
+time.sleep(0.3 * bool(told))
+(place / "told").write_text(str(len(told)))
+ends = place / "ends"
+sys.exit(int(ends.read_text()) if ends.exists() else 143)
+"""
+TRAIN = [
+    "train", "a2c", "--env=CartPole-v1", "--total-frames=6000", "--num-envs=2", "--num-cells", "8",
+    "--steps-per-batch=8", "--eval-interval=2000", "--eval-episodes=1", "--logger=csv",
+    "--save-interval=400", "--no-tuned", "--no-progress-bar",
+]  # fmt: skip
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    """The directory of a cluster whose programs pretend to be Slurm's."""
+    place = tmp_path / "bin"
+    place.mkdir()
+    for name, text in (("sbatch", SBATCH), ("scontrol", SCONTROL)):
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    monkeypatch.setenv("PATH", f"{place}{os.pathsep}/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def slurm(call, cluster):
+    """Submits a command, and returns what Slurm starts: the script."""
+
+    def submit(*words):
+        done = call(*words, "--launcher", "slurm")
+        assert done.code == 0, done.err
+        file = Path((cluster / "submitted").read_text().strip())
+        assert done.out == f"job 7: {file}\n"
+
+        def start(*, restarts=0, task=None):
+            environ = {"SLURM_JOB_ID": "9", "SLURM_RESTART_COUNT": str(restarts)}
+            if task is not None:
+                environ |= {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": str(task)}
+            with (cluster / "printed").open("w") as printed:
+                return subprocess.Popen(
+                    ["bash", file],
+                    env={**os.environ, **environ},
+                    stdout=printed,
+                    stderr=printed,
+                    start_new_session=True,
+                )
+
+        return start
+
+    return submit
+
+
+def wait_for(job, there):
+    while not there():
+        assert job.poll() is None, Path("printed").read_text()
+        time.sleep(0.01)
+
+
+def requeued():
+    return Path("requeued").read_text().splitlines() if Path("requeued").exists() else []
+
+
+def test_a_job_that_is_queued_again_is_the_run_that_was_never_interrupted(slurm):
+    start = slurm(*TRAIN, "--run-dir", "run", "--grace", 20)
+    job = start()
+    wait_for(job, lambda: list(Path("run/checkpoints").glob("step_*")))
+    job.send_signal(signal.SIGUSR1)  # as before the time is up
+    assert job.wait() == 143
+    assert "SIGTERM: finishing the batch, within 20 seconds" in Path("printed").read_text()
+    assert requeued() == ["requeue 9"]
+    assert RunDir("run").read()["frames"] < 6000
+    assert start(restarts=1).wait() == 0, Path("printed").read_text()
+    assert "resumed from" in Path("printed").read_text()
+    assert requeued() == ["requeue 9"]  # it is done
+    algorithm.main([*TRAIN[1:], "--run-dir", "whole"])
+    parts = compare_runs(Path("run"), Path("whole"))
+    assert sum(part.leaves for part in parts) > 100
+    assert [part.found for part in parts if part.found] == []
+
+
+@pytest.mark.parametrize(
+    ("signals", "code", "again"),
+    [
+        ([signal.SIGUSR1], 143, ["requeue 7_1"]),  # the time is nearly up
+        ([signal.SIGUSR1, signal.SIGTERM, signal.SIGUSR1], 143, ["requeue 7_1"]),  # and then it is
+        ([signal.SIGTERM], 143, []),  # scancel
+        ([signal.SIGUSR1], 0, []),  # that was its last batch
+        ([signal.SIGUSR1], 1, []),  # it has failed
+        ([], 3, []),
+    ],
+)
+def test_a_task_is_told_once_and_queued_again_if_it_was_not_done(slurm, signals, code, again):
+    start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)
+    if code != 143:
+        Path("ends").write_text(str(code))
+    job = start(task=1)
+    wait_for(job, Path("started").exists)
+    if not signals:
+        Path("over").touch()
+    for number in signals:
+        if number == signal.SIGTERM:
+            os.killpg(job.pid, number)  # Slurm may send it to more than the script
+        else:
+            job.send_signal(number)
+        time.sleep(0.05)
+    assert job.wait() == code
+    assert requeued() == again
+    assert Path("told").read_text() == str(int(bool(signals)))
+    assert Path("words").read_text() == f"--run-dir {Path('many').absolute()} --seeds 5-6"
+
+
+def test_it_goes_on_where_there_is_something_to_go_on_with(slurm):
+    place = Path("one").absolute()
+    start = slurm("train", "program.py", "--fork=other@best", "--run-dir=one")
+    Path("ends").write_text("0")
+    Path("over").touch()
+    for restarts, words in ((0, "--fork other@best"), (1, "--fork other@best")):
+        assert start(restarts=restarts).wait() == 0  # queued again before it had begun
+        assert Path("words").read_text() == f"--run-dir {place} {words}"
+    RunDir.create(place)
+    assert start().wait() == 0
+    assert Path("words").read_text() == f"--run-dir {place} --fork other@best"
+    assert start(restarts=1).wait() == 0
+    assert Path("words").read_text() == f"--run-dir {place} --resume latest"
+
+
+def test_a_dry_run_prints_the_script_and_makes_nothing(call, cluster, monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")  # nor is there need of a cluster
+    before = sorted(cluster.iterdir())
+    done = call(
+        *TRAIN, "--seeds", 10, "--grace=120", "--launcher=slurm", "--dry-run", "--jobs", 4,
+        "--slurm-partition", "gpu", "--slurm-gpus=1", "--slurm-exclusive", "--slurm-comment", "a b",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert lines[0] == "#!/bin/bash"
+    for line in (
+        "#SBATCH --job-name=a2c", "#SBATCH --array=0-3", "#SBATCH --signal=B:USR1@150",
+        "#SBATCH --requeue", "#SBATCH --partition=gpu", "#SBATCH --gpus=1", "#SBATCH --exclusive",
+        "#SBATCH --comment='a b'", f"#SBATCH --chdir={cluster}", "tasks=(0-1 2-4 5-6 7-9)",
+    ):  # fmt: skip
+        assert line in lines
+    assert "-m hooktrainer train a2c --env=CartPole-v1" in done.out
+    assert "--launcher" not in done.out
+    assert sorted(cluster.iterdir()) == before
+
+
+def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
+    done = call("sweep", "ppo", "--env", "CartPole-v1", "--launcher", "slurm", "--dry-run",
+                "--jobs", 3, "--run-dir", "out")  # fmt: skip
+    assert "#SBATCH --array=0-2" in done.out
+    assert f"#SBATCH --output={cluster}/out/slurm/%A_%a.out" in done.out
+    assert "-m hooktrainer sweep ppo --env CartPole-v1 --run-dir out &" in done.out
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--launcher", "pbs"], "--launcher pbs: there is one, slurm"),
+        (
+            ["--launcher", "slurm", "--jobs", "2"],
+            "--jobs 2 divide the seeds of a run: give --seeds",
+        ),
+        (["--launcher", "slurm", "--jobs", "0"], "--jobs 0: give how many"),
+        (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
+        (["--launcher", "slurm", "--slurm-comment", "a\nb"], "is no text of one line"),
+        (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
+        (["--launcher", "slurm", "--total-frame", "5"], "Did you mean --total-frames?"),
+        (["--launcher", "slurm", "--run-dir", "taken"], "taken already holds a run"),
+        (["--launcher", "slurm", "--seeds=2", "--fork", "x"], "--fork x with --seeds 2"),
+    ],
+)
+def test_what_cannot_be_is_said_before_it_waits_in_a_queue(call, cluster, words, message):
+    RunDir.create("taken")
+    done = call(*TRAIN, *words)
+    assert (done.code, done.out) == (2, "")
+    assert message in done.err
+    assert not (cluster / "submitted").exists()
+
+
+def test_a_machine_without_slurm_is_told_apart(call, cluster, monkeypatch):
+    monkeypatch.setenv("PATH", str(cluster))
+    done = call(*TRAIN, "--launcher", "slurm")
+    assert done.code == 2
+    assert "there is no sbatch on this machine" in done.err
+
+
+def test_a_grace_that_is_no_number_is_refused(call, cluster):
+    done = call("train", "program.py", "--launcher", "slurm", "--grace", "long")
+    assert (done.code, done.err) == (2, "error: --grace long: give seconds.\n")
+
+
+def test_what_follows_two_dashes_is_the_scripts(call, cluster):
+    done = call("train", "program.py", "--launcher", "slurm", "--dry-run", "--", "--jobs", "5")
+    assert "hooktrainer train program.py -- --jobs 5" in done.out
