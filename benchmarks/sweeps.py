@@ -6,7 +6,7 @@ A sweep of a few trials is made: settings chosen by TPE, poor trials ended early
 by side, finals. What CPU seconds that has taken, random search has as well, and those of the trial
 in which they end: one trial after another, each to its end, the best of them wins. Neither is told
 the default settings. The winners are trained from fresh seeds, the same for both, and scored by the
-mean area under their curves. It takes an hour; --tasks, --trials and --repeats take less.
+mean area under their curves. It takes an hour; --tasks, --trials and --seeds take less.
 """
 
 from __future__ import annotations
@@ -151,11 +151,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
     parser.add_argument("--trials", nargs="*", type=int, default=[8, 16])
-    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--seeds", nargs="*", type=int, default=range(5))
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
-    for seed in range(given.repeats):
+    for seed in given.seeds:
         for task in given.tasks:
             for trials in given.trials:
                 rows.append(compared(task, trials, seed))
