@@ -19,6 +19,7 @@ import measure  # noqa: E402
 import picture  # noqa: E402
 import results as results_module  # noqa: E402
 import suite  # noqa: E402
+import sweeps  # noqa: E402
 import tables  # noqa: E402
 from results import Results  # noqa: E402
 from suite import BENCHMARKS, Benchmark, Case, Limit, Measure, Ratio  # noqa: E402
@@ -206,3 +207,14 @@ def test_results_name_the_machine_and_the_versions():
 
 def test_suite_covers_what_the_tables_promise():
     assert set(suite.BENCHMARKS) >= {"loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "replay"}
+
+
+def test_a_sweep_is_better_in_so_many_of_its_repeats():
+    rows = [
+        {"task": "A", "trials": 8, "cpu_seconds": 10.0, "random_trials": 9, "sweep": s, "random": r}
+        for s, r in ((3.0, 1.0), (5.0, 9.0), (7.0, 2.0))
+    ]
+    rows.append({**rows[0], "trials": 16, "sweep": 1.0, "random": 1.0})
+    *_, first, second = sweeps.table(rows).splitlines()
+    assert first == "| A | 8 | 10 | 9 | 5 | 4 | 2 of 3 |"
+    assert second == "| A | 16 | 10 | 9 | 1 | 1 | 0 of 1 |"
