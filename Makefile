@@ -82,6 +82,6 @@ $(VENV)/.docs: $(VENV)/.train
 	$(VENV)/bin/pip install -q -c constraints.txt -e '.[docs]'
 	@touch $@
 
-.bench-venv/.ready: benchmarks/setup.sh benchmarks/requirements.txt pyproject.toml constraints.txt
+.bench-venv/.ready: benchmarks/setup.sh benchmarks/requirements.txt benchmarks/requirements-jax.txt pyproject.toml constraints.txt
 	PYTHON=$(PYTHON) sh benchmarks/setup.sh
 	@touch $@

@@ -35,6 +35,10 @@ class Args(Run):
     """the settings that all peers share, or those of recipes/ppo_cartpole.py"""
     num_envs: int = 4
     """number of environments (matched settings)"""
+    num_steps: int = 128
+    """steps in each environment per rollout (matched settings)"""
+    epochs: int = 4
+    """passes over each rollout, in four minibatches each (matched settings)"""
     width: int = 64
     """units in each hidden layer of the actor and of the critic (matched settings)"""
     compile: Literal["step", "all"] | None = None
@@ -49,9 +53,9 @@ def settings(args: Args) -> dict[str, Any]:
         return vars(recipe("ppo_cartpole").Args())
     return {
         "num_envs": args.num_envs,
-        "steps_per_batch": 128,
-        "num_epochs": 4,
-        "mini_batch_size": 32 * args.num_envs,
+        "steps_per_batch": args.num_steps,
+        "num_epochs": args.epochs,
+        "mini_batch_size": args.num_steps * args.num_envs // 4,
         "lr": 2.5e-4,
         "gamma": 0.99,
         "lmbda": 0.95,

@@ -14,14 +14,13 @@ import resource
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium as gym
 import numpy as np
-import torch
 from gymnasium.vector import SyncVectorEnv
 
 Act = Callable[[np.ndarray], np.ndarray]
@@ -76,10 +75,13 @@ class Run:
         """Pin the process, use one thread, and seed Python, NumPy and torch."""
         if self.core >= 0 and hasattr(os, "sched_setaffinity"):
             os.sched_setaffinity(0, {self.core})
-        torch.set_num_threads(1)
         random.seed(self.seed)
         np.random.seed(self.seed)
-        torch.manual_seed(self.seed)
+        with suppress(ImportError):  # in an environment without it, as that of JAX
+            import torch
+
+            torch.set_num_threads(1)
+            torch.manual_seed(self.seed)
 
 
 class Meter:

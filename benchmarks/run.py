@@ -56,9 +56,16 @@ class Args:
     """seconds after which a row's process is killed"""
 
 
+def python(case: Case) -> Path:
+    """Return the interpreter of a row."""
+    if not case.environment:
+        return Path(sys.executable)
+    return Path(sys.prefix) / case.environment / "bin" / "python"
+
+
 def command(case: Case, benchmark: Benchmark, args: Args, round_: int, log_dir: str) -> list[str]:
     """Return the command line of one row in one round."""
-    line = [sys.executable, "-W", "ignore", str(HERE / case.script), *case.options]
+    line = [str(python(case)), "-W", "ignore", str(HERE / case.script), *case.options]
     if case.script == "cleanrl.py" and args.cleanrl is not None:
         line += ["--path", str(args.cleanrl.resolve())]
     if args.quick:
@@ -95,6 +102,9 @@ def run_benchmark(benchmark: Benchmark, args: Args, console: Console) -> Results
     for case in list(cases):
         if case.script == "cleanrl.py" and args.cleanrl is None:
             results.missing[case.name] = "give --cleanrl PATH, a checkout of CleanRL"
+            cases.remove(case)
+        elif not python(case).exists():
+            results.missing[case.name] = f"run benchmarks/setup.sh, which makes {python(case)}"
             cases.remove(case)
     rounds = args.rounds or (1 if args.quick else benchmark.rounds)
     for round_ in range(rounds):

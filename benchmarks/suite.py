@@ -13,11 +13,13 @@ class Case:
         name: the row's name.
         script: a script of this folder; it ends in one line of JSON.
         options: its command line.
+        environment: a folder of the benchmarks' environment, where its packages are by themselves.
     """
 
     name: str
     script: str
     options: tuple[str, ...] = ()
+    environment: str = ""
 
     @property
     def library(self) -> str:
@@ -260,11 +262,23 @@ WORLDS = Benchmark(
                 "handwritten_ppo.py",
                 frames(count // 2, 50_000, f"--num-envs={envs}"),
             ),
+            Case(
+                f"JAX, all compiled, {envs} environments",
+                "jax_ppo.py",
+                frames(2_000_000, 600_000, f"--num-envs={envs}", f"--iterations={64 // envs}"),
+                environment="jax",
+            ),
         )
     ),
     measures=SPEED,
     compared=tuple(f"hooktrainer, all compiled, {envs} environments" for envs in (4, 64)),
     targets=(
+        Ratio(
+            "hooktrainer, all compiled, 4 environments", "JAX, all compiled, 4 environments", 0.3
+        ),
+        Ratio(
+            "hooktrainer, all compiled, 64 environments", "JAX, all compiled, 64 environments", 0.8
+        ),
         Ratio(
             "hooktrainer, all compiled, 4 environments",
             "hand-written, eager, Gymnasium, 4 environments",
@@ -278,6 +292,29 @@ WORLDS = Benchmark(
     ),
     rounds=3,
     quick=frames(35_000, 10_240),
+    drawn=False,
+)
+
+_ROBOTS = ("--world", "--num-envs=1024", "--num-steps=24", "--epochs=5")
+_ROBOT_FRAMES = frames(1_200_000, 300_000)
+
+WORLDS1024 = Benchmark(
+    name="worlds1024",
+    title="PPO on torch/CartPole-v1, 1,024 environments: 24 steps each, 5 epochs of 4 minibatches",
+    cases=(
+        Case(
+            "hooktrainer, all compiled",
+            "hooktrainer_ppo.py",
+            (*_ROBOT_FRAMES, *_ROBOTS, "--compile=all"),
+        ),
+        Case("hooktrainer, eager", "hooktrainer_ppo.py", (*_ROBOT_FRAMES, *_ROBOTS)),
+        Case("rsl_rl", "rsl_rl_ppo.py", frames(900_000, 100_000)),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, all compiled", "hooktrainer, eager"),
+    targets=(Ratio("hooktrainer, all compiled", "rsl_rl", 2.5),),
+    rounds=3,
+    quick=frames(80_000, 26_000),
     drawn=False,
 )
 
@@ -519,6 +556,7 @@ BENCHMARKS = {
         ATARI,
         PPO64,
         WORLDS,
+        WORLDS1024,
         MAPPO,
         DQN,
         SAC,
