@@ -85,6 +85,10 @@ class ChildProgram:
             return self._process.wait(seconds)
         return None
 
+    def terminate(self) -> None:
+        """Send it SIGTERM, unless it has ended."""
+        self._process.terminate()
+
     def close(self, grace: float) -> None:
         """Close its standard input, and kill it if it has not ended after ``grace`` seconds."""
         assert self._process.stdin is not None

@@ -17,7 +17,10 @@ from .child_program import ChildProgram, end_with_parent
 
 
 def tied(
-    command: Sequence[str], directory: Path | None = None, stdout: int | IO[Any] | None = None
+    command: Sequence[str],
+    directory: Path | None = None,
+    stdout: int | IO[Any] | None = None,
+    stderr: int | IO[Any] | None = None,
 ) -> ChildProgram:
     """Start a Python command that would not end by itself when this process does.
 
@@ -27,9 +30,12 @@ def tied(
         command: What follows ``python``: a script, or ``-m`` and a module, and its arguments.
         directory: Where it works; by default where this process does.
         stdout: As for `ChildProgram`, but that it is by default where this process writes.
+        stderr: Likewise.
     """
     place = str(directory or Path.cwd())
-    return ChildProgram("hooktrainer.base.tied_program", place, *command, stdout=stdout)
+    return ChildProgram(
+        "hooktrainer.base.tied_program", place, *command, stdout=stdout, stderr=stderr
+    )
 
 
 if __name__ == "__main__":

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable, Sequence
-from os import kill
 from time import sleep
-from typing import Final
+from typing import Final, Protocol
 
-from ..base.child_program import ChildProgram
 from ..loop.control import Control
 from ..loop.signals import GRACE, GracefulSignals, SignalExit
 
@@ -16,8 +13,25 @@ _LOOK: Final = 0.1  # seconds between two looks at the programs
 _SLACK: Final = 5.0  # seconds that this process has beyond the programs
 
 
+class Program(Protocol):
+    """A program that was started: a `ChildProgram`, or one elsewhere."""
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; `None` while it runs."""
+
+    def terminate(self) -> None:
+        """Send it SIGTERM, unless it has ended."""
+
+    def wait(self, seconds: float | None = None) -> int | None:
+        """Wait for its end, and return the exit code; `None` if that took longer."""
+
+    def close(self, grace: float) -> None:
+        """Kill it if it has not ended after ``grace`` seconds."""
+
+
 def run_programs(
-    starts: Sequence[Callable[[], ChildProgram]],
+    starts: Sequence[Callable[[], Program]],
     *,
     at_once: int | None = None,
     grace: float = GRACE,
@@ -39,7 +53,7 @@ def run_programs(
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
     control = Control()
-    children: list[ChildProgram] = []
+    children: list[Program] = []
     try:
         with GracefulSignals(control, grace + _SLACK):
             while control.signal is None:
@@ -61,9 +75,9 @@ def run_programs(
     return [child.code or 0 for child in children]
 
 
-def _end(children: Sequence[ChildProgram]) -> None:
+def _end(children: Sequence[Program]) -> None:
     for child in children:
         if child.code is None:
-            kill(child.pid, signal.SIGTERM)
+            child.terminate()
     for child in children:
         child.wait()

@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from .pool import RayWorkerError as RayWorkerError
     from .ray_collector import RayCollector as RayCollector
     from .ray_evaluate import RayEvaluate as RayEvaluate
+    from .ray_program import RayProgram as RayProgram
     from .use import use_ray as use_ray
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -11,17 +15,20 @@ from ray_toy import local, policy
 from tensordict.nn import InteractionType
 
 from hooktrainer import Evaluate, Every, Trainer, ValueEstimatorHook
+from hooktrainer.algorithms import A2C, seed_share
+from hooktrainer.errors import ConfigError
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.networks import ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.run.placement import Place
+from hooktrainer.run.programs import run_programs
 from hooktrainer.run.ranks import Ranks, rank_state
 from hooktrainer.store.tree import flatten, unflatten
 from hooktrainer.testing import CallRecorder
 
 ray = pytest.importorskip("ray")
 
-from hooktrainer.run.ray import use_ray  # noqa: E402
+from hooktrainer.run.ray import RayProgram, use_ray  # noqa: E402
 
 ROOT = Path(__file__).parents[3]
 
@@ -97,3 +104,66 @@ def test_the_state_of_an_evaluation_under_way_is_its_result(cluster, logger):
     assert float(metrics["eval/return"]) == state["arrived"]["eval/return"] > 0
     assert hook.look(None) is None
     trainer.shutdown()
+
+
+PROGRAM = """
+import pathlib, signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+pathlib.Path(sys.argv[1]).touch()
+if sys.argv[1] == "fails":
+    sys.exit("out of luck")
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_programs_run_in_this_directory_and_a_signal_reaches_them(
+    cluster, tmp_path, monkeypatch, capfd
+):
+    monkeypatch.chdir(tmp_path)
+    Path("program.py").write_text(PROGRAM)
+
+    def interrupt():
+        while not all(Path(tmp_path, name).exists() for name in ("one", "other", "fails")):
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    programs = []
+
+    def start(name):
+        programs.append(RayProgram(cluster, ["program.py", name]))
+        return programs[-1]
+
+    threading.Thread(target=interrupt, daemon=True).start()
+    with pytest.raises(SystemExit) as ended:
+        run_programs([partial(start, name) for name in ("one", "other", "fails")])
+    assert ended.value.code == 143
+    assert [program.code for program in programs] == [143, 143, 1]
+    assert "out of luck" in capfd.readouterr().err
+
+
+def test_seeds_are_shared_out_among_machines_and_change_nothing(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(seed_share, "_run_here", None)
+
+    def train(place, **options):
+        A2C(
+            env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, log_interval=16,
+            eval_episodes=0, tuned=False, progress_bar=False, logger="csv",
+            run_dir=tmp_path / place, seeds="1-3", **options,
+        ).train()  # fmt: skip
+
+    train("here")
+    train("there", workers=2, engine="ray")
+    for seed in (1, 2, 3):
+        rows = [
+            [line for line in file.read_text().splitlines() if "time/" not in line]
+            for file in (
+                tmp_path / place / f"seed{seed}/metrics.csv" for place in ("here", "there")
+            )
+        ]
+        assert rows[0] == rows[1]
+    with pytest.raises(ConfigError, match="collectors=2 with seeds"):
+        train("nowhere", workers=2, engine="ray", collectors=2)
+    monkeypatch.setattr(seed_share, "_run_on_ray", lambda commands, grace: [0, 0])  # elsewhere
+    with pytest.raises(RuntimeError, match=r"seeds 1-3 have left nothing in .*nowhere"):
+        train("nowhere", workers=2, engine="ray")
