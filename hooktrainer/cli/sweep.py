@@ -16,7 +16,7 @@ from tyro.conf import Positional
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from . import output
-from .arguments import Count, Flag, Patterns, shown_as
+from .arguments import Count, Flag, OptionalCount, Patterns, shown_as
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
@@ -51,7 +51,7 @@ def sweep(
     sampler: Sampler = "tpe",
     pruner: Pruner = "median",
     seed: Count = 0,
-    finalists: Count = 3,
+    finalists: OptionalCount = None,
     confirm: Count = 10,
     storage: Url = None,
     study: Word = None,
@@ -83,7 +83,7 @@ def sweep(
         sampler: what chooses settings: tpe, gp or random
         pruner: what ends trials early: median, hyperband or none
         seed: of the sampler, and of which tuning seeds are taken
-        finalists: of the best trials, that get three times as many further seeds before one wins
+        finalists: best trials that get further seeds before one wins; by default up to three
         confirm: from how many fresh seeds winner and default settings are trained; 0 for none
         storage: sqlite:///FILE, a server's URL, or a file; by default study.journal in run_dir
         study: the sweep's name in the storage; by default the algorithm and the environment

@@ -31,9 +31,10 @@ class SweepOptions:
     """trials that this process trains at once"""
     objective: Literal["area", "last", "tail", "best"] = "area"
     """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
-    finalists: int = 3
+    finalists: int | None = None
     """how many of the best trials are trained from three times as many further seeds when all are
-    done, before one of them wins; 0 or 1 for none"""
+    done, before one of them wins; 0 or 1 for none; by default one for every eight trials, up to
+    three, so that finals take no more than a third of what the trials may"""
     cpu_second: float = 0.0
     """what a CPU second of a seed takes from its score; trials are then trained one by one"""
     sampler: Literal["tpe", "gp", "random"] = "tpe"
@@ -51,14 +52,19 @@ class SweepOptions:
         for name in ("trials", "seeds", "parallel"):
             check_count(name, getattr(self, name))
         check_rate("cpu_second", self.cpu_second)
-        for name in ("seed", "finalists"):
-            check_count(name, getattr(self, name), least=0)
+        check_count("seed", self.seed, least=0)
+        check_count("finalists", self.most_finalists, least=0)
         most = len(TUNING_SEEDS) // _MOST_SEEDS
         if self.seeds * 4 > _MOST_SEEDS or self.seed >= most:
             raise ConfigError(
                 f"seeds={self.seeds}, seed={self.seed}: there are tuning seeds for at most "
                 f"{_MOST_SEEDS // 4} seeds a trial, and for seeds of sweeps below {most:,}."
             )
+
+    @property
+    def most_finalists(self) -> int:
+        """How many trials there are in the finals, if so many have come to their end."""
+        return min(3, self.trials // 8) if self.finalists is None else self.finalists
 
     def tuning_seeds(self) -> range:
         """The seeds that each trial is trained from."""

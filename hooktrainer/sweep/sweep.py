@@ -108,7 +108,7 @@ class Sweep:
         """The best trials, the best first, of those that came to their end."""
         done = [t for t in self.trials if t.state.name == "COMPLETE"]
         done.sort(key=lambda one: (-(one.value or 0.0), one.number))
-        return done[: self.options.finalists]
+        return done[: self.options.most_finalists]
 
     @property
     def finals(self) -> Mapping[int, float | None]:

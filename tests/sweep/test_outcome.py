@@ -14,8 +14,8 @@ from small_sweep import make, small
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.base.seed_ranges import is_for_tuning
+from hooktrainer.sweep import SweepOptions, extra_seeds, finals
 from hooktrainer.sweep import confirm as confirming
-from hooktrainer.sweep import extra_seeds, finals
 from hooktrainer.sweep.confirm import confirm, words_of
 from hooktrainer.sweep.finals import play_finals
 from hooktrainer.sweep.outcome import importances, training_command, trial_rows, write_best
@@ -183,3 +183,12 @@ def test_a_finalist_is_trained_from_seeds_of_tuning_and_one_that_fails_does_not_
     assert sweep.finals[0] is None
     assert sweep.winner.number == 1
     sweep.close()
+
+
+def test_there_are_finals_where_trials_are_many(tmp_path):
+    finalists = {
+        trials: SweepOptions(run_dir=tmp_path, trials=trials).most_finalists
+        for trials in (7, 12, 16, 24, 100)
+    }
+    assert finalists == {7: 0, 12: 1, 16: 2, 24: 3, 100: 3}
+    assert SweepOptions(run_dir=tmp_path, trials=4, finalists=2).most_finalists == 2
