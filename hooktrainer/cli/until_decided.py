@@ -65,14 +65,15 @@ def add_seeds_until_decided(
             for one in lacking:
                 output.say(f"not decided: {_why(one)}")
             return None
+        if not tried:
+            output.say(f"the seeds of each group are looked at when there are {listed(sizes)}")
         tried = number
-        _train(lacking, number, planned=sizes, workers=workers, trust=trust)
+        _train(lacking, number, workers=workers, trust=trust)
 
 
-def _train(
-    groups: Sequence[Contender], number: int, *, planned: list[int], workers: int, trust: bool
-) -> None:
-    whole = [each for one in groups for each in commands(one, number, shares=workers, trust=trust)]
+def _train(groups: Sequence[Contender], number: int, *, workers: int, trust: bool) -> None:
+    shares = -(-workers // len(groups))
+    whole = [each for one in groups for each in commands(one, number, shares=shares, trust=trust)]
     for one in groups:
         goes_on = [run.seed for run in one.unfinished(number) if run.seed is not None]
         parts = [
