@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, TypeVar
 from rich.console import Console
 from rich.table import Table
 
-from ..base.frames_bar import frames_bar
+from ..base.frames_bar import frames_bar, show_frames
 from ..base.words import plural, printable
 from ..errors import ConfigError, add_note
 from ..loop.lockstep import Lockstep
@@ -83,7 +83,7 @@ class SeedRuns:
         trainers = self.trainers
         group = Lockstep(self._made(trainers))
         with self._bar(trainers) as bar:
-            errors = group.run(lambda: bar.update(_frames(trainers) - bar.n))
+            errors = group.run(lambda: show_frames(bar, _frames(trainers)))
         rows = [_row(*each) for each in zip(self.seeds, trainers, errors, strict=True)]
         spent = time.monotonic() - started, time.process_time() - cpu
         self._report(rows, f"{spent[0]:.1f} s, {spent[1]:.1f} CPU s")

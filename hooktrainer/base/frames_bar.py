@@ -26,6 +26,16 @@ def frames_bar(**kwargs: Any) -> plain_tqdm:  # type: ignore[type-arg]
     return _Lines(**look, mininterval=SECONDS, maxinterval=SECONDS, **kwargs)
 
 
+def show_frames(bar: Any, frames: int) -> bool:
+    """Move a bar to so many frames; the last batch may bring more than were asked for.
+
+    Returns:
+        Whether it was drawn.
+    """
+    bar.total = max(bar.total, frames)
+    return bool(bar.update(frames - bar.n))
+
+
 class _Lines(plain_tqdm):  # type: ignore[type-arg]
     """A bar that writes lines."""
 

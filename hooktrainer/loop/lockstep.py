@@ -105,7 +105,7 @@ class Lockstep:
             self._said.add(line)
             self._say(line)
 
-    def run(self, watch: Callable[[], None] = lambda: None) -> list[Exception | None]:
+    def run(self, watch: Callable[[], object] = lambda: None) -> list[Exception | None]:
         """Run the loops until all have ended.
 
         Args:
@@ -143,7 +143,7 @@ class Lockstep:
             raise SignalExit(control.signal, deadline=control.deadline)
         return [member.error for member in self.members]
 
-    def _take_turns(self, members: Sequence[Companion], watch: Callable[[], None]) -> None:
+    def _take_turns(self, members: Sequence[Companion], watch: Callable[[], object]) -> None:
         for companion in members:
             companion.go_on()
         while waiting := [companion for companion in members if companion.asked is not None]:

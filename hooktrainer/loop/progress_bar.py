@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.frames_bar import frames_bar
+from ..base.frames_bar import frames_bar, show_frames
 from .metrics import Metrics
 from .progress import Progress
 
@@ -25,12 +25,12 @@ class ProgressBar:
 
     def update(self) -> None:
         """Show the current counters and metrics, as often as the terminal is worth it."""
-        if self._bar.update(self._progress.frames - self._bar.n):
+        if show_frames(self._bar, self._progress.frames):
             self._show_metrics()
 
     def close(self) -> None:
         """Show the final values and leave the bar on the screen."""
-        self._bar.update(self._progress.frames - self._bar.n)
+        show_frames(self._bar, self._progress.frames)
         self._show_metrics()
         self._bar.close()
 

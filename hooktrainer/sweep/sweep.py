@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms import Algorithm
-from ..base.frames_bar import frames_bar
+from ..base.frames_bar import frames_bar, show_frames
 from ..base.plain import to_plain
 from ..errors import ConfigError
 from ..loop.lockstep import Lockstep
@@ -196,7 +196,7 @@ class Sweep:
             disable=not self.algorithm.progress_bar,
         ) as bar:
             try:
-                group.run(lambda: _show(bar, trials))
+                group.run(lambda: show_frames(bar, _frames(trials)))
             finally:
                 share_out(trials, time.process_time() - before)
 
@@ -264,10 +264,6 @@ def _check_algorithm(algorithm: Algorithm) -> None:
 def _each(trials: Sequence[TrialRuns]) -> Iterator[Trainer]:
     for runs in trials:
         yield from runs.made()
-
-
-def _show(bar: Any, trials: Sequence[TrialRuns]) -> None:
-    bar.update(_frames(trials) - bar.n)
 
 
 def _frames(trials: Sequence[TrialRuns]) -> int:

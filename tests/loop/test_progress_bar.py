@@ -58,3 +58,10 @@ def test_a_terminal_has_a_bar_that_is_redrawn(monkeypatch):
     tiny_trainer(progress_bar=True).train()
     assert "\r" in terminal.getvalue()
     assert "50.0/50.0" in terminal.getvalue()
+
+
+def test_a_batch_beyond_the_end_is_a_full_bar(capsys):
+    tiny_trainer(progress_bar=True, total_frames=45).train()
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert "100%" in last
+    assert "50.0/50.0" in last
