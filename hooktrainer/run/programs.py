@@ -13,7 +13,7 @@ _LOOK: Final = 0.1  # seconds between two looks at the programs
 _SLACK: Final = 5.0  # seconds that this process has beyond the programs
 
 
-class Program(Protocol):
+class RunningProgram(Protocol):
     """A program that was started: a `ChildProgram`, or one elsewhere."""
 
     @property
@@ -31,7 +31,7 @@ class Program(Protocol):
 
 
 def run_programs(
-    starts: Sequence[Callable[[], Program]],
+    starts: Sequence[Callable[[], RunningProgram]],
     *,
     at_once: int | None = None,
     grace: float = GRACE,
@@ -53,7 +53,7 @@ def run_programs(
         SystemExit: As `Loop.train` does, if a signal ended them.
     """
     control = Control()
-    children: list[Program] = []
+    children: list[RunningProgram] = []
     try:
         with GracefulSignals(control, grace + _SLACK):
             while control.signal is None:
@@ -75,7 +75,7 @@ def run_programs(
     return [child.code or 0 for child in children]
 
 
-def _end(children: Sequence[Program]) -> None:
+def _end(children: Sequence[RunningProgram]) -> None:
     for child in children:
         if child.code is None:
             child.terminate()

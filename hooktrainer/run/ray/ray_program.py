@@ -19,8 +19,8 @@ _TAIL = 4_000  # bytes
 class RayProgram:
     """A command that runs in the same directory as here, on some machine of a cluster.
 
-    It is a `hooktrainer.run.programs.Program`. If it fails, what it said last is said here. It ends
-    when this process does.
+    It is a `hooktrainer.run.programs.RunningProgram`. If it fails, what it said last is said here.
+    It ends when this process does.
 
     Args:
         cluster: The cluster.
