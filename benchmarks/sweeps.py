@@ -3,10 +3,12 @@
     python benchmarks/sweeps.py --output benchmarks/results/sweeps.json
 
 A sweep of a few trials is made: settings chosen by TPE, poor trials ended early, four trials side
-by side, finals. What CPU seconds that has taken, random search has as well, and those of the trial
-in which they end: one trial after another, each to its end, the best of them wins. Neither is told
-the default settings. The winners are trained from fresh seeds, the same for both, and scored by the
-mean area under their curves. It takes an hour; --tasks, --trials and --seeds take less.
+by side, finals where it has them. What CPU seconds that has taken, random search has as well, and
+those of the trial in which they end: one trial after another, each to its end, the best of them
+wins. Neither is told the default settings. Both draw the same settings while there is nothing to
+learn from, so that they may well have the same winner. The winners are trained from fresh seeds,
+the same for both, and scored by the mean area under their curves. It takes an hour; --tasks,
+--trials and --seeds take less.
 """
 
 from __future__ import annotations
@@ -129,7 +131,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
     lines = [
         "| | trials of the sweep | CPU s | trials of random search | sweep | random search | "
-        "sweep is better in |",
+        "sweep is better, equal, worse in |",
         "|---|---|---|---|---|---|---|",
     ]
     for task, trials in dict.fromkeys((row["task"], row["trials"]) for row in rows):
@@ -138,10 +140,11 @@ def table(rows: list[dict[str, Any]]) -> str:
             name: float(np.mean([row[name] for row in own]))
             for name in ("cpu_seconds", "random_trials", "sweep", "random")
         }
-        won = sum(row["sweep"] > row["random"] for row in own)
+        better = sum(row["sweep"] > row["random"] for row in own)
+        equal = sum(row["sweep"] == row["random"] for row in own)
         lines.append(
             f"| {task} | {trials} | {mean['cpu_seconds']:.0f} | {mean['random_trials']:.0f} | "
-            f"{mean['sweep']:.0f} | {mean['random']:.0f} | {won} of {len(own)} |"
+            f"{mean['sweep']:.0f} | {mean['random']:.0f} | {better}, {equal}, {len(own) - better - equal} |"
         )
     return "\n".join(lines)
 
