@@ -142,9 +142,10 @@ def table(rows: list[dict[str, Any]]) -> str:
         }
         better = sum(row["sweep"] > row["random"] for row in own)
         equal = sum(row["sweep"] == row["random"] for row in own)
+        counts = f"{better}, {equal}, {len(own) - better - equal}"
         lines.append(
             f"| {task} | {trials} | {mean['cpu_seconds']:.0f} | {mean['random_trials']:.0f} | "
-            f"{mean['sweep']:.0f} | {mean['random']:.0f} | {better}, {equal}, {len(own) - better - equal} |"
+            f"{mean['sweep']:.0f} | {mean['random']:.0f} | {counts} |"
         )
     return "\n".join(lines)
 
