@@ -282,7 +282,7 @@ WORLDS = Benchmark(
         Ratio(
             "hooktrainer, all compiled, 4 environments",
             "hand-written, eager, Gymnasium, 4 environments",
-            2.3,
+            3.0,
         ),
         Ratio(
             "hooktrainer, all compiled, 64 environments",
