@@ -28,6 +28,7 @@ from hooktrainer import (
     WorldCollector,
 )
 from hooktrainer.collect.worlds import RslRlWorld
+from hooktrainer.errors import MissingPackageError
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import GAE, ClipPPOLoss
 from hooktrainer.optim import FlatAdam
@@ -77,7 +78,9 @@ def simulator(args: Args) -> RslRlWorld:
         from mjlab.rl import RslRlVecEnvWrapper
         from mjlab.tasks.registry import load_env_cfg
     except ImportError as error:
-        raise SystemExit(f"this recipe needs mjlab ({error}): pip install mjlab") from error
+        raise MissingPackageError(
+            f"mjlab: {error}. It is there after: pip install mjlab"
+        ) from error
     config = load_env_cfg(args.task)
     config.scene.num_envs, config.seed = args.num_envs, args.seed
     env = ManagerBasedRlEnv(cfg=config, device=args.simulate_on)

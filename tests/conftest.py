@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -92,3 +92,11 @@ def make_logger() -> Callable[[], MemoryLogger]:
 @pytest.fixture
 def logger() -> MemoryLogger:
     return MemoryLogger()
+
+
+@pytest.fixture
+def free_sigterm() -> Iterator[None]:
+    """SIGTERM as a new process has it; a test before may have left a handler of somebody's."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    yield
+    signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

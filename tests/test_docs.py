@@ -24,7 +24,7 @@ import pytest
 
 import hooktrainer
 from hooktrainer.cli.commands import CKPT, COMMANDS, POLICIES
-from hooktrainer.cli.launch import take_launch
+from hooktrainer.cli.launcher import take_launch
 from hooktrainer.cli.sweep import separate_arguments
 from hooktrainer.loop.hook_points import HOOK_POINTS
 from hooktrainer.torchrl.stages import STAGES

@@ -24,7 +24,7 @@ from ..run.command_line import parse
 from . import output
 from . import sweep as sweeping
 from .completion import completing_files
-from .launch import launch, take_launch
+from .launcher import launch, take_launch
 from .train import separate_arguments
 
 Command = Callable[..., int]

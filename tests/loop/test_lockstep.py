@@ -132,15 +132,7 @@ def test_one_that_has_ended_before_is_closed():
     assert [loop.out for loop in loops] == [["closed"], [4]]
 
 
-@pytest.fixture
-def _nobody_handles_sigterm():
-    """As in a process of one's own; another test may have left a handler."""
-    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    yield
-    signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
-
-
-@pytest.mark.usefixtures("_nobody_handles_sigterm")
+@pytest.mark.usefixtures("free_sigterm")
 def test_a_signal_stops_all_of_them():
     class Stopping(Body):
         def run(self):

@@ -57,6 +57,7 @@ def test_to_a_program_it_is_as_if_it_had_been_started_by_itself(starts, tmp_path
         assert (tmp_path / "0.txt").read_text() == f"{seen} 0.txt 0"
 
 
+@pytest.mark.usefixtures("free_sigterm")
 def test_a_signal_is_passed_on_and_starts_nothing_more(starts, tmp_path):
     def interrupt():
         while not all((tmp_path / f"{number}.txt").exists() for number in (0, 1)):

@@ -117,6 +117,7 @@ while True:
 """
 
 
+@pytest.mark.usefixtures("free_sigterm")
 def test_programs_run_in_this_directory_and_a_signal_reaches_them(
     cluster, tmp_path, monkeypatch, capfd
 ):
