@@ -6,9 +6,7 @@ import os
 import shlex
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -138,9 +136,11 @@ def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
     from ..show.results.course import read_course
     from ..show.results.surroundings import surroundings
     from .killing import ScriptFailedError, terminable
+    from .workplace import workplace
 
     recipe, was = row.recipe, row.courses[seed]
-    with _workplace(keep) as place, terminable():
+    kept = None if keep is None else keep.absolute()
+    with workplace("verify-results", kept, _check_empty) as place, terminable():
         cost = output.duration(row.cpu_seconds / len(row.courses))
         output.say(f"training {was.frames:,} frames, which took {cost} of a core in the row")
         try:
@@ -248,18 +248,6 @@ def _row_json(row: ResultRow) -> dict[str, object]:
     }
 
 
-@contextmanager
-def _workplace(keep: Path | None) -> Iterator[Path]:
-    """The directory to train in, empty at first."""
-    if keep is None:
-        place = Path(tempfile.mkdtemp(prefix="hooktrainer-verify-results-"))
-        try:
-            yield place
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-        return
-    keep.mkdir(parents=True, exist_ok=True)
+def _check_empty(keep: Path) -> None:
     if os.listdir(keep):
         raise FileExistsError(f"{keep} is not empty; choose another --keep.")
-    yield keep.absolute()

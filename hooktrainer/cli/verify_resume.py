@@ -5,9 +5,6 @@ from __future__ import annotations
 import random
 import shutil
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -60,6 +57,7 @@ def verify_resume(
     """
     from ..errors import ConfigError
     from .killing import ScriptFailedError, terminable
+    from .workplace import workplace
 
     if kills < 0:
         raise ConfigError(f"--kills {kills}: it must not be negative.")
@@ -68,7 +66,7 @@ def verify_resume(
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
     command = [sys.executable, str(script), *args]
-    with _workplace(keep) as place, terminable():
+    with workplace("verify-resume", keep, _check_free) as place, terminable():
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)
         except ScriptFailedError as error:
@@ -140,19 +138,7 @@ def _verdict(part: Compared) -> object:
     return output.good("identical") if part.leaves else "none there"
 
 
-@contextmanager
-def _workplace(keep: Path | None) -> Iterator[Path]:
-    """The directory for the two runs; a temporary one goes if there is nothing to see in it."""
-    if keep is None:
-        place = Path(tempfile.mkdtemp(prefix="hooktrainer-verify-resume-"))
-        try:
-            yield place
-        except BaseException:
-            shutil.rmtree(place, ignore_errors=True)
-            raise
-        return
-    keep.mkdir(parents=True, exist_ok=True)
+def _check_free(keep: Path) -> None:
     for name in ("straight", "killed"):
         if (keep / name).exists():
             raise FileExistsError(f"{keep / name} is there already; choose another --keep.")
-    yield keep

@@ -10,7 +10,7 @@ import torch
 from ..objectives.common import Entries
 from .compiling import Graph, quiet
 from .functional_loss import Losses
-from .gradient_graph import GradientGraph
+from .gradient_graph import Gradient
 from .objective import Reached
 from .products import AlignedProducts
 from .random_calls import GivenDraws
@@ -28,7 +28,7 @@ class BatchedGradient:
 
     def __init__(
         self,
-        pattern: GradientGraph,
+        pattern: Gradient,
         reached: Reached,
         compiled: bool = False,
         say: Callable[[str], None] = quiet,
@@ -37,8 +37,9 @@ class BatchedGradient:
         self._apart = reached.apart
         self._sizes = [len(own) for own in reached.parameters]
         self._is_aligned = False  # whether all products are known to lie alike by themselves
-        self._graph = Graph(self._mapped, "the optimizer step of several learners", say)
-        self._call: Callable[..., Any] = self._graph if compiled else self._eager
+        self._call: Callable[..., Any] = self._eager
+        if compiled:
+            self._call = Graph(self._mapped, "the optimizer step of several learners", say)
 
     def __call__(
         self,

@@ -15,14 +15,13 @@ from .objective import Objective, Reached
 Grads = tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]]
 
 
-class GradientGraph:
-    """Losses, and the gradient of each of several objectives, as one compiled graph.
+class Gradient:
+    """Losses, and the gradient of each of several objectives, as functions.
 
     Args:
         loss: The loss.
         objectives: What the optimizers minimize, each by its own parameters alone.
         reached: What they depend on.
-        say: Told when it is compiled.
 
     Attributes:
         parameters: Those that some objective depends on, objective by objective.
@@ -30,11 +29,7 @@ class GradientGraph:
     """
 
     def __init__(
-        self,
-        loss: FunctionalLoss,
-        objectives: Sequence[Objective],
-        reached: Reached,
-        say: Callable[[str], None] = quiet,
+        self, loss: FunctionalLoss, objectives: Sequence[Objective], reached: Reached
     ) -> None:
         self._loss = loss
         self._objectives = objectives
@@ -42,16 +37,6 @@ class GradientGraph:
         self.parameters = [p for own in reached.parameters for p in own]
         names = loss.names
         self.names = [names[parameter] for parameter in self.parameters]
-        self._graph = Graph(self.gradients, "the losses and their gradient", say)
-
-    def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
-        """The losses of a batch, and by objective the parameters and their gradients.
-
-        Raises:
-            CannotCompileError: If they are no graph.
-        """
-        out, grads = self._graph([p.detach() for p in self.parameters], entries)
-        return dict(out), list(zip(self._reached.parameters, grads, strict=True))
 
     def gradients(
         self,
@@ -120,6 +105,36 @@ class GradientGraph:
             out.append(list(mine[first : first + len(own)]))
             first += len(own)
         return out
+
+
+class GradientGraph(Gradient):
+    """Losses, and the gradient of each of several objectives, as one compiled graph.
+
+    Args:
+        loss: As for `Gradient`.
+        objectives: Likewise.
+        reached: Likewise.
+        say: Told when it is compiled.
+    """
+
+    def __init__(
+        self,
+        loss: FunctionalLoss,
+        objectives: Sequence[Objective],
+        reached: Reached,
+        say: Callable[[str], None] = quiet,
+    ) -> None:
+        super().__init__(loss, objectives, reached)
+        self._graph = Graph(self.gradients, "the losses and their gradient", say)
+
+    def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
+        """The losses of a batch, and by objective the parameters and their gradients.
+
+        Raises:
+            CannotCompileError: If they are no graph.
+        """
+        out, grads = self._graph([p.detach() for p in self.parameters], entries)
+        return dict(out), list(zip(self._reached.parameters, grads, strict=True))
 
 
 def _summed(totals: list[torch.Tensor], out: Losses) -> tuple[torch.Tensor, Losses]:

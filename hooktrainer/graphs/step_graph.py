@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import nn
 
 from ..base.total_loss import is_loss
 from ..objectives.common import Entries
@@ -32,6 +33,32 @@ class StepRules:
     norm: bool = True
     finite_losses: bool = True
     finite_norm: bool = True
+
+    def looked_at(self, losses: Losses, norm: torch.Tensor | None) -> list[torch.Tensor]:
+        """What has to be finite for a step to be taken."""
+        values = [value for key, value in losses.items() if is_loss(key)]
+        found = values if self.finite_losses else []
+        return [*found, norm] if norm is not None and self.finite_norm else found
+
+
+def groups_that_move(optimizer: FlatAdam, moved: Collection[nn.Parameter]) -> list[int]:
+    """The numbers of the groups that have a gradient; either all of one, or none has.
+
+    Args:
+        optimizer: The optimizer.
+        moved: The parameters that have a gradient.
+
+    Raises:
+        CannotCompileError: If only some parameters of a group have one.
+    """
+    found = []
+    for number, flat in enumerate(optimizer.flat_groups):
+        has_grad = [view in moved for view in flat.views]
+        if any(has_grad) and not all(has_grad):
+            raise CannotCompileError("of a group of FlatAdam only some parameters have a gradient")
+        if any(has_grad):
+            found.append(number)
+    return found
 
 
 class StepGraph:
@@ -64,14 +91,8 @@ class StepGraph:
         self._rules = rules
         self._objective = Objective(reached.parameters[0])
         names, moved = loss.names, set(reached.parameters[0])
-        self._places = [  # of the groups that have a gradient; either all of one, or none
-            place
-            for place, flat in enumerate(optimizer.flat_groups)
-            if not moved.isdisjoint(flat.views)
-        ]
+        self._places = groups_that_move(optimizer, moved)
         self._flats = [optimizer.flat_groups[place] for place in self._places]
-        if any(not moved.issuperset(flat.views) for flat in self._flats):
-            raise CannotCompileError("of a group of FlatAdam only some parameters have a gradient")
         self._states = [
             AdamState(flat.parameters, flat.exp_avg, flat.exp_avg_sq, flat.steps)
             for flat in self._flats
@@ -203,11 +224,7 @@ class StepGraph:
         self, before: torch.Tensor | None, losses: Losses, norm: torch.Tensor | None
     ) -> torch.Tensor | None:
         """Whether this step is taken; ``None`` where it always is."""
-        looked_at = [value for key, value in losses.items() if is_loss(key)]
-        looked_at = looked_at if self._rules.finite_losses else []
-        if norm is not None and self._rules.finite_norm:
-            looked_at.append(norm)
-        for value in looked_at:
+        for value in self._rules.looked_at(losses, norm):
             finite = value.isfinite().all()
             before = finite if before is None else before & finite
         return before

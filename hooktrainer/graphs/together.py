@@ -18,17 +18,15 @@ from typing import Any, NamedTuple, TypeVar
 
 import torch
 
-from ..base.total_loss import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from .batched_gradient import BatchedGradient
-from .compiling import CannotCompileError
 from .functional_loss import FunctionalLoss, Losses
 from .gradient_graph import Grads
 from .objective import Reached
 from .random_calls import NotedDraws, RandomCall
 from .side_by_side import REGISTERS, SideBySide
-from .step_graph import StepRules
+from .step_graph import StepRules, groups_that_move
 
 T = TypeVar("T")
 Step = tuple[Losses, torch.Tensor | None]
@@ -128,17 +126,9 @@ class StepsTogether(GradientsTogether):
         self._rules = rules
         self._optimizers = optimizers
         place = {parameter: i for i, parameter in enumerate(reached[0].parameters[0])}
-        self._groups: list[int] = []  # of each optimizer: those that have a gradient
-        self._pieces: list[list[int]] = []  # where the gradients of each are
-        for number, flat in enumerate(optimizers[0].flat_groups):
-            pieces = [place[view] for view in flat.views if view in place]
-            if pieces and len(pieces) < len(flat.views):
-                raise CannotCompileError(
-                    "of a group of FlatAdam only some parameters have a gradient"
-                )
-            if pieces:
-                self._groups.append(number)
-                self._pieces.append(pieces)
+        self._groups = groups_that_move(optimizers[0], place)
+        flats = [optimizers[0].flat_groups[number] for number in self._groups]
+        self._pieces = [[place[view] for view in flat.views] for flat in flats]
 
     def steps(self, brought: Sequence[Brought], clip_norm: float | None) -> list[list[Step]]:
         """Take some steps.
@@ -208,10 +198,7 @@ class StepsTogether(GradientsTogether):
 
     def _finite(self, out: Losses, norm: torch.Tensor | None) -> list[bool]:
         """Whether each learner's step is taken."""
-        looked_at = [value for key, value in out.items() if is_loss(key)]
-        looked_at = looked_at if self._rules.finite_losses else []
-        if norm is not None and self._rules.finite_norm:
-            looked_at.append(norm)
+        looked_at = self._rules.looked_at(out, norm)
         if not looked_at:
             return [True] * self._number
         finite = [value[: self._number].isfinite().reshape(self._number, -1) for value in looked_at]

@@ -13,7 +13,7 @@ from torch import nn
 from ..graphs.batched_gradient import BatchedGradient
 from ..graphs.compiling import CannotCompileError, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
-from ..graphs.gradient_graph import GradientGraph, Grads
+from ..graphs.gradient_graph import Gradient, Grads
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
 from ..graphs.side_by_side import SideBySide
@@ -179,7 +179,6 @@ class _StepServer:
         self._compiled, self._say = compiled, say
         self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
         self._served = 0
-        self._used: dict[tuple[int, ...], int] = {}  # when each was last
         self._patterns: dict[tuple[Hashable, int], _Pattern] = {}  # by keys and rows
 
     def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
@@ -206,8 +205,8 @@ class _StepServer:
         if found is None or id(found.of) not in losses:
             entries = first_of(first.brought.entries, first.brought.rows)
             on = reached(first.loss, entries, first.objectives)
-            graph = GradientGraph(first.loss, first.objectives, on)
-            gradient = BatchedGradient(graph, on, self._compiled, self._say)
+            one = Gradient(first.loss, first.objectives, on)
+            gradient = BatchedGradient(one, on, self._compiled, self._say)
             found = self._patterns[first.key, rows] = _Pattern(first.loss, on, gradient)
         return found
 
@@ -217,7 +216,7 @@ class _StepServer:
         if group is None:
             group = self._groups[who] = _Group(asked, self)
         self._served += 1
-        self._used[who] = self._served
+        group.met = self._served
         if self._served % _LONG == 0:
             self._forget()
         try:
@@ -227,18 +226,23 @@ class _StepServer:
 
     def _forget(self) -> None:
         """Let go of groups that have not met for long, since of some the loops have ended."""
-        for who in [who for who, last in self._used.items() if last < self._served - _LONG]:
+        old = [who for who, group in self._groups.items() if group.met < self._served - _LONG]
+        for who in old:
             self._groups.pop(who).leave()
-            del self._used[who]
 
 
 class _Group:
-    """Loops that take steps together."""
+    """Loops that take steps together.
+
+    Attributes:
+        met: The number of the request at which they did so last.
+    """
 
     def __init__(self, members: Sequence[_Request], server: _StepServer) -> None:
         self._losses = [member.loss for member in members]
         self._optimizers = [member.optimizers for member in members]
         self._server = server
+        self.met = 0
         self._graphs: dict[Hashable, GradientsTogether] = {}
         self._beside: SideBySide | None = None
 
