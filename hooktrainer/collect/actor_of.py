@@ -20,6 +20,7 @@ def actor_of(
     num_envs: int,
     horizon: int,
     device: torch.device,
+    in_full: bool = False,
 ) -> Actor:
     """What asks a policy for actions, one step of a rollout at a time.
 
@@ -30,6 +31,7 @@ def actor_of(
         num_envs: Number of environments.
         horizon: Steps of a rollout.
         device: Where the policy computes.
+        in_full: Whether it is asked for all environments in every step of a rollout.
 
     Raises:
         ConfigError: If it reads what no environment gives.
@@ -41,7 +43,7 @@ def actor_of(
     keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
     missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
     if callable(act) and not missing:
-        return FunctionActor(act, *rest, keys=keys or None, complete=complete)
+        return FunctionActor(act, *rest, keys=keys or None, complete=complete, in_full=in_full)
     if isinstance(policy, TensorDictModuleBase):
         return ModuleActor(policy, *rest)
     if callable(policy):

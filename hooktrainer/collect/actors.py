@@ -12,6 +12,7 @@ from tensordict import NestedKey, unravel_key
 from ..base.space_parts import MASK
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
+from .array_steps import ArraySteps
 from .buffers import ObservationRows, OutputBuffers
 from .spaces import Array
 from .staged_policy import StagedPolicy
@@ -105,6 +106,9 @@ class FunctionActor:
             action mask is then passed as ``action_mask=`` if the signature has that name.
         complete: Turns what the function returned into what is recorded, for a whole rollout at
             once, ``[num_envs, time, ...]``.
+        in_full: Whether it is asked for all environments in every step of a rollout. Then a policy
+            of which that is known takes the quickest way, which draws a rollout's random numbers
+            beforehand.
     """
 
     def __init__(
@@ -118,6 +122,7 @@ class FunctionActor:
         keys: Sequence[NestedKey] | None = None,
         complete: Callable[[dict[NestedKey, torch.Tensor]], dict[NestedKey, torch.Tensor]]
         | None = None,
+        in_full: bool = False,
     ) -> None:
         self._complete = complete
         self._outputs = OutputBuffers(num_envs, horizon)
@@ -138,6 +143,10 @@ class FunctionActor:
         # Made once: for each step the arguments of the call.
         self._arguments: list[Arguments] = list(zip(inputs, options, strict=False))
         self._latest: Arguments | None = None
+        self._seen = inputs
+        self._in_full = in_full and self._device is None
+        self._steps: ArraySteps | None = None
+        self._is_quick = False
 
     @property
     def is_laid_out(self) -> bool:
@@ -146,6 +155,11 @@ class FunctionActor:
 
     def act(self, t: int) -> torch.Tensor | Array:
         """Actions for the observations of step ``t``, recorded with all other outputs."""
+        if t == 0:
+            steps = self.array_steps()
+            self._is_quick = steps is not None and steps.begin()
+        if self._is_quick and self._steps is not None:
+            return self._steps(t)
         outputs = self._call(self._arguments[t])
         self._outputs.write(t, outputs)
         actions: torch.Tensor | Array = outputs["action"]
@@ -162,17 +176,12 @@ class FunctionActor:
         """Where what the function returns in some steps is recorded, by whoever calls it."""
         return self._outputs.rows(span)
 
-    @property
-    def policy(self) -> Any:
-        """The object whose method the function is; ``None`` if it is no method."""
-        return getattr(self._function, "__self__", None)
-
-    def take(self, t: int, outputs: Mapping[NestedKey, Any]) -> Any:
-        """Record what was computed elsewhere for step ``t``, and return the actions."""
-        if not self._outputs:
-            self._check(outputs)
-        self._outputs.write(t, outputs)
-        return outputs["action"]
+    def array_steps(self) -> ArraySteps | None:
+        """The quickest way through a rollout; ``None`` if there is none, or none is known yet."""
+        if self._steps is None and self._in_full and self._outputs:
+            self._steps = ArraySteps.of(self._function, self._seen, self._outputs.rows(slice(None)))
+            self._in_full = self._steps is not None
+        return self._steps
 
     def skip(self, t: int) -> None:
         """Nothing is carried from step to step."""

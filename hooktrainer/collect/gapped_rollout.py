@@ -30,6 +30,8 @@ class GappedRollout(Rollout):
         **rest: As for `Rollout`.
     """
 
+    _in_full = False
+
     def __init__(self, group: EnvGroup, policy: Policy | None, horizon: int, **rest: Any) -> None:
         # Even if every second step is none there are enough.
         super().__init__(group, policy, 2 * horizon, **rest)

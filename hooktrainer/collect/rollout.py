@@ -40,6 +40,8 @@ class Rollout:
         device: Where batches live.
     """
 
+    _in_full = True  # whether every step of a rollout is made, and by all environments at once
+
     def __init__(
         self,
         group: EnvGroup,
@@ -94,7 +96,8 @@ class Rollout:
             actor = actor_of(self._policy, self._on_device, *sizes, self._policy_device)
             self._actor = SendingActor(actor, self._on_device)
         elif self._policy is not None:
-            self._actor = actor_of(self._policy, buffers, *sizes, self._policy_device)
+            device = self._policy_device
+            self._actor = actor_of(self._policy, buffers, *sizes, device, self._in_full)
         self._warm_up = WarmUp(self._actor, self._random)
 
     def begin_episodes(self) -> None:

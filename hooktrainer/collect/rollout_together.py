@@ -13,8 +13,8 @@ from tensordict.nn import set_interaction_type
 from tensordict.nn.probabilistic import interaction_type
 
 from ..loop.company import Company
-from ..networks import Policy
-from ..networks.inference import InferenceTogether
+from ..networks.exploration import is_deterministic
+from ..networks.inference import ArrayNetwork
 from .actors import Actor, FunctionActor, as_array, learn_outputs
 from .buffers import Allocate, Row, StepBuffers
 from .group import Finished
@@ -25,9 +25,6 @@ from .spaces import Array
 
 Step = Callable[[Array, Row], list[Finished]]
 T = TypeVar("T")
-
-# Steps of a rollout from which on it is worth while to lay networks side by side.
-_WORTH = 8
 
 
 class RolloutInCompany(Rollout):
@@ -200,37 +197,26 @@ class JoinedRollouts:
 
         actors = [rollout.acting for rollout in self.rollouts]
         mine = [actor for actor in actors if isinstance(actor, FunctionActor)]
-        policies = [actor.policy for actor in mine]
+        ways = [actor.array_steps() for actor in mine]
+        steps = [way for way in ways if way is not None]
         sizes = {rollout.num_envs for rollout in self.rollouts}
-        if (
-            len(mine) < len(actors)
-            or len(sizes) > 1
-            or len(self._observed) > 1
-            or len(self._rows) < _WORTH
-            or self._observed[0].ndim != 3
-            or self._observed[0].dtype != np.float32
-            or not all(isinstance(policy, Policy) for policy in policies)
-        ):
+        if len(steps) < len(actors) or len(sizes) > 1 or len(self._observed) > 1:
             return one_by_one
-        networks = [policy.plain_network for policy in policies]
-        if None in networks:
-            return one_by_one
+        observed = self._observed[0]
+        seen = observed.reshape(len(observed), len(actors), -1, observed.shape[-1])
         try:
-            infer = InferenceTogether(networks, sizes.pop())
+            infer = ArrayNetwork([own.network for own in steps], seen[0].shape, seen.dtype)
         except ValueError:
             return one_by_one
-        seen = self._observed[0].reshape(
-            len(self._observed[0]), len(actors), -1, self._observed[0].shape[-1]
-        )
-        ambients = [rollout._company.ambient for rollout in self.rollouts]
-        everyone = list(zip(ambients, policies, mine, strict=True))
+        for rollout, own in zip(self.rollouts, steps, strict=True):
+            rollout._company.ambient.call(own.draws.begin, is_deterministic())
 
         def act(t: int) -> list[Array]:
-            parameters = torch.from_numpy(infer(seen[t])).unbind(0)
-            return [
-                as_array(actor.take(t, ambient.call(policy.draw, own)))
-                for (ambient, policy, actor), own in zip(everyone, parameters, strict=True)
-            ]
+            actions = []
+            for own, parameters in zip(steps, infer(seen[t]), strict=True):
+                own.draws.parameters[t][...] = parameters
+                actions.append(own.draws(t))
+            return actions
 
         return act
 

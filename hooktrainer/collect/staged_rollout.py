@@ -16,6 +16,7 @@ class StagedRollout(Rollout):
     Stages act in the order of their environments, so that everything comes out as with one.
     """
 
+    _in_full = False
     _group: WorkerGroup
 
     def _step(self, actor: Actor | WarmUp) -> None:

@@ -105,46 +105,73 @@ class Inference:
         return self.__dict__ | {"_addresses": [], "_steps": []}  # a copy has memory of its own
 
 
-class InferenceTogether:
-    """Calls several networks of one kind, each on its own inputs, with NumPy.
+class ArrayNetwork:
+    """A network, or several of one kind, each on its own rows, for many calls of the same size.
 
-    What one network returns does not depend on the others. The parameters are those at the time
-    that this is made.
+    A call looks at nothing and makes nothing. What one network returns depends neither on the
+    others nor on which of the two ways it is called, bit for bit. The parameters are those at the
+    time that this is made.
 
     Args:
-        networks: Such as NumPy can evaluate.
-        rows: Inputs of each network.
+        networks: The networks.
+        shape: Shape of the inputs: ``[rows, in_features]``, or ``[networks, rows, in_features]``.
+        dtype: Their type, which has to be that of the parameters.
 
     Raises:
-        ValueError: If they cannot be called together.
+        ValueError: If NumPy cannot evaluate them, or not all of them together.
     """
 
-    def __init__(self, networks: Sequence[Inference], rows: int) -> None:
+    def __init__(
+        self, networks: Sequence[Inference], shape: tuple[int, ...], dtype: np.dtype[Any]
+    ) -> None:
         one = networks[0]
         kinds = {tuple(map(str, network._layers)) for network in networks}
-        if len(kinds) > 1 or not one.uses_numpy or rows > one._max_rows:
-            raise ValueError("not of one kind")
-        self._steps = [
-            _step_together(same)
-            for same in zip(*(network._layers for network in networks), strict=True)
-        ]
+        if len(kinds) > 1 or not one.uses_numpy or shape[-2] > one._max_rows:
+            raise ValueError("not of one kind, or not for NumPy")
+        self._layers: list[_ArrayLayer] = []
+        for same in zip(*(network._layers for network in networks), strict=True):
+            if isinstance(same[0], nn.Linear):
+                self._layers.append(_ArrayLayer(same, shape[:-1]))
+            else:
+                self._layers[-1].then.append(_in_place(same[0]))
+        if any(layer.memory.dtype != dtype for layer in self._layers):
+            raise ValueError("of another type")
+        self._last = self._layers.pop()
 
-    def __call__(self, x: np.ndarray) -> np.ndarray:
-        """The outputs ``[networks, rows, out_features]`` for inputs ``[networks, rows, ...]``."""
-        for step in self._steps:
-            x = step(x)
-        return x
+    def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
+        """The outputs, of the same shape but for ``out_features``.
+
+        Args:
+            x: The inputs.
+            out: Where to write them; by default memory that the next call overwrites.
+        """
+        for layer in self._layers:
+            x = layer(x, layer.memory)
+        return self._last(x, self._last.memory if out is None else out)
 
 
-def _step_together(layers: Sequence[nn.Module]) -> Step:
-    if not isinstance(layers[0], nn.Linear):
-        return _step(layers[0])
-    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
-    weight = np.stack([layer.weight.detach().numpy() for layer in linear]).transpose(0, 2, 1)
-    if linear[0].bias is None:
-        return lambda x: x @ weight
-    bias = np.stack([layer.bias.detach().numpy() for layer in linear])[:, None]
-    return lambda x: np.add(y := x @ weight, bias, out=y)
+class _ArrayLayer:
+    """A linear layer, or those of several networks, and what follows it in place."""
+
+    def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
+        linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+        weights = [layer.weight.detach().numpy() for layer in linear]
+        biases = [layer.bias.detach().numpy() for layer in linear if layer.bias is not None]
+        if len(linear) == 1:
+            self._weight, self._bias = weights[0].T, biases[0] if biases else None
+        else:
+            self._weight = np.stack(weights).transpose(0, 2, 1)
+            self._bias = np.stack(biases)[:, None] if biases else None
+        self.memory = np.empty((*shape, self._weight.shape[-1]), self._weight.dtype)
+        self.then: list[Step] = []
+
+    def __call__(self, x: np.ndarray, out: np.ndarray) -> np.ndarray:
+        np.matmul(x, self._weight, out=out)
+        if self._bias is not None:
+            np.add(out, self._bias, out=out)
+        for step in self.then:
+            step(out)
+        return out
 
 
 def _supported_layers(network: nn.Module) -> list[nn.Module]:
@@ -166,13 +193,16 @@ def _flatten(network: nn.Module) -> Iterator[nn.Module]:
 
 
 def _step(layer: nn.Module) -> Step:
-    if isinstance(layer, nn.Tanh):
-        return lambda x: np.tanh(x, out=x)
-    if isinstance(layer, nn.ReLU):
-        return lambda x: np.maximum(x, 0, out=x)
-    assert isinstance(layer, nn.Linear)
+    if not isinstance(layer, nn.Linear):
+        return _in_place(layer)
     weight = layer.weight.detach().numpy().T
     if layer.bias is None:
         return lambda x: x @ weight
     bias = layer.bias.detach().numpy()
     return lambda x: np.add(y := x @ weight, bias, out=y)
+
+
+def _in_place(layer: nn.Module) -> Step:
+    if isinstance(layer, nn.Tanh):
+        return lambda x: np.tanh(x, out=x)
+    return lambda x: np.maximum(x, 0, out=x)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import nn
 
 from ..errors import ConfigError
 from .distributions import ActionDistribution
+from .distributions.rollout_draws import Draws
 from .exploration import is_deterministic
 from .inference import Inference
 from .inputs import arguments, check_inputs, split_mask
@@ -130,10 +131,27 @@ class Policy(TensorDictModuleBase):
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
     @property
-    def plain_network(self) -> Inference | None:
-        """What calls the network, if that reads one entry and is all there is to the policy."""
+    def inference(self) -> Inference:
+        """What calls the network without gradient."""
+        return self._infer
+
+    def draws(self, outputs: Mapping[str, torch.Tensor]) -> Draws | None:
+        """What draws as `sample` does where all there is to that is a network of one entry.
+
+        Args:
+            outputs: See `ActionDistribution.draws`.
+
+        Returns:
+            ``None`` if the policy is another one, or has not been called yet.
+        """
         is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
-        return self._infer if is_plain and self._is_checked else None
+        kind, family = type(self), type(self.distribution)
+        as_written = all(
+            getattr(kind, name) is getattr(Policy, name) for name in ("sample", "infer", "draw")
+        ) and _owner(family, "draws") is _owner(family, "sample")
+        if not (is_plain and as_written and self._is_checked):
+            return None
+        return self.distribution.draws(outputs)
 
     def infer(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
         """The distribution's parameters and the next hidden states, without gradient.
@@ -244,6 +262,11 @@ class Policy(TensorDictModuleBase):
                 f"{type(self.distribution).__name__} needs {needed}: make its last layer as wide "
                 "as distribution.parameter_features."
             )
+
+
+def _owner(kind: type, name: str) -> type:
+    """The class that defines what objects of a kind have under this name."""
+    return next(base for base in kind.__mro__ if name in base.__dict__)
 
 
 def _takes_no_mask(distribution: ActionDistribution) -> bool:

@@ -228,3 +228,24 @@ def test_a_distribution_of_ones_own_is_enough(tmp_path):
     env = gym.make("CartPole-v1")
     policy = Policy(mlp(4, 2), distribution_for(env.action_space))
     assert policy.act(torch.zeros(3, 4))["action"].shape == (3,)
+
+
+@pytest.mark.parametrize("deterministic", [False, True])
+@pytest.mark.parametrize("shape", [(4, 2), (1, 5), (64, 18)])
+def test_a_rollouts_draws_are_the_samples_of_its_steps_bit_for_bit(shape, deterministic):
+    distribution = distribution_for(spaces.Discrete(shape[1]))
+    parameters = torch.randn(9, *shape)
+    torch.manual_seed(3)
+    samples = [distribution.sample(step, ["action"], deterministic) for step in parameters]
+    after = torch.get_rng_state()
+    outputs = {key: torch.stack([one[key] for one in samples]) for key in samples[0]}
+    written = {key: torch.zeros_like(value) for key, value in outputs.items()}
+    draws = distribution.draws(written)
+    for _ in range(2):  # nothing is left behind by a rollout
+        torch.manual_seed(3)
+        draws.begin(deterministic)
+        assert torch.equal(torch.get_rng_state(), after)
+        for t, step in enumerate(parameters):
+            draws.parameters[t][...] = step.numpy()
+            assert np.array_equal(draws(t), samples[t]["action"].numpy())
+        assert all(torch.equal(written[key], value) for key, value in outputs.items())

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from hooktrainer.networks import mlp
-from hooktrainer.networks.inference import Inference
+from hooktrainer.networks.inference import ArrayNetwork, Inference
 
 
 @pytest.fixture(autouse=True)
@@ -119,3 +120,31 @@ def test_half_precision_is_left_to_torch():
 def test_a_wrong_dtype_raises_as_the_network_does():
     with pytest.raises(RuntimeError, match="dtype"):
         Inference(mlp(4, 2))(torch.zeros(3, 4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("networks", [1, 3])
+def test_many_calls_of_one_size_give_the_same_bits(networks, dtype):
+    layers = lambda: nn.Sequential(  # noqa: E731
+        nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 8, bias=False), nn.ReLU(), nn.Linear(8, 2)
+    )
+    infer = [Inference(layers().to(dtype)) for _ in range(networks)]
+    x = torch.randn(5, networks, 3, 4, dtype=dtype)
+    quick = ArrayNetwork(infer, x.shape[1:], x.numpy().dtype)
+    for rows in x:
+        found = quick(rows.numpy()).copy()
+        expected = [one(own).numpy() for one, own in zip(infer, rows, strict=True)]
+        assert np.array_equal(found, expected)
+    alone, out = ArrayNetwork(infer[:1], (3, 4), x.numpy().dtype), np.empty((3, 2), found.dtype)
+    assert alone(x[0, 0].numpy(), out) is out
+    assert np.array_equal(out, infer[0](x[0, 0]).numpy())
+
+
+@pytest.mark.parametrize("why", ["type", "rows", "kinds", "network"])
+def test_what_numpy_cannot_evaluate_together_is_refused(why):
+    infer = [Inference(mlp(4, 2)), Inference(mlp(4, 2, (8,)) if why == "kinds" else mlp(4, 2))]
+    if why == "network":
+        infer = [Inference(nn.Sequential(nn.Linear(4, 2), nn.GELU()))]
+    shape = (2, 100_000 if why == "rows" else 3, 4)
+    with pytest.raises(ValueError, match=r"not of one kind|another type"):
+        ArrayNetwork(infer, shape, np.dtype("f8" if why == "type" else "f4"))

@@ -10,6 +10,7 @@ import torch
 from torch.nn.functional import softplus
 
 from .action_distribution import ActionDistribution, forbid
+from .rollout_draws import CategoricalDraws, Draws
 
 
 class Categorical(ActionDistribution):
@@ -31,6 +32,10 @@ class Categorical(ActionDistribution):
     ) -> dict[str, torch.Tensor]:
         """See `ActionDistribution.sample`."""
         return {"action": _choose(parameters, deterministic), "logits": parameters}
+
+    def draws(self, outputs: Mapping[str, torch.Tensor]) -> Draws:
+        """See `ActionDistribution.draws`."""
+        return CategoricalDraws(outputs)
 
     def complete(
         self, sample: dict[str, torch.Tensor], keys: Collection[str]
