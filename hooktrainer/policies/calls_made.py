@@ -16,7 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
-from .rollout_draws import take_draws
+from .draws import take_draws
 from .live import LivePolicy
 from .operators import INSTEAD, objection
 from .standard_draws import FROM_STANDARD

@@ -11,7 +11,7 @@ import torch
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .agents_interface import AnyInterface, decode_interface
-from .rollout_draws import Draw, decode_draws
+from .draws import Draw, decode_draws
 from .evaluation import Evaluation
 from .interface import Array
 from .policy_files import PolicyContent, read_content, read_facts

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..errors import CheckpointError, ConfigError
 from .calls_made import Recorded, named_tensors, record_calls
-from .rollout_draws import RecordedDraws, decode_draws
+from .draws import RecordedDraws, decode_draws
 from .live import LivePolicy, first_states, parts, read_keys, without_numpy
 from .program import Program
 
