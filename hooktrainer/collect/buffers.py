@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike
 from tensordict import NestedKey
 
 from ..base.space_parts import Leaf
@@ -249,9 +250,9 @@ def env_first(buffer: torch.Tensor, blank: bool = False) -> torch.Tensor:
     return swapped.clone(memory_format=torch.contiguous_format)
 
 
-def env_first_array(array: Array) -> Array:
-    """The same for a NumPy array, which is quicker for small ones."""
-    return np.array(array.swapaxes(0, 1), order="C")
+def env_first_array(array: Array, dtype: DTypeLike | None = None) -> Array:
+    """The same for a NumPy array, which is quicker for small ones; of another type if asked."""
+    return np.array(array.swapaxes(0, 1), dtype, order="C")
 
 
 def _zeros(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

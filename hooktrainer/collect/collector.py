@@ -266,7 +266,9 @@ class CollectorBase:
     @property
     def timing(self) -> Timing:
         """Its own until the trainer gives it another."""
-        timing: Timing = self.__dict__.setdefault("_timing", Timing())
+        timing: Timing | None = self.__dict__.get("_timing")
+        if timing is None:
+            timing = self.__dict__["_timing"] = Timing()
         return timing
 
     @timing.setter

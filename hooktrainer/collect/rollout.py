@@ -12,6 +12,7 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 
 from ..base.space_parts import MASK
+from ..base.tensordicts import tensordict_of
 from ..base.untrusted import one_line
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
@@ -279,9 +280,9 @@ class Rollout:
         size = done.shape[:2]
         if self._traj_ids:
             ids = self._trajectories(arrays["done"][..., 0], first_episodes)
-            root["collector"] = TensorDict({"traj_ids": ids}, batch_size=size)
-        root["next"] = TensorDict(following, batch_size=size)
-        return TensorDict(root, batch_size=size)
+            root["collector", "traj_ids"] = ids
+        root["next"] = tensordict_of(following, size)
+        return tensordict_of(root, size)
 
     def _observe(self, root: dict[NestedKey, Any], following: dict[NestedKey, Any]) -> None:
         """Put what was observed into a batch, and what that led to."""
@@ -297,7 +298,7 @@ class Rollout:
         buffers = self._buffers
         terminated = env_first_array(buffers.terminated)[..., None]
         truncated = env_first_array(buffers.truncated)[..., None]
-        episode_reward = env_first_array(buffers.episode_reward).astype(np.float32)
+        episode_reward = env_first_array(buffers.episode_reward, np.float32)
         arrays: dict[NestedKey, Array] = {
             "reward": env_first_array(buffers.reward)[..., None],
             "done": terminated | truncated,

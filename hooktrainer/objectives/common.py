@@ -14,6 +14,7 @@ from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
 
+from ..base.tensordicts import tensordict_of
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
 from ..networks.inputs import arguments
@@ -21,6 +22,7 @@ from ..networks.inputs import arguments
 Distance: TypeAlias = Callable[..., torch.Tensor]
 Entries: TypeAlias = Mapping[NestedKey, torch.Tensor]
 
+_NO_BATCH = torch.Size()
 _DISTANCES: dict[str, Distance] = {
     "l1": l1_loss,
     "l2": mse_loss,
@@ -129,7 +131,7 @@ class Loss(KeyedModule, ABC):
         self._begin()
         out = compute(tensordict)
         self._write(out, tensordict)
-        return TensorDict(out)
+        return tensordict_of(out, _NO_BATCH)
 
     def add_term(self, term: Term) -> None:
         """Have every call compute something more, as a part of the same graph.
