@@ -7,6 +7,10 @@ import copy
 import pytest
 import torch
 from torch import nn
+from torch.optim.optimizer import (
+    register_optimizer_step_post_hook,
+    register_optimizer_step_pre_hook,
+)
 
 from hooktrainer import ConfigError, OptimizerHook
 from hooktrainer.networks import mlp
@@ -191,3 +195,32 @@ def test_a_trainer_clips_with_it_and_logs_the_norm():
     steps = {state["step"].item() for state in optimizer.state.values()}
     assert steps == {float(trainer.optim_count)}
     assert trainer.metrics.latest("train/grad_norm") > 0
+
+
+def test_hooks_around_a_step_are_called_and_profilers_see_it():
+    weight = nn.Parameter(torch.ones(2))
+    optimizer = FlatAdam([weight])
+    called = []
+
+    def step():
+        weight.grad = torch.ones(2)
+        optimizer.step()
+        said, called[:] = list(called), []
+        return said
+
+    assert step() == []
+    before = optimizer.register_step_pre_hook(lambda *_: called.append("before"))
+    assert step() == ["before"]
+    before.remove()
+    after = optimizer.register_step_post_hook(lambda *_: called.append("after"))
+    assert step() == ["after"]
+    after.remove()
+    for register in (register_optimizer_step_pre_hook, register_optimizer_step_post_hook):
+        of_all = register(lambda *_: called.append("any"))
+        assert step() == ["any"]
+        of_all.remove()
+    assert step() == []
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        step()
+    assert "Optimizer.step#FlatAdam.step" in {event.name for event in profile.events()}
+    assert optimizer.state[weight]["step"] == 7
