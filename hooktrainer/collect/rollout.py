@@ -245,14 +245,17 @@ class Rollout:
         ended: defaultdict[int, list[int]] = defaultdict(list)
         for i, t in [*((i, t) for i, t, _ in self._finals), *begun]:
             ended[t].append(i)
-        rewards, counts = self._rewards, self._counts
-        for t, row in enumerate(self._buffers.rows[:steps]):
-            rewards = np.add(rewards, row.reward, out=row.episode_reward)
-            counts = np.add(counts, 1, out=row.step_count)
-            if t in ended:
-                rewards, counts = rewards.copy(), counts.copy()
-                rewards[ended[t]] = counts[ended[t]] = 0
-        self._rewards, self._counts = rewards.copy(), counts.copy()
+        buffers, start = self._buffers, 0
+        for t in sorted({*ended, steps - 1}):  # between two of these no episode ends
+            span, start = slice(start, t + 1), t + 1
+            rewards, counts = buffers.episode_reward[span], buffers.step_count[span]
+            rewards[...], counts[...] = buffers.reward[span], 1
+            rewards[0] += self._rewards
+            counts[0] += self._counts
+            np.add.accumulate(rewards, out=rewards)
+            np.add.accumulate(counts, out=counts)
+            self._rewards, self._counts = rewards[-1].copy(), counts[-1].copy()
+            self._rewards[ended[t]] = self._counts[ended[t]] = 0
 
     def _batch(
         self, outputs: dict[NestedKey, torch.Tensor], first_episodes: list[int], warm_up: bool
