@@ -22,7 +22,7 @@ train: $(VENV)/.train  ## train PPO on CartPole until it is solved; ARGS=--help 
 	$(VENV)/bin/python recipes/ppo_cartpole.py $(ARGS)
 
 test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(ARGS)
+	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
 
 test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
 	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/store $(ARGS)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -28,6 +29,23 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 # What programs keep of a user, such as the key that signs his runs, is not that of who tests.
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"hooktrainer-tests-{os.getuid()}")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One worker more than there are cores, since a good part of the tests waits for processes."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else 2
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Files of long tests come first, so that no worker is left with one when the others end."""
+    long = {
+        item.path
+        for item in items
+        for name in ("slow", "learning")
+        if item.get_closest_marker(name)
+    }
+    items.sort(key=lambda item: item.path not in long)
 
 
 class MemoryLogger:
@@ -100,3 +118,11 @@ def free_sigterm() -> Iterator[None]:
     before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, before or signal.SIG_DFL)
+
+
+@pytest.fixture
+def warm_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that are begun with `sys.executable` have imported what they will."""
+    from warm_python import executable
+
+    monkeypatch.setattr(sys, "executable", executable())

@@ -138,6 +138,7 @@ def test_a_configuration_makes_the_run_again(tmp_path: Path) -> None:
 FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes": 2, "seed": 1}
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.learning
 @pytest.mark.parametrize(
     ("recipe", "run"),

@@ -99,6 +99,7 @@ def requeued():
     return Path("requeued").read_text().splitlines() if Path("requeued").exists() else []
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_job_that_is_queued_again_is_the_run_that_was_never_interrupted(slurm):
     start = slurm(*TRAIN, "--run-dir", "run", "--grace", 20)
     job = start()

@@ -14,6 +14,8 @@ from hooktrainer.cli.scripts import command_of, without_run_options
 from hooktrainer.store.ownership import sign_command
 from hooktrainer.store.run_dir import RunDir
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 ROOT = Path(__file__).parents[2]
 
 

@@ -44,6 +44,7 @@ def seeds_in(place):
     return sorted(int(path.name.removeprefix("seed")) for path in place.iterdir())
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
     place = begun(100, 10)
     done, found = asked(call, place, 30)
@@ -62,6 +63,7 @@ def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
     assert "at 5 seeds each: quick level=100 is better" in done.err
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_it_says_so_when_the_budget_is_spent(call, begun):
     place = begun(10, 10.5)
     done, found = asked(call, place, 9, "--workers", 4)
@@ -75,6 +77,7 @@ def test_it_says_so_when_the_budget_is_spent(call, begun):
     assert "not decided with 9 seeds each" in call("report", place, "--until-decided", 9).out
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_path):
     """The last are far apart: who took the best ones, or all, would decide at once."""
     random = np.random.default_rng(0)
@@ -108,6 +111,7 @@ def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(cal
     assert seeds_in(place / "10") == list(range(5))
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypatch):
     place = begun(100, 10)
     monkeypatch.setenv("FAIL_AT", "10 2")
@@ -120,6 +124,7 @@ def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypa
     assert asked(call, place, 30)[1]["decision"]["best"] == "quick level=100"
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_what_somebody_else_began_is_named_and_not_run(call, begun):
     place = begun(100, 10)
     RunDir(place / "10" / "seed0").update(argv=["--level=7"])
@@ -130,6 +135,7 @@ def test_what_somebody_else_began_is_named_and_not_run(call, begun):
     assert seeds_in(place / "100") == [0]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
     monkeypatch.setattr(more_seeds, "PATIENCE", 0.0)
 
@@ -153,6 +159,7 @@ def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
     assert f"{place / '10' / 'seed1'} is still running" in here
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
     call, tmp_path, monkeypatch
 ):

@@ -82,6 +82,7 @@ def temporary(results: Path) -> list[Path]:
     return list((results.parent / "temporary").iterdir())
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, monkeypatch):
     (tmp_path / "recipes").mkdir()  # which would come first, were it run here
     (tmp_path / "recipes" / "ppo.py").write_text("raise SystemExit('another ppo')")
@@ -94,6 +95,7 @@ def test_a_seed_trained_again_is_the_same_bit_for_bit(results, call, tmp_path, m
     assert temporary(results) == []
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.learning
 def test_what_is_shipped_is_what_comes_out(call):
     """If numbers were changed on purpose, docs/make_results.py says how to make the rows anew."""

@@ -14,6 +14,8 @@ from cli_runs import frames
 from hooktrainer.cli import killing
 from hooktrainer.cli.killing import RunTooShortError, ScriptFailedError, Straight, run_killed
 
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 PRETEND = Path(__file__).with_name("pretend.py")
 RETURNS = (1.0,) * 12
 

@@ -298,6 +298,7 @@ def test_states_hold_plain_values_only() -> None:
         check(collector.state_dict())
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_new_process_goes_on(tmp_path: Path) -> None:
     program = """
 import sys, torch

@@ -393,6 +393,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
@@ -443,20 +444,21 @@ from hooktrainer.base.child import Child
 def answer(channel):
     while True:
         channel.receive()
-        time.sleep(2)
+        time.sleep(1)
         channel.send(b"here")
 
 if __name__ == "__main__":
-    child = Child("the process", answer, timeout=3.0)
+    child = Child("the process", answer, timeout=2.0)
     both = f"{os.getpid()} {child.pid}"
     child.send(b"")
     child.receive()
     child.send(b"")
-    subprocess.Popen(["sh", "-c", f"sleep 1; kill -STOP {both}; sleep 3; kill -CONT {both}"])
+    subprocess.Popen(["sh", "-c", f"sleep 0.5; kill -STOP {both}; sleep 2; kill -CONT {both}"])
     print(child.receive())
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
 def test_the_time_for_which_a_run_is_stopped_does_not_count(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
@@ -490,6 +492,7 @@ def test_what_cannot_be_sent_to_a_process_is_said_so() -> None:
         )
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("how", ["return", "raise", "SIGKILL"])
 def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -> None:
     script = tmp_path / "script.py"

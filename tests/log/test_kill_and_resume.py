@@ -13,6 +13,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from hooktrainer.log import read_csv, read_scalars
 
 LAST_STEP = 1000
+
+pytestmark = pytest.mark.usefixtures("warm_python")
+
 PROGRAM = """
 import json, os, signal, sys
 from pathlib import Path

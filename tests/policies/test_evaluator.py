@@ -53,6 +53,7 @@ def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, cap
     assert f"look: hooktrainer gallery {run} --trust" in out
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_one_that_fails_is_said_and_does_not_hold_up_the_run(save, tmp_path, capsys):
     save(policy(), Broken)
     evaluator_of(tmp_path / "run").finish(wait=True, report=True)
@@ -110,6 +111,7 @@ def test_it_ends_when_the_run_is_killed(save, tmp_path):
     wait_until(lambda: gone(pid))
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_two_processes_do_not_play_the_same_run(save, tmp_path):
     save(policy(), Toy)
     run = tmp_path / "run"
@@ -125,6 +127,7 @@ def test_two_processes_do_not_play_the_same_run(save, tmp_path):
     assert [saved.evaluation for saved in list_policies(run)] == [None]
 
 
+@pytest.mark.usefixtures("warm_python")
 def test_it_trusts_no_environment_but_the_runs_own(save, tmp_path, capsys):
     """A policy of somebody else may lie in the directory of a run that goes on."""
     save(policy(), Toy, frames=10)

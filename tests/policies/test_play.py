@@ -338,6 +338,7 @@ def _forget_modules() -> Iterator[None]:
             del sys.modules[name]
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.usefixtures("_forget_modules")
 @pytest.mark.parametrize(
     ("env_id", "entry", "where"),

@@ -15,9 +15,9 @@ from hooktrainer.store import CheckpointManager
 from hooktrainer.store.tree import flatten
 
 ROOT = Path(__file__).parents[3]
-RECIPE = [sys.executable, str(ROOT / "recipes" / "ppo_cartpole.py"), "--no-progress-bar"]
+RECIPE = [str(ROOT / "recipes" / "ppo_cartpole.py"), "--no-progress-bar"]
 OPTIONS = ["--total-frames", "6144", "--eval-interval", "2048", "--eval-episodes", "2"]
-COMMAND = [sys.executable, "-m", "hooktrainer", "gallery", "--follow", "--episodes", "1"]
+COMMAND = ["-m", "hooktrainer", "gallery", "--follow", "--episodes", "1"]
 
 
 def test_training_does_not_import_the_gallery():
@@ -29,7 +29,7 @@ def test_training_does_not_import_the_gallery():
 
 
 def train(run: Path, *options: str) -> subprocess.Popen[bytes]:
-    command = [*RECIPE, *OPTIONS, "--run-dir", str(run), *options]
+    command = [sys.executable, *RECIPE, *OPTIONS, "--run-dir", str(run), *options]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environment())
 
 
@@ -46,13 +46,15 @@ def trained(run: Path) -> dict[str, torch.Tensor]:
     return {name: value for name, value in tensors.items() if isinstance(value, torch.Tensor)}
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.slow
 def test_the_weights_are_the_same_with_the_gallery_beside_the_run(tmp_path):
     watched, alone = tmp_path / "watched", tmp_path / "alone"
     run = train(watched, "--snapshots", "3")
     while run.poll() is None and not (watched / "run.json").exists():
         time.sleep(0.05)
-    subprocess.run([*COMMAND, str(watched)], check=True, env=environment(), capture_output=True)
+    command = [sys.executable, *COMMAND, str(watched)]
+    subprocess.run(command, check=True, env=environment(), capture_output=True)
     assert run.wait() == 0
     assert (watched / "gallery.html").read_text().count("<article") == 3
     assert train(alone).wait() == 0
