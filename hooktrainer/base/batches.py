@@ -23,6 +23,8 @@ def device_of(batch: TensorDictBase) -> torch.device:
 
 def mask_of(batch: TensorDictBase) -> torch.Tensor | None:
     """Which steps are data, bool ``[*batch]``; ``None`` if all are."""
+    if "collector" not in batch.keys():  # noqa: SIM118 (a look that is quicker than get)
+        return None
     mask: torch.Tensor | None = batch.get(("collector", "mask"), None)
     return mask
 

@@ -1,12 +1,12 @@
-"""TensorDicts made of entries that are known to fit, without looking at each of them again."""
+"""What is done with small TensorDicts at every step, with as few calls as can be."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
-from tensordict import NestedKey, TensorDict
+from tensordict import NestedKey, TensorDict, TensorDictBase, is_tensor_collection
 
 # tensordict's own way, which torchrl takes as well; if it should go, the checks come back.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
@@ -39,3 +39,18 @@ def tensordict_of(
         place[name] = value
     made: TensorDict = _make(tree, batch_size=batch_size, device=device)
     return made
+
+
+def leaves_of(batch: TensorDictBase, parents: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:
+    """Key and tensor of every entry, as ``items(True, True)`` gives them, in half the time.
+
+    Args:
+        batch: The TensorDict.
+        parents: The key that it is under, if it is part of another.
+    """
+    for name, value in batch.items():
+        key = (*parents, name)
+        if value.__class__ is not torch.Tensor and is_tensor_collection(value):
+            yield from leaves_of(value, key)
+        else:
+            yield (key if parents else name), value

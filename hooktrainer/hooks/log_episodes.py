@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from tensordict import TensorDictBase
 
@@ -68,7 +69,7 @@ class LogEpisodes(TrainerHookBase):
                 "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
                 "VectorCollector, or add torchrl's RewardSum to the environment."
             )
-        if done.is_cpu and not done.any():
+        if done.is_cpu and not np.count_nonzero(done.numpy()):  # far quicker than done.any()
             return None
         self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
         episodes = self._episodes

@@ -144,16 +144,17 @@ class OptimizerHook(TrainerHookBase):
         if self.eager_update.scaler is not None:
             self._log_scaled(norm, self.eager_update.scaler)
             return
-        if self._metrics is None or self._checks is None:
-            losses.set(self._norm_key, norm)
-        elif norm.is_cpu:  # where reading waits for nothing
-            self._metrics.add(self._metric, norm.item())
-        else:
+        if self._metrics is not None and self._checks is not None and not norm.is_cpu:
             self._metrics.log({self._metric: norm})
             if self.error_if_nonfinite:
                 self._checks.see(self, [norm], self._nonfinite)
             return
-        if self.error_if_nonfinite and not math.isfinite(number := norm.item()):
+        number = norm.item()
+        if self._metrics is None:
+            losses.set(self._norm_key, norm)
+        else:
+            self._metrics.add(self._metric, number)
+        if self.error_if_nonfinite and not math.isfinite(number):
             self.optimizer.zero_grad()
             raise self._nonfinite([number])
 

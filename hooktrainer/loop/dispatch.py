@@ -164,13 +164,13 @@ class TransformDispatcher(Dispatcher):
 class LogDispatcher(Dispatcher):
     """Shows a TensorDict to the hooks and logs the metrics they return."""
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self, batch: Any) -> None:
         """Call every hook."""
         calls = self._next_calls()
         call = None
         try:
             for call in calls:
-                out = call(*args)
+                out = call(batch)
                 if out is not None:
                     if not isinstance(out, dict):
                         raise self._wrong_return(call, out)
@@ -183,13 +183,13 @@ class LogDispatcher(Dispatcher):
 class ActionDispatcher(Dispatcher):
     """Calls the hooks for what they do."""
 
-    def __call__(self, *args: Any) -> None:
+    def __call__(self) -> None:
         """Call every hook."""
         calls = self._next_calls()
         call = None
         try:
             for call in calls:
-                call(*args)
+                call()
         except Exception as error:
             self._annotate(error, call)
             raise

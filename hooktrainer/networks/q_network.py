@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
@@ -51,6 +52,11 @@ class QNetwork(TensorDictModuleBase):
         self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
         self.out_keys = ["action_value", "action", "chosen_action_value", *next_states(trunk)]
         self._infer = Inference(network)
+
+    @property
+    def uses_numpy(self) -> bool:
+        """Whether `act` and `infer` evaluate the network with NumPy, on a CPU."""
+        return self._infer.uses_numpy
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries and return ``tensordict``."""
@@ -160,14 +166,23 @@ class EpsilonGreedy(TensorDictModuleBase):
         action_value, states = self.q_network.values_and_states(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
-            explores = torch.rand(action.shape, device=action.device) < self.eps
+            chances = torch.rand(action.shape, device=action.device)
             if self.q_network.action_mask_key is None:
                 any_action = torch.randint_like(action, action_value.shape[-1])
             else:  # the largest of uniform numbers is equally likely to be any that is allowed
                 scores = torch.rand_like(action_value)
                 any_action = forbid(scores, inputs[-1]).argmax(-1)
-            action = torch.where(explores, any_action, action)
+            action = self._mixed(chances, any_action, action)
         return {"action": action, **states}
+
+    def _mixed(
+        self, chances: torch.Tensor, explored: torch.Tensor, greedy: torch.Tensor
+    ) -> torch.Tensor:
+        """The explored action where a chance is below epsilon, else the greedy one."""
+        if chances.is_cpu and self.q_network.uses_numpy and not torch.compiler.is_compiling():
+            below = chances.numpy() < np.float32(self.eps)  # as torch compares them
+            return torch.from_numpy(np.where(below, explored.numpy(), greedy.numpy()))
+        return torch.where(chances < self.eps, explored, greedy)
 
     def get_extra_state(self) -> dict[str, float]:
         """Part of the state dict: the frames counted so far, and epsilon."""

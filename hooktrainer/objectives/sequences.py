@@ -107,9 +107,13 @@ class ReplayLoss(Loss):
             KeyError: If an entry is missing.
         """
         entries = dict(super().read(tensordict))
+        names = tensordict.keys()
         for key in self._optional:
-            if (value := tensordict.get(key, None)) is not None:
-                entries[key] = value
+            # Usually it is not there, which the names tell in half the time.
+            if (key[0] if isinstance(key, tuple) else key) in names:
+                value = tensordict.get(key, None)
+                if value is not None:
+                    entries[key] = value
         if self._trunk is not None and tensordict.ndim != 1:
             raise ConfigError(
                 f"{type(self).__name__}: the batch is {list(tensordict.shape)}; of networks with a "

@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 
 from ..base.batches import valid_steps
-from ..base.tensordicts import tensordict_of
+from ..base.tensordicts import leaves_of, tensordict_of
 from ..errors import ConfigError
 from .samplers import RandomSampler
 
@@ -125,9 +125,7 @@ class ReplayBuffer:
                 _write(column[start:], values[:before_end])
                 _write(column[: number - before_end], values[before_end:])
         self.write_count = total
-        index = torch.arange(start, start + number, device=self.device)
-        if before_end < number:
-            index %= self.max_size
+        index = torch.from_numpy(np.arange(start, start + number) % self.max_size).to(self.device)
         if hasattr(self.sampler, "mark_update"):
             self.sampler.mark_update(index, storage=self)
         return index
@@ -135,7 +133,7 @@ class ReplayBuffer:
     def _rows(self, data: TensorDictBase) -> list[tuple[Any, Any]]:
         """Each column with what is to be written to it, ``[batch, ...]``."""
         number, rows = data.numel(), []
-        for key, value in data.items(include_nested=True, leaves_only=True):
+        for key, value in leaves_of(data):
             column = self._columns.get(key)
             if column is not None:
                 if isinstance(column, np.ndarray):  # which reshapes quicker, too

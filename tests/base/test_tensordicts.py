@@ -1,11 +1,11 @@
-"""TensorDicts made without checks are those that the constructor makes."""
+"""What is done with TensorDicts in fewer calls is what tensordict does."""
 
 from __future__ import annotations
 
 import torch
-from tensordict import TensorDict
+from tensordict import TensorDict, lazy_stack
 
-from hooktrainer.base.tensordicts import tensordict_of
+from hooktrainer.base.tensordicts import leaves_of, tensordict_of
 
 
 def test_it_is_what_the_constructor_makes():
@@ -30,3 +30,16 @@ def test_it_is_what_the_constructor_makes():
     assert made[1:].batch_size == (2,)
     made["next", "deep", "c"] = torch.zeros(3, 1)
     assert not made.to(torch.float64).get(("next", "deep", "c")).any()
+
+
+def test_the_leaves_are_those_that_tensordict_names():
+    deep = TensorDict({"c": torch.ones(2)}, [2])
+    batch = TensorDict(
+        {"a": torch.zeros(2), "next": TensorDict({"b": torch.ones(2), "deep": deep}, [2])}, [2]
+    )
+    stacked = lazy_stack([batch, batch + 1])
+    for each in (batch, stacked):
+        expected = dict(each.items(include_nested=True, leaves_only=True))
+        found = dict(leaves_of(each))
+        assert found.keys() == expected.keys() == {"a", ("next", "b"), ("next", "deep", "c")}
+        assert all(torch.equal(found[key], expected[key]) for key in found)
