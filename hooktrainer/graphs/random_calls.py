@@ -56,6 +56,13 @@ class RandomCall(NamedTuple):
             first = [torch.empty(shape, dtype=dtype, device=device)]
         return self.function(*first, *self.args, **self.kwargs)
 
+    def into(self, out: torch.Tensor) -> None:
+        """Write other numbers to a contiguous tensor of their shape."""
+        if self.function in _IN_PLACE:
+            self.function(out, *self.args, **self.kwargs)
+        else:
+            out.copy_(self())
+
 
 class NotedDraws(TorchFunctionMode):
     """Notes in the block what is drawn.

@@ -44,7 +44,7 @@ class SideBySide:
         names = losses[0].names
         flat_arrays = []
         for flat in self._flats[0]:
-            flat_arrays.append(_array(flat.parameters, rows))
+            flat_arrays.append(rows_like(flat.parameters, rows))
             start = 0
             for parameter in flat.views:
                 end = start + parameter.numel()
@@ -56,7 +56,7 @@ class SideBySide:
         for name, tensor in _by_name(losses[0]).items():
             if name not in self._views and tensor.numel():
                 self._names.append(name)
-                own_arrays.append(_array(tensor, rows))
+                own_arrays.append(rows_like(tensor, rows))
                 piece = own_arrays[-1][:, : tensor.numel()]
                 self._views[name] = piece.view(rows, *tensor.shape)
         self._arrays = flat_arrays + own_arrays
@@ -124,7 +124,16 @@ def _flat_groups(optimizers: Sequence[torch.optim.Optimizer]) -> list[FlatGroup]
     return [flat for own in optimizers if isinstance(own, FlatAdam) for flat in own.flat_groups]
 
 
-def _array(like: torch.Tensor, rows: int) -> torch.Tensor:
-    """So many rows for what has this many elements."""
+def spare_rows(size: int) -> int:
+    """How many learners have to lie behind others so that these are not the last of a tensor.
+
+    Args:
+        size: Numbers of each learner in the smallest tensor.
+    """
+    return -(-REGISTERS // size)
+
+
+def rows_like(like: torch.Tensor, rows: int) -> torch.Tensor:
+    """So many rows for what has this many elements, each of which begins with a register."""
     width = -(-like.numel() // REGISTERS) * REGISTERS
     return torch.zeros(rows, width, dtype=like.dtype)

@@ -25,7 +25,7 @@ from .functional_loss import FunctionalLoss, Losses
 from .gradient_graph import Grads
 from .objective import Reached
 from .random_calls import NotedDraws, RandomCall
-from .side_by_side import REGISTERS, SideBySide
+from .side_by_side import SideBySide, spare_rows
 from .step_graph import StepRules, groups_that_move
 
 T = TypeVar("T")
@@ -223,10 +223,10 @@ def draws_of(loss: FunctionalLoss, entries: Entries) -> list[RandomCall]:
     return recording.draws
 
 
-def spare_rows(brought: Brought) -> int:
+def spare_rows_for(brought: Brought) -> int:
     """How many times the first learner is computed again, for batches of a size."""
     first = brought.rows[0] if brought.rows else next(iter(brought.entries[0].values()))
-    return -(-REGISTERS // first.shape[0])
+    return spare_rows(first.shape[0])
 
 
 def _parts(whole: Entries, rows: Sequence[torch.Tensor]) -> Entries:

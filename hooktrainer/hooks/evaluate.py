@@ -156,6 +156,7 @@ class Evaluate(TrainerHookBase):
             from tensordict.nn import InteractionType
 
             from ..collect import VectorCollector
+            from ..collect.worlds import WorldCollector
 
             make: Callable[..., Collector] = self.collector or VectorCollector
             self._collector = make(
@@ -169,7 +170,8 @@ class Evaluate(TrainerHookBase):
                 exploration_type=InteractionType.DETERMINISTIC,
                 **({} if self.groups is None else {"groups": self.groups}),
             )
-            if self._company is not None and isinstance(self._collector, VectorCollector):
+            together = (VectorCollector, WorldCollector)
+            if self._company is not None and isinstance(self._collector, together):
                 self._collector.join(self._company, EVALUATING)
         return self._collector
 

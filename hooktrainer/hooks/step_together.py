@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -14,6 +14,7 @@ from ..graphs.batched_gradient import BatchedGradient
 from ..graphs.compiling import CannotCompileError, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
 from ..graphs.gradient_graph import Gradient, Grads
+from ..graphs.independent import why_not_together
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
 from ..graphs.side_by_side import SideBySide
@@ -23,7 +24,7 @@ from ..graphs.together import (
     GradientsTogether,
     StepsTogether,
     draws_of,
-    spare_rows,
+    spare_rows_for,
 )
 from ..loop.company import STEPPING, Company
 from ..objectives.common import Entries
@@ -34,13 +35,6 @@ from .compiled_step import CompiledStep, first_of
 if TYPE_CHECKING:
     from ..loop.loop import Loop
 
-
-# Whose kernels compute each learner as if it were the only one.
-_TOGETHER: Final = {
-    *(nn.Sequential, nn.ModuleList, nn.ModuleDict, nn.Identity, nn.Flatten),
-    *(nn.Linear, nn.Embedding),
-    *(nn.Tanh, nn.ReLU, nn.LeakyReLU, nn.ELU, nn.GELU, nn.SiLU, nn.Sigmoid, nn.Softplus),
-}
 
 # Requests after which a group that has not met may be one of which some have ended.
 _LONG = 16
@@ -133,13 +127,7 @@ def _against(loss: Any) -> str | None:
     """Why a loss cannot be computed for several learners at once; `None` if it can."""
     if not isinstance(loss, nn.Module):
         return f"the loss is a {type(loss).__name__}, not a torch.nn.Module"
-    for tensor in (*loss.parameters(), *loss.buffers()):
-        if tensor.device.type != "cpu":
-            return f"the networks are on {tensor.device}, where nobody has compared the bits"
-    for module in loss.modules():
-        if type(module).__module__.startswith("torch.nn.") and type(module) not in _TOGETHER:
-            return f"a {type(module).__name__} has no kernel whose bits depend on one learner alone"
-    return None
+    return why_not_together(loss)
 
 
 @dataclass(eq=False)
@@ -263,7 +251,7 @@ class _Group:
             self._beside.leave()
 
     def _graph(self, asked: Sequence[_Request]) -> GradientsTogether:
-        rows = len(asked) + spare_rows(asked[0].brought)
+        rows = len(asked) + spare_rows_for(asked[0].brought)
         if self._beside is None or self._beside.rows < rows:
             rows = self._server.rows(rows)
             self._beside = SideBySide(self._losses, self._optimizers, rows)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..base.noise import normal_like
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
 from .common import Entries, next_key
@@ -145,7 +146,7 @@ class TD3Loss(ActorCriticLoss):
         actor, networks = self.target_actor_network, self.target_qvalue_network
         actor = self.actor_network if actor is None else actor
         networks = self.qvalue_network if networks is None else networks
-        noise = torch.randn_like(entries[self.tensor_keys.action]) * self.policy_noise
+        noise = normal_like(entries[self.tensor_keys.action]) * self.policy_noise
         noise = noise.clamp(-self.noise_clip, self.noise_clip)
         inputs, known = self._actor_reads(entries, next_key, actor)
         action = actor.evaluate(*inputs, **known)

@@ -27,6 +27,10 @@ RUNS = {
         env="Pendulum-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=2,
         total_frames=96, desired_kl=0.01, normalize_observations=True, **SHORT, **k,
     ),
+    "ppo on a world": lambda **k: PPO(
+        env="torch/CartPole-v1", num_envs=5, steps_per_batch=9, mini_batch_size=15, num_epochs=2,
+        total_frames=135, **SHORT, **ODD, **k,
+    ),
     "a2c": lambda **k: A2C(
         env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, **SHORT, **k
     ),
@@ -105,10 +109,11 @@ def rows(path):
     return [line for line in path.read_text().splitlines() if "time/" not in line]
 
 
-def test_each_leaves_what_a_run_leaves_and_resumes_beside_others(tmp_path):
+@pytest.mark.parametrize("env", ["CartPole-v1", "torch/CartPole-v1"])
+def test_each_leaves_what_a_run_leaves_and_resumes_beside_others(env, tmp_path):
     def run(seeds, place, **kwargs):
         return PPO(
-            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
+            env=env, num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
             num_cells=(8,), anneal_lr=False, progress_bar=False, tuned=False, eval_episodes=3,
             eval_interval=64, save_interval=32, log_interval=32, seeds=seeds,
             run_dir=tmp_path / place, **kwargs,

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import torch
-from tensordict import NestedKey, unravel_key
+from tensordict import NestedKey, TensorDict, unravel_key
 
 from ...errors import ConfigError
-from ..actors import Actor
 from ..buffers import env_first
-from ..random_actor import WarmUp
 from .world_buffers import WorldBuffers
 
 Entries: TypeAlias = dict[NestedKey, Any]
 Parts: TypeAlias = tuple[Entries, Entries, torch.Tensor, torch.Tensor]
 """Entries of a batch and of its ``"next"``; sums of rewards and steps of the running episodes."""
+
+
+HIDDEN = ("collector", "final_hidden")
+"""Where a batch says at which ends of episodes the final observation is not the true one."""
+
+
+class Acted(Protocol):
+    """What acted in a rollout."""
+
+    def tensors(self) -> dict[NestedKey, torch.Tensor]:
+        """What it wrote, ``[num_envs, time, ...]`` each."""
 
 
 class BatchParts:
@@ -26,7 +35,7 @@ class BatchParts:
         buffers: What the world wrote.
     """
 
-    def __init__(self, actor: Actor | WarmUp, buffers: WorldBuffers) -> None:
+    def __init__(self, actor: Acted, buffers: WorldBuffers) -> None:
         self._actor, self._buffers = actor, buffers
 
     def __call__(self, returns: torch.Tensor, lengths: torch.Tensor) -> Parts:
@@ -70,6 +79,25 @@ class BatchParts:
         last = done[-1]
         rest = returns[-1].masked_fill(last, 0.0), lengths[-1].masked_fill(last, 0)
         return root, following, *rest
+
+
+def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.device) -> TensorDict:
+    """A batch of its entries.
+
+    Args:
+        root: The entries of the batch.
+        following: Those of its ``"next"``.
+        hidden: Whether the world hides the observations that episodes end with.
+        device: Where they are.
+    """
+    done = following["done"]
+    for name in ("done", "terminated", "truncated"):
+        root[name] = torch.zeros_like(done)
+    size = done.shape[:2]
+    if hidden:
+        root["collector"] = TensorDict({HIDDEN[1]: done.clone()}, size)
+    root["next"] = TensorDict(following, size)
+    return TensorDict(root, size, device=device)
 
 
 def _sums_of_episodes(

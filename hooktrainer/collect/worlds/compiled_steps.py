@@ -1,4 +1,4 @@
-"""`CompiledSteps`: several steps of a world, and of the policy that acts in it, as one graph."""
+"""`WorldSteps`: several steps of a world, and of the policy that acts in it; also as one graph."""
 
 from __future__ import annotations
 
@@ -17,68 +17,54 @@ from .world_buffers import WorldBuffers
 STEPS = 8
 """How many steps are one graph; more take longer to compile, and gain little."""
 
+Sample = Callable[..., dict[NestedKey, torch.Tensor]]
 
-class CompiledSteps:
-    """Several steps of a `FunctionalWorld` and a policy as one compiled graph.
 
-    The policy draws the random numbers that it draws without.
+class WorldSteps:
+    """Several steps of a `FunctionalWorld` and what acts in it, as a function of tensors.
 
     Args:
         world: The environments.
-        sample: Returns ``"action"``, and what else is recorded, of the observations it takes.
+        sample: Returns ``"action"``, and what else is recorded, of a step's number among these, the
+            observations it takes, and what is given for all steps.
         keys: The observations it takes.
         actions: How actions get to the world.
         buffers: Whose leaves the observations are.
-        say: Told when it is compiled.
     """
 
     def __init__(
         self,
         world: FunctionalWorld,
-        sample: Callable[..., dict[NestedKey, torch.Tensor]],
+        sample: Sample,
         keys: Sequence[NestedKey],
         actions: WorldActions,
         buffers: WorldBuffers,
-        say: Callable[[str], None],
     ) -> None:
         self._advance, self._observations = world.advance, world.observations
         self._sample = sample
         self._places = [buffers.keys.index(key) for key in keys]
         self._to_world = actions.to_world
         self._values = buffers.values
-        self._say = say
-        self._graphs: dict[int, Graph[Carry]] = {}
 
-    def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
+    def __call__(self, carry: Carry, rows: Rows, *given: Any) -> Carry:
         """Make some steps.
 
         Args:
             carry: Where the world stands.
             rows: Where they are written; which says how many.
-            again: Whether nothing but numbers can have changed since the last call.
+            *given: What ``sample`` is given.
 
         Returns:
             Where the world stands then.
-
-        Raises:
-            CannotCompileError: By a first call, if they are no graph.
         """
-        steps = len(rows.reward)
-        graph = self._graphs.get(steps)
-        if graph is None:
-            what = f"{steps} steps of the world" if steps > 1 else "a step of the world"
-            graph = self._graphs[steps] = Graph(self._run, what, self._say)
-        return graph.again(carry, rows) if again else graph(carry, rows)
-
-    def _run(self, carry: Carry, rows: Rows) -> Carry:
         now = self._values(self._observations(carry))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
-        for _ in range(len(rows.reward)):
-            sample = self._sample(*[now[place] for place in self._places])
+        for step in range(len(rows.reward)):
+            sample = self._sample(step, [now[place] for place in self._places], *given)
             carry, outcome = self._advance(carry, self._to_world(sample["action"]))
             now = self._values(outcome.observation)
             assert outcome.final is not None
-            step = Rows(
+            written = Rows(
                 now,
                 self._values(outcome.final),
                 outcome.reward,
@@ -87,7 +73,7 @@ class CompiledSteps:
                 outcome.terminated | outcome.truncated,
                 sample,
             )
-            for column, value in zip(columns, step, strict=True):
+            for column, value in zip(columns, written, strict=True):
                 column.append(value)
         seen, final, reward, terminated, truncated, done, samples = columns
         for place, leaf in zip(rows.observation, zip(*seen, strict=True), strict=True):
@@ -104,3 +90,36 @@ class CompiledSteps:
         for key, place in rows.sample.items():
             place.copy_(torch.stack([each[key] for each in samples]))
         return carry
+
+
+class CompiledSteps:
+    """The same as compiled graphs.
+
+    Args:
+        steps: The function.
+        say: Told when it is compiled.
+    """
+
+    def __init__(self, steps: WorldSteps, say: Callable[[str], None]) -> None:
+        self._steps, self._say = steps, say
+        self._graphs: dict[int, Graph[Carry]] = {}
+
+    def __call__(self, carry: Carry, rows: Rows, *given: Any, again: bool = False) -> Carry:
+        """Make some steps.
+
+        Args:
+            carry: As for `WorldSteps`.
+            rows: Likewise.
+            *given: Likewise.
+            again: Whether nothing but numbers can have changed since the last call.
+
+        Raises:
+            CannotCompileError: By a first call, if they are no graph.
+        """
+        steps = len(rows.reward)
+        graph = self._graphs.get(steps)
+        if graph is None:
+            what = f"{steps} steps of the world" if steps > 1 else "a step of the world"
+            graph = self._graphs[steps] = Graph(self._steps.__call__, what, self._say)
+        call = graph.again if again else graph
+        return call(carry, rows, *given)

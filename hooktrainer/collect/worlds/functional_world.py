@@ -45,9 +45,10 @@ class FunctionalWorld(ABC):
     episode's index; a running one is its `Carry`. So any share of the environments plays the same
     episodes, and a resumed run goes on exactly.
 
-    Derive from it and write the three functions. They take and return tensors on ``device``, use
-    no random numbers but those they are given, change nothing in place, keep nothing in ``self``,
-    and never look at what a tensor holds.
+    Derive from it and write the three functions. They take and return tensors on ``device``, each
+    row of which is an environment by itself, however many there are. They use no random numbers but
+    those they are given, change nothing in place, keep nothing in ``self``, and never look at what
+    a tensor holds.
 
     Args:
         num_envs: How many environments.

@@ -31,6 +31,7 @@ class WorldActions:
 
     Attributes:
         format: How the policy writes them.
+        options: Whether discrete ones are indices, and whether continuous ones are clipped.
 
     Raises:
         ConfigError: If the space is not Discrete, MultiDiscrete, MultiBinary or Box.
@@ -40,6 +41,7 @@ class WorldActions:
         self, space: spaces.Space[Any], categorical: bool, clips: bool, device: torch.device
     ) -> None:
         self.format = ActionFormat(space, categorical)
+        self.options = (categorical, clips)
         self.space = space
         self._device = device
         self._sizes: list[int] = []  # of what there is to choose from

@@ -18,8 +18,8 @@ from ...loop.timing import Timing
 from ..actor_of import actor_of
 from ..actors import Actor, FunctionActor, Policy, learn_outputs
 from ..random_actor import WarmUp
-from .batch_parts import BatchParts, Parts
-from .compiled_steps import STEPS, CompiledSteps
+from .batch_parts import BatchParts, Parts, as_batch
+from .compiled_steps import STEPS, CompiledSteps, WorldSteps
 from .functional_world import FunctionalWorld
 from .rows import Rows
 from .tensor_world import TensorWorld
@@ -27,9 +27,6 @@ from .world_actions import RandomWorldActor, WorldActions
 from .world_buffers import WorldBuffers
 
 _log = logging.getLogger(__name__)
-
-HIDDEN = ("collector", "final_hidden")
-"""Where a batch says at which ends of episodes the final observation is not the true one."""
 
 
 class WorldRollout:
@@ -67,6 +64,7 @@ class WorldRollout:
     ) -> None:
         num_envs, device = world.num_envs, world.device
         self._world, self._horizon, self._actions = world, horizon, actions
+        self._policy = policy
         self._buffers = WorldBuffers(
             leaves_of(world.observation_space), num_envs, horizon, device, info_keys
         )
@@ -114,15 +112,21 @@ class WorldRollout:
             self._begin()
         if warm_up and not self._actor.is_laid_out:
             learn_outputs(self._actor, self._policy_device)
+        batch = self._made(timing, warm_up)
+        self._is_running = True
+        return batch
+
+    def _made(self, timing: Timing, warm_up: bool) -> TensorDict:
+        """All steps of a rollout, as a batch."""
         actor: Actor | WarmUp = self._warm_up if warm_up else self._actor
         if self._compiled is None or warm_up:
             hidden = self._step(actor, timing)
         else:
             hidden = self._step_at_once(self._compiled, actor, timing)
         with timing.phase("collect/transfer"):
-            batch = self._batch(actor, hidden)
-        self._is_running = True
-        return batch
+            parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
+            root, following, self._returns, self._lengths = parts(self._returns, self._lengths)
+            return as_batch(root, following, hidden, self._world.device)
 
     def _begin(self) -> None:
         """Begin the next episode of every environment."""
@@ -174,7 +178,10 @@ class WorldRollout:
             )
         self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
-        return CompiledSteps(world, sample, keys, self._actions, self._buffers, tqdm.write)
+        steps = WorldSteps(
+            world, lambda _, inputs: sample(*inputs), keys, self._actions, self._buffers
+        )
+        return CompiledSteps(steps, tqdm.write)
 
     def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> bool:
         """All steps of a rollout, some in one graph; whether the world hides observations."""
@@ -199,18 +206,6 @@ class WorldRollout:
             return self._step(actor, timing)
         timing.add("collect/env", perf_counter() - start)
         return False
-
-    def _batch(self, actor: Actor | WarmUp, hidden: bool) -> TensorDict:
-        parts = self._parts if actor is self._actor else BatchParts(actor, self._buffers)
-        root, following, self._returns, self._lengths = parts(self._returns, self._lengths)
-        done = following["done"]
-        for name in ("done", "terminated", "truncated"):
-            root[name] = torch.zeros_like(done)
-        size = done.shape[:2]
-        if hidden:
-            root["collector"] = TensorDict({HIDDEN[1]: done.clone()}, size)
-        root["next"] = TensorDict(following, size)
-        return TensorDict(root, size, device=self._world.device)
 
     def state_dict(self) -> dict[str, Any]:
         """Everything the next rollout depends on, the policy's parameters aside."""

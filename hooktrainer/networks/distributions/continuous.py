@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
+from ...base.noise import normal_like
 from ..box import Box
 from .action_distribution import ActionDistribution
 
@@ -37,7 +38,7 @@ class Gaussian(ActionDistribution):
     ) -> dict[str, torch.Tensor]:
         """See `ActionDistribution.sample`."""
         loc, log_std = self.loc_and_log_std(parameters)
-        noise = torch.zeros_like(loc) if deterministic else torch.randn_like(loc)
+        noise = torch.zeros_like(loc) if deterministic else normal_like(loc)
         return self._at(loc.detach(), log_std.detach(), noise, keys)
 
     def log_prob_and_entropy(
@@ -139,7 +140,7 @@ class SquashedGaussian(Gaussian):
     def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """See `ActionDistribution.rsample`."""
         loc, log_std = self.loc_and_log_std(parameters)
-        return self._squash(loc, log_std, torch.randn_like(loc))
+        return self._squash(loc, log_std, normal_like(loc))
 
     def mode(self, parameters: torch.Tensor) -> torch.Tensor:
         """See `ActionDistribution.mode`."""

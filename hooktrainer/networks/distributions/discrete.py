@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
+from ...base.noise import uniform_like
 from .action_distribution import ActionDistribution, forbid
 from .rollout_draws import CategoricalDraws, Draws
 
@@ -162,7 +163,7 @@ class Bernoulli(ActionDistribution):
         self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, torch.Tensor]:
         """See `ActionDistribution.sample`."""
-        threshold = 0.5 if deterministic else torch.rand_like(parameters)
+        threshold = 0.5 if deterministic else uniform_like(parameters)
         bits = (parameters.sigmoid() > threshold).to(torch.int8)
         action = bits.reshape(*parameters.shape[:-1], *self.shape)
         return {"action": action, "logits": parameters}
