@@ -34,7 +34,9 @@ _HIGH = 512  # above all numbers of files that programs are given
 
 @cache
 def executable() -> str:
-    """The program's path; its server ends with this process."""
+    """The program's path; its server ends with this process. Python itself where that cannot be."""
+    if not hasattr(os, "pidfd_open"):
+        return sys.executable
     folder = tempfile.TemporaryDirectory(prefix="warm-python-")
     address, program = Path(folder.name, "socket"), Path(folder.name, "python")
     program.write_text(
@@ -46,6 +48,7 @@ def executable() -> str:
         [sys.executable, __file__, str(address), str(program)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        start_new_session=True,  # a signal to all that tests run is for the programs
     )
     stdin, stdout = server.stdin, server.stdout
     assert stdin is not None
