@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -51,5 +51,19 @@ def adam_step(
     exp_avg_sq = beta2 * state.exp_avg_sq + (1 - beta2) * grad * grad
     step_size = lr / (1 - beta1**steps)
     scale = (1 - beta2**steps).sqrt()
+    step_size, scale = computed_once(step_size, scale)
     parameters = parameters - step_size * exp_avg / (exp_avg_sq.sqrt() / scale + eps)
     return AdamState(parameters, exp_avg, exp_avg_sq, steps)
+
+
+def computed_once(*scalars: torch.Tensor) -> Sequence[torch.Tensor]:
+    """The same scalars, of one type, which a compiled loop on a CPU reads instead of computing.
+
+    Inductor computes what is elementwise where it is used: in a loop over the parameters two powers
+    and some divisions for every 16 of them. What was scattered lies in memory.
+    """
+    values = torch.stack(scalars)
+    if not values.is_cpu:
+        return scalars
+    places = torch.arange(len(scalars), device=values.device)
+    return values.scatter(0, places, values).unbind()
