@@ -12,7 +12,7 @@ from .compiling import Graph, quiet
 from .functional_loss import Losses
 from .gradient_graph import Gradient
 from .objective import Reached
-from .products import AlignedProducts
+from .products import IN_GRAPHS, AlignedProducts
 from .random_calls import GivenDraws
 
 
@@ -39,7 +39,8 @@ class BatchedGradient:
         self._is_aligned = False  # whether all products are known to lie alike by themselves
         self._call: Callable[..., Any] = self._eager
         if compiled:
-            self._call = Graph(self._mapped, "the optimizer step of several learners", say)
+            what = "the optimizer step of several learners"
+            self._call = Graph(self._mapped, what, say, IN_GRAPHS)
 
     def __call__(
         self,

@@ -7,7 +7,7 @@ import os
 import time
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -40,10 +40,18 @@ class Graph(Generic[T]):
         function: What is compiled. It draws the random numbers that it would draw eagerly.
         what: What it is, for messages.
         say: Called with a line before it is compiled, which takes its time, and one after.
+        decompositions: By operator what is computed in its place, as for ``make_fx``.
     """
 
-    def __init__(self, function: Callable[..., T], what: str, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        function: Callable[..., T],
+        what: str,
+        say: Callable[[str], None],
+        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+    ) -> None:
         self._what, self._say = what, say
+        self._decompositions = dict(decompositions or {})
         self._is_compiled = BACKEND is None
         self._seen: tuple[Any, ...] = ()  # a graph that was called, its inputs and its outputs
         self._shortcut: Shortcut | None = None
@@ -102,6 +110,7 @@ class Graph(Generic[T]):
             as_cuda_graph = _is_cuda_graph(tensors)
             if BACKEND == "inductor":
                 options = _of_inductor(tensors, as_cuda_graph)
+                options["decompositions"].update(self._decompositions)
             compiled: Compiled = lookup_backend(BACKEND)(module, inputs, **options)
             if as_cuda_graph:
                 compiled = copied(compiled)

@@ -58,3 +58,29 @@ def _room(like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     size = rows * columns
     wide = like.new_empty(len(like), -(-size // _REGISTER) * _REGISTER)
     return wide[:, :size].view(len(like), rows, columns)
+
+
+def aligned_bmm(left: torch.Tensor, right: torch.Tensor) -> Any:
+    """What a compiled graph computes in place of ``torch.bmm``, to the same end.
+
+    Matrices that would begin elsewhere within a register than the others of their batch become
+    wider, by zeros.
+
+    Args:
+        left: Matrices ``[N, rows, inner]``.
+        right: Matrices ``[N, inner, columns]``.
+    """
+    rows, inner = left.shape[1:]
+    columns = right.shape[2]
+    if not any(size % _REGISTER for size in (rows * inner, inner * columns, rows * columns)):
+        return NotImplemented  # which leaves it as it is
+    wider, deeper = -columns % _REGISTER, -inner % _REGISTER
+    product = _BMM(
+        torch.constant_pad_nd(left, [0, deeper]),
+        torch.constant_pad_nd(right, [0, wider, 0, deeper]),
+    )
+    return product[:, :, :columns]
+
+
+IN_GRAPHS = {_BMM: aligned_bmm}
+"""Decompositions for graphs whose products depend, each, on its own matrices alone."""

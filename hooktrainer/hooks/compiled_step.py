@@ -243,8 +243,7 @@ class CompiledStep(TrainerHookBase):
             if not self._done:
                 self._done.extend(self._steps(loss, batch))
         except CannotCompileError as error:
-            name = type(loss.module).__name__
-            _log.warning("%s cannot be compiled, and is computed eagerly: %s", name, error)
+            self._refused(type(loss.module).__name__, error)
             self.close()
             if mini_batches is not None:
                 mini_batches.fill(batch)
@@ -252,6 +251,9 @@ class CompiledStep(TrainerHookBase):
                 return loss({name: p for p, name in loss.names.items()}, loss.read(batch))
         out, self._fused.norm = self._done.popleft()
         return out
+
+    def _refused(self, loss: str, why: CannotCompileError) -> None:
+        _log.warning("%s cannot be compiled, and is computed eagerly: %s", loss, why)
 
     def _differentiated(self, loss: FunctionalLoss, entries: Entries) -> Losses:
         key = (loss.variant, next(iter(entries.values())).shape)

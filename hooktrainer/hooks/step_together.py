@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -81,11 +82,9 @@ class StepTogether(CompiledStep):
     def _gradients(
         self, key: Hashable, loss: FunctionalLoss, entries: Entries
     ) -> tuple[Losses, list[Grads]]:
-        assert self._company is not None
-        brought = self._brought(key, loss, [entries], [])
         optimizers = [hook.optimizer for hook in self._hooks]
-        request = _Request(key, loss, self._objectives, optimizers, brought)
-        return self._company.ask(self._server(), request)
+        with self._brought(key, loss, [entries], []) as brought:
+            return self._ask(_Request(key, loss, self._objectives, optimizers, brought))
 
     def _taken(
         self,
@@ -95,29 +94,42 @@ class StepTogether(CompiledStep):
         rows: Sequence[torch.Tensor],
         rules: StepRules,
     ) -> list[tuple[Losses, torch.Tensor | None]]:
-        assert self._company is not None
-        brought = self._brought(key, loss, entries, rows)
-        optimizers = [self._hooks[0].optimizer]
-        clip_norm = self.trainer.clip_norm
-        request = _Request(key, loss, self._objectives, optimizers, brought, rules, clip_norm)
-        return self._company.ask(self._server(), request)
+        optimizers, clip_norm = [self._hooks[0].optimizer], self.trainer.clip_norm
+        with self._brought(key, loss, entries, rows) as brought:
+            return self._ask(
+                _Request(key, loss, self._objectives, optimizers, brought, rules, clip_norm)
+            )
 
+    def _refused(self, loss: str, why: CannotCompileError) -> None:
+        assert self._company is not None
+        done = "compiled for" if self.compiled else "computed for"
+        self._company.say(f"{loss} cannot be {done} all seeds, and is computed by each: {why}")
+
+    @contextmanager
     def _brought(
         self,
         key: Hashable,
         loss: FunctionalLoss,
         entries: Sequence[Entries],
         rows: Sequence[torch.Tensor],
-    ) -> Brought:
+    ) -> Iterator[Brought]:
+        """What this learner brings; if it is refused, nothing has been drawn."""
         if key not in self._draws:
             self._draws[key] = draws_of(loss, first_of(entries, rows))
         draws = self._draws[key] * (len(rows) or len(entries))
-        return Brought(entries, rows, [draw() for draw in draws])
+        before = torch.get_rng_state() if draws else None
+        try:
+            yield Brought(entries, rows, [draw() for draw in draws])
+        except CannotCompileError:
+            if before is not None:
+                torch.set_rng_state(before)
+            raise
 
-    def _server(self) -> _StepServer:
+    def _ask(self, request: _Request) -> Any:
         assert self._company is not None
         make = partial(_StepServer, self.compiled, self._company.say)
-        return self._company.server((_StepServer, self.compiled), make)
+        server = self._company.server((_StepServer, self.compiled), make)
+        return self._company.ask(server, request)
 
     def __getstate__(self) -> dict[str, Any]:
         return super().__getstate__() | {"_company": None, "_draws": {}, "_say": quiet}

@@ -8,6 +8,8 @@ from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import StepTogether, Trainer
+from hooktrainer.base.noise import normal_like
+from hooktrainer.graphs import compiling
 from hooktrainer.graphs.compiling import CannotCompileError
 from hooktrainer.graphs.random_calls import GivenDraws, NotedDraws
 from hooktrainer.loop.lockstep import Lockstep
@@ -27,6 +29,23 @@ class Squares(nn.Module):
         return TensorDict({"loss_square": self.network(batch["observation"]).square().mean()})
 
 
+class Noisy(Squares):
+    """The same under noise on what the network reads."""
+
+    def forward(self, batch):
+        seen = batch["observation"]
+        return TensorDict({"loss_square": self.network(seen + normal_like(seen)).square().mean()})
+
+
+class DrawsItself(Squares):
+    """The same without the function that losses draw by."""
+
+    def forward(self, batch):
+        seen = batch["observation"]
+        noisy = seen + torch.randn_like(seen)
+        return TensorDict({"loss_square": self.network(noisy).square().mean()})
+
+
 def plain_network():
     return nn.Sequential(nn.Linear(4, 16), nn.Tanh(), nn.Linear(16, 1))
 
@@ -35,9 +54,9 @@ def other_network():
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
 
 
-def trainer(seed, network=None, compiled=False, **kwargs):
+def trainer(seed, network=None, compiled=False, loss=Squares, **kwargs):
     torch.manual_seed(seed)
-    loss = Squares((network or plain_network)())
+    loss = loss((network or plain_network)())
     made = Trainer(
         collector=FakeCollector(num_envs=2, time=16, seed=seed),
         total_frames=96,
@@ -99,6 +118,45 @@ def test_draws_are_noted_and_given_again():
         assert torch.equal(draw(x), expected)
     with NotedDraws(), pytest.raises(CannotCompileError, match=r"normal draws.*depend on others"):
         torch.normal(x, torch.ones(3))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_what_a_loss_draws_is_each_learners_own(compiled, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    said = []
+    many, (alone,) = (
+        run(seeds, said.append, compiled=compiled, loss=Noisy) for seeds in ([0, 1, 2], [1])
+    )
+    assert not [line for line in said if "cannot" in line]
+    assert torch.equal(many[1], alone)
+    plain = trainer(1, loss=Noisy)
+    plain.remove_hook("step_together")
+    plain.train()
+    torch.testing.assert_close(alone, weights(plain), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_compiled_networks_of_odd_sizes_do_not_depend_on_how_many_there_are(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+
+    def odd_network():
+        return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Linear(5, 1))
+
+    many, (alone,) = (run(seeds, compiled=True, network=odd_network) for seeds in ([0, 1, 2], [1]))
+    assert torch.equal(many[1], alone)
+
+
+def test_a_loss_that_draws_by_itself_is_compiled_for_none_and_that_is_said_once(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    said = []
+    made = run([0, 1], said.append, compiled=True, loss=DrawsItself)
+    refused = [line for line in said if "cannot be compiled for all seeds" in line]
+    assert len(refused) == 1
+    assert refused[0].startswith("DrawsItself cannot")
+    plain = trainer(1, loss=DrawsItself)
+    plain.remove_hook("step_together")
+    plain.train()
+    assert torch.equal(made[1], weights(plain))
 
 
 def test_memory_of_learners_that_have_ended_is_let_go():
