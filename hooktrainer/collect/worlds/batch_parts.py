@@ -7,6 +7,7 @@ from typing import Any, Protocol, TypeAlias
 import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 
+from ...base.tensordicts import tensordict_of
 from ...errors import ConfigError
 from ..buffers import env_first
 from .world_buffers import WorldBuffers
@@ -95,9 +96,9 @@ def as_batch(root: Entries, following: Entries, hidden: bool, device: torch.devi
         root[name] = torch.zeros_like(done)
     size = done.shape[:2]
     if hidden:
-        root["collector"] = TensorDict({HIDDEN[1]: done.clone()}, size)
-    root["next"] = TensorDict(following, size)
-    return TensorDict(root, size, device=device)
+        root[HIDDEN] = done.clone()
+    root["next"] = tensordict_of(following, size, device)
+    return tensordict_of(root, size, device)
 
 
 def _sums_of_episodes(
