@@ -159,7 +159,8 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
     kept = without(words, ("--run-dir", "--resume", "--fork", *(["--seeds"] if seeds else [])))
     begins = [word for option, value in (("--resume", resume), ("--fork", fork)) if value
               for word in (option, value)]  # fmt: skip
-    tasks = [] if seeds is None else [words_of_seeds(one) for one in _shares(seeds, given.jobs)]
+    shares = [] if seeds is None else _shares(seeds, given.jobs)
+    tasks = [words_of_seeds(one) for one in shares]
     command = [sys.executable, "-m", "hooktrainer", "train", *kept]
     if len(tasks) == 1:
         command, tasks = [*command, "--seeds", tasks[0]], []
@@ -174,6 +175,7 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
         begins=begins,
         goes_on=["--resume", "latest"],
         begun=RunDir(place).run_file if seeds is None else None,
+        runs=[[place / f"seed{seed}" for seed in one] for one in shares] or [[place]],
     )
 
 

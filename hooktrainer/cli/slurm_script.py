@@ -33,6 +33,8 @@ class SlurmScript:
         begins: Further words, the first time.
         goes_on: Further words when the job was queued again.
         begun: A file that is there once ``goes_on`` can be said; ``None`` if it always can.
+        runs: For each task the directories of its runs, whose checkpoints tell whether it gets on;
+            none if that is not to be looked at.
     """
 
     name: str
@@ -46,6 +48,7 @@ class SlurmScript:
     begins: Sequence[str] = ()
     goes_on: Sequence[str] = ()
     begun: Path | None = None
+    runs: Sequence[Sequence[Path]] = ()
 
     def __str__(self) -> str:
         lines = ["#!/bin/bash", *self._header(), "", _EXPLANATION, ""]
@@ -60,7 +63,21 @@ class SlurmScript:
             lines.append(f"how=({shlex.join(self.begins)})")
             lines.append(f"{again} && how=({shlex.join(self.goes_on)})")
             words.append('"${how[@]}"')
-        return "\n".join([*lines, _BODY.format(command=" ".join(words))])
+        looks, ends = "", ""
+        if self.runs:
+            looks = "\n".join([*self._runs(), _LOOK])
+            ends = _END.format(
+                idle=shlex.quote(str(self.output / "idle_")), lost=f"{self.grace + MARGIN:g}"
+            )
+        return "\n".join([*lines, _BODY.format(command=" ".join(words), looks=looks, ends=ends)])
+
+    def _runs(self) -> list[str]:
+        """What gives ``runs`` the directories of the task's runs."""
+        each = [f"runs=({shlex.join(map(str, runs))})" for runs in self.runs]
+        if len(each) == 1:
+            return each
+        cases = [f"    {number}) {runs} ;;" for number, runs in enumerate(each)]
+        return ['case "$SLURM_ARRAY_TASK_ID" in', *cases, "esac"]
 
     def _header(self) -> list[str]:
         """What sbatch reads.
@@ -99,8 +116,30 @@ _EXPLANATION = """\
 # USR1 comes before the time is up: the run saves and ends, and the job is queued again. TERM, as by
 # scancel, ends it for good; where it is a preemption, Slurm itself queues the job again."""
 
+_LOOK = """\
+# Frames at which there are checkpoints, however often.
+made() {
+    find "${runs[@]}" -path '*/checkpoints/step_*' -prune 2>/dev/null | sed 's/-[0-9]*$//' | sort -u
+}
+before=$(made)
+"""
+
+_END = """
+    idle={idle}$job
+    if [ "$(made)" != "$before" ]; then
+        rm -f "$idle"
+    elif [ -e "$idle" ]; then
+        rm -f "$idle"
+        echo "error: twice in a row the time of this job was over before a new checkpoint was" \\
+            "made. The run is told to end {lost} s before that (--grace and 30). Submit it again" \\
+            "with more time (--slurm-time), or make its batches smaller." >&2
+        exit 1
+    else
+        touch "$idle"
+    fi"""
+
 _BODY = """\
-set -m  # the run is a process group of its own, and gets signals from here alone
+{looks}set -m  # the run is a process group of its own, and gets signals from here alone
 stop() {{ [ -n "$stopping" ] || kill -TERM "$run"; stopping=yes; }}
 trap 'again=yes; stop' USR1
 trap stop TERM INT
@@ -113,7 +152,8 @@ code=$?
 # Done it is with 0, failed with another code; negative where bash has lost it over a signal.
 if [ -n "$again" ] && {{ [ "$code" -gt 128 ] || [ "$code" -lt 0 ]; }}; then
     task=${{SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}}  # not all tasks of the array
-    scontrol requeue "${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}$task"
+    job=${{SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}}$task{ends}
+    scontrol requeue "$job"
 fi
 exit "$code"
 """

@@ -149,6 +149,33 @@ def test_a_task_is_told_once_and_queued_again_if_it_was_not_done(slurm, signals,
     assert Path("words").read_text() == f"--run-dir {Path('many').absolute()} --seeds 5-6"
 
 
+def test_a_job_that_does_not_get_on_is_queued_again_once_and_no_more(slurm):
+    """Its checkpoints tell; those of another task's seeds, and of the same frames, do not."""
+    start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)
+
+    def turn(made=None):
+        Path("started").unlink(missing_ok=True)
+        job = start(task=1)
+        wait_for(job, Path("started").exists)
+        if made is not None:
+            Path("many", made).mkdir(parents=True)
+        job.send_signal(signal.SIGUSR1)
+        return job.wait()
+
+    assert turn("seed5/checkpoints/step_000000000064") == 143
+    assert turn("seed3/checkpoints/step_000000000064") == 143  # nothing of its own
+    assert turn("seed6/checkpoints/step_000000000064") == 143
+    assert turn("seed6/checkpoints/step_000000000064-2") == 143  # not a frame more
+    assert len(requeued()) == 4
+    assert turn() == 1
+    assert len(requeued()) == 4
+    said = Path("printed").read_text()
+    assert "error: twice in a row the time of this job was over before a new checkpoint" in said
+    assert "end 60 s before that" in said
+    assert turn() == 143  # submitted again
+    assert len(requeued()) == 5
+
+
 def test_it_goes_on_where_there_is_something_to_go_on_with(slurm):
     place = Path("one").absolute()
     start = slurm("train", "program.py", "--fork=other@best", "--run-dir=one")
