@@ -548,6 +548,64 @@ MAPPO = Benchmark(
     drawn=False,
 )
 
+_SOURCES = (
+    ("hooktrainer, EnvPool", ("--source=envpool",), 300_000),
+    ("by hand, EnvPool", ("--source=envpool", "--by-hand"), 120_000),
+    ("hooktrainer, Gymnasium", ("--source=gymnasium",), 240_000),
+    ("by hand, Gymnasium, one by one", ("--source=gymnasium", "--by-hand"), 80_000),
+    ("by hand, Gymnasium, arrays", ("--source=gymnasium-vector", "--by-hand"), 80_000),
+)
+
+COLLECTING = Benchmark(
+    name="collecting",
+    title="Collecting from CartPole-v1, no training: a policy of 64x64, EnvPool's and Gymnasium's",
+    cases=tuple(
+        Case(
+            f"{name}, {envs} environments",
+            "collecting.py",
+            frames(count * envs // 8, 20_000, f"--num-envs={envs}", *options),
+        )
+        for envs in (8, 64)
+        for name, options, count in _SOURCES
+    ),
+    measures=SPEED,
+    compared=tuple(
+        f"hooktrainer, {source}, {envs} environments"
+        for envs in (8, 64)
+        for source in ("EnvPool", "Gymnasium")
+    ),
+    targets=tuple(
+        Ratio(
+            f"hooktrainer, {source}, {envs} environments",
+            f"by hand, {loop}, {envs} environments",
+            1.0,
+        )
+        for envs in (8, 64)
+        for source, loop in (("EnvPool", "EnvPool"), ("Gymnasium", "Gymnasium, arrays"))
+    ),
+    quick=frames(30_000, 10_000),
+    drawn=False,
+)
+
+COLLECTING_ATARI = Benchmark(
+    name="collecting-atari",
+    title="Collecting from Pong, 8 games, no training: random actions, EnvPool's and Gymnasium's",
+    cases=tuple(
+        Case(name, "collecting.py", frames(count, 2_048, "--env=pong", *options))
+        for name, options, count in (
+            ("hooktrainer, EnvPool", ("--source=envpool",), 20_000),
+            ("by hand, EnvPool", ("--source=envpool", "--by-hand"), 20_000),
+            ("hooktrainer, Gymnasium", ("--source=gymnasium",), 20_000),
+            ("by hand, Gymnasium, one by one", ("--source=gymnasium", "--by-hand"), 20_000),
+        )
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, EnvPool", "hooktrainer, Gymnasium"),
+    rounds=3,
+    quick=frames(3_072, 1_024),
+    drawn=False,
+)
+
 BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
@@ -558,6 +616,8 @@ BENCHMARKS = {
         WORLDS,
         WORLDS1024,
         MAPPO,
+        COLLECTING,
+        COLLECTING_ATARI,
         DQN,
         SAC,
         SOLVE_PPO,

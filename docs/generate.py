@@ -23,7 +23,7 @@ from hooktrainer.loop.priorities import PRIORITIES
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (
     *("loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "solve-dqn", "solve-sac"),
-    *("envs", "widths", "replay"),
+    *("mappo", "collecting", "collecting-atari", "envs", "widths", "replay"),
 )
 """The benchmarks in the order of the page."""
 

@@ -1,10 +1,12 @@
 """A run with one of TorchRL's collectors in processes, to be ended by a signal.
 
 Arguments: the file it saves to, its total frames, which collector, where it spends its time.
+It says first which process group it leads.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 import warnings
@@ -24,6 +26,7 @@ from hooktrainer import Trainer, UpdateWeights  # noqa: E402
 
 
 def main(file: Path, total_frames: int, kind: str, place: str) -> None:
+    print(os.getpid(), flush=True)
     torch.manual_seed(0)
     torch.set_num_threads(1)
     torch.multiprocessing.set_start_method("fork", force=True)  # spawned ones import anew
