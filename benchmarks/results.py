@@ -15,7 +15,10 @@ from typing import Any
 
 from suite import Benchmark, Limit, Measure, Ratio
 
-PACKAGES = ("hooktrainer", "torch", "torchrl", "tensordict", "stable-baselines3", "gymnasium")
+PACKAGES = (
+    *("hooktrainer", "torch", "torchrl", "tensordict", "stable-baselines3", "gymnasium"),
+    *("envpool", "vmas"),
+)
 
 
 @dataclass
