@@ -37,16 +37,17 @@ class BatchedGradient:
         self._apart = reached.apart
         self._sizes = [len(own) for own in reached.parameters]
         self._is_aligned = False  # whether all products are known to lie alike by themselves
-        self._call: Callable[..., Any] = self._eager
+        self._graph: Graph[Any] | None = None
         if compiled:
             what = "the optimizer step of several learners"
-            self._call = Graph(self._mapped, what, say, IN_GRAPHS)
+            self._graph = Graph(self._mapped, what, say, IN_GRAPHS)
 
     def __call__(
         self,
         tensors: Mapping[str, torch.Tensor],
         entries: Entries,
         numbers: Sequence[torch.Tensor],
+        again: bool = False,
     ) -> tuple[Losses, list[list[torch.Tensor]]]:
         """Losses, and by objective the gradients of what it depends on, ``[learners, ...]`` each.
 
@@ -54,13 +55,17 @@ class BatchedGradient:
             tensors: Parameters and buffers of the loss, likewise.
             entries: Of a batch, likewise.
             numbers: What the losses would draw, likewise.
+            again: Whether nothing but numbers can have changed since the last call.
 
         Raises:
             CannotCompileError: If they are to be a graph, and are none.
         """
         others = dict(tensors)
         parameters = [others.pop(name) for name in self._pattern.names]
-        return self._call(parameters, others, entries, list(numbers))
+        call: Callable[..., Any] = self._eager
+        if self._graph is not None:
+            call = self._graph.again if again else self._graph
+        return call(parameters, others, entries, list(numbers))
 
     def _mapped(self, *args: Any) -> Any:
         def one(parameters: Any, others: Any, entries: Any, numbers: Any) -> Any:

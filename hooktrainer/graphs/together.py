@@ -146,7 +146,7 @@ class StepsTogether(GradientsTogether):
         for step, (entries, numbers) in enumerate(self._batches(brought)):
             if step:
                 self._beside.repeat()
-            out, (grads,) = self._gradient(tensors, entries, numbers)
+            out, (grads,) = self._gradient(tensors, entries, numbers, again=step > 0)
             flats = self._flat(grads)
             norm = self._clip(flats, clip_norm)
             goes_on = [a and b for a, b in zip(goes_on, self._finite(out, norm), strict=True)]
