@@ -140,8 +140,9 @@ LOOP = Benchmark(
         Measure("over the same operations", ("over_same",), higher=False),
     ),
     targets=(
+        Limit("hooktrainer, 0 no-op hooks", 8.0, measure=1),
         Limit("hooktrainer, 0 no-op hooks", 5.0, measure=2),
-        Limit("hooktrainer, one no-op hook", 0.1),
+        Limit("hooktrainer, one no-op hook", 0.05),
     ),
     rounds=1,
     quick=("--rounds=2", "--steps=100"),
@@ -331,6 +332,11 @@ DQN = Benchmark(
         Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_dqn.py", DQN_FRAMES),
         Case("hooktrainer, one at a time", "hooktrainer_dqn.py", (*DQN_FRAMES, ONE_BY_ONE)),
         Case("hooktrainer, compiled", "hooktrainer_dqn.py", (*DQN_FRAMES, "--compile")),
+        Case(
+            "hooktrainer, one at a time, compiled",
+            "hooktrainer_dqn.py",
+            (*DQN_FRAMES, ONE_BY_ONE, "--compile"),
+        ),
         Case("hand-written, eager", "handwritten_dqn.py", frames(15_000, 3_000)),
         Case("hand-written, compiled", "handwritten_dqn.py", frames(15_000, 3_000, "--compile")),
         Case("TorchRL, DQNTrainer", "torchrl_dqn.py", frames(4_000, 2_000)),
@@ -352,6 +358,10 @@ DQN = Benchmark(
             ("Stable-Baselines3, matched", 1.5),
             ("CleanRL, dqn.py", 1.0),
         )
+    )
+    + tuple(
+        Ratio(f"hooktrainer, one at a time{compiled}", "hand-written, eager", 1.0)
+        for compiled in ("", ", compiled")
     ),
     quick=frames(2_000, 1_200),
 )
@@ -362,6 +372,11 @@ SAC = Benchmark(
     cases=(
         Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_sac.py", SAC_FRAMES),
         Case("hooktrainer, one at a time", "hooktrainer_sac.py", (*SAC_FRAMES, ONE_BY_ONE)),
+        Case(
+            "hooktrainer, one at a time, compiled",
+            "hooktrainer_sac.py",
+            (*SAC_FRAMES, ONE_BY_ONE, "--compile"),
+        ),
         Case("hand-written, eager", "handwritten_sac.py", frames(1_500, 500)),
         Case("TorchRL, SACTrainer", "torchrl_sac.py", frames(1_200, 500)),
         Case(
@@ -385,6 +400,10 @@ SAC = Benchmark(
             ("TorchRL, SACTrainer", 1.6),
             ("Stable-Baselines3, rl-zoo", 1.2),
         )
+    )
+    + tuple(
+        Ratio("hooktrainer, one at a time, compiled", peer, 1.2)
+        for peer in ("hand-written, eager", "CleanRL, sac_continuous_action.py")
     ),
     quick=frames(300, 200),
 )
