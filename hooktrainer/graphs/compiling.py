@@ -15,6 +15,7 @@ import torch
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
+from .cpu_products import cpu_products
 from .shortcut import Compiled, Shortcut
 
 BACKEND: str | None = "inductor"
@@ -181,7 +182,7 @@ def _of_inductor(inputs: Sequence[torch.Tensor], as_cuda_graph: bool) -> dict[st
         table = dict(decomposition.select_decomp_table())
     if all(x.is_cpu for x in inputs):
         patches["cpp_wrapper"] = True  # which calls kernels from C++
-        table[torch.ops.aten.tanh.default] = _tanh
+        table |= {torch.ops.aten.tanh.default: _tanh, **cpu_products()}
     return {"config_patches": patches, "decompositions": table}
 
 
