@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -34,18 +34,30 @@ def _addmm(bias: torch.Tensor, a: torch.Tensor, b: torch.Tensor, **factors: floa
     return _linear(a, b, bias)
 
 
-def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-    _, linear = _onednn()
-    result: torch.Tensor = linear(a, b.t(), bias)
-    return result
+def _linear(a: torch.Tensor, b: torch.Tensor, bias: torch.Tensor | None) -> Any:
+    onednn = _onednn()
+    return NotImplemented if onednn is None else onednn.linear(a, b.t(), bias)
+
+
+class _OneDNN(NamedTuple):
+    """An operator, and what keeps it."""
+
+    library: Any
+    linear: Any
 
 
 @cache
-def _onednn() -> tuple[Any, Any]:
-    """An operator, behind what keeps it: by itself inductor has oneDNN multiply by constants."""
-    from torch._inductor.ir import TensorBox
-    from torch._inductor.lowering import register_lowering
-    from torch._inductor.mkldnn_ir import LinearUnary
+def _onednn() -> _OneDNN | None:
+    """The product of oneDNN, which inductor uses for constants; ``None`` where it has none.
+
+    Of inductor this needs what is not public, so another version of torch may do without.
+    """
+    try:
+        from torch._inductor.ir import TensorBox
+        from torch._inductor.lowering import register_lowering
+        from torch._inductor.mkldnn_ir import LinearUnary
+    except ImportError:
+        return None
 
     make: Any = torch.library.Library
     library = make("hooktrainer", "DEF")
@@ -67,7 +79,7 @@ def _onednn() -> tuple[Any, Any]:
         made: Any = LinearUnary
         return TensorBox.create(made.create(x, weight, bias, "none", [], ""))
 
-    return library, operator
+    return _OneDNN(library, operator)
 
 
 def _is_of_onednn(a: torch.Tensor, n: int) -> bool:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 import torch
 
+import hooktrainer.graphs.cpu_products as cpu_products_module
 from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.cpu_products import cpu_products
 
@@ -64,3 +67,10 @@ def test_a_graph_of_them_computes_the_same() -> None:
 
     said = [torch.randn(*shape) for shape in ((2048, 64), (64, 64), (64,), (2048, 64))]
     torch.testing.assert_close(Graph(of, "products", quiet)(*said), of(*said), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("wide")
+def test_without_what_it_needs_of_inductor_torch_chooses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch._inductor.mkldnn_ir", None)
+    monkeypatch.setattr(cpu_products_module, "_onednn", cpu_products_module._onednn.__wrapped__)
+    assert cpu_products()[aten.mm.default](*given(2048, 64, 64)) is NotImplemented
