@@ -125,7 +125,7 @@ class ReplayBuffer:
                 _write(column[start:], values[:before_end])
                 _write(column[: number - before_end], values[before_end:])
         self.write_count = total
-        index = torch.from_numpy(np.arange(start, start + number) % self.max_size).to(self.device)
+        index = torch.arange(start, start + number, device=self.device) % self.max_size
         if hasattr(self.sampler, "mark_update"):
             self.sampler.mark_update(index, storage=self)
         return index
