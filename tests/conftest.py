@@ -113,6 +113,19 @@ def _one_thread_one_seed() -> None:
 
 
 @pytest.fixture(autouse=True)
+def _this_process_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that steps aside for training would slow down all tests that come after it."""
+    if hasattr(os, "setpriority"):
+        others, here = os.setpriority, os.getpid()
+
+        def set_priority(which: int, who: int, priority: int) -> None:
+            if who not in (0, here) or os.getpid() != here:
+                others(which, who, priority)
+
+        monkeypatch.setattr(os, "setpriority", set_priority)
+
+
+@pytest.fixture(autouse=True)
 def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be compiled is computed; a test of compiling says with which backend."""
     monkeypatch.setattr(compiling, "BACKEND", None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import sys
 from pathlib import Path
 
@@ -70,8 +69,7 @@ def harmful(mark: Path) -> dict[str, dict[str, object]]:
 
 
 @pytest.mark.parametrize("number", range(9))
-def test_nothing_that_the_file_names_is_run(number, save, planted, capsys, monkeypatch):
-    monkeypatch.setattr(os, "setpriority", lambda *args: None)
+def test_nothing_that_the_file_names_is_run(number, save, planted, capsys):
     named, env = list(harmful(planted).items())[number]
     path = save(policy(2), "CartPole-v1")
     change_facts(path, env=EMPTY | env)
@@ -111,8 +109,7 @@ def test_it_is_run_for_who_trusts_it(save, planted):
 
 
 @pytest.mark.parametrize("option", [[], ["--trust"]])
-def test_every_command_that_plays_takes_trust(option, save, capsys, monkeypatch, tmp_path):
-    monkeypatch.setattr(os, "setpriority", lambda *args: None)
+def test_every_command_that_plays_takes_trust(option, save, capsys, tmp_path):
     run = str(save(policy(), Toy).parents[1])
     film = str(tmp_path / "film.webp")
     codes = [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,12 +13,6 @@ sys.path.insert(0, str(Path(__file__).parent))
 from saved_runs import write_run
 
 from hooktrainer.store.run_dir import RunDir
-
-
-@pytest.fixture(autouse=True)
-def _own_priority(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands lower the priority of their process, which is the tests' here."""
-    monkeypatch.setattr(os, "setpriority", lambda *args: None)
 
 
 @pytest.fixture
