@@ -118,9 +118,10 @@ def _place(error: BaseException) -> str:
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return "outside any function"
-    if len(frames) > 1 and frames[-1][0].f_code is getattr(sys.exit, "__code__", None):
-        frames.pop()  # a package, such as W&B's, has put a function of its own in its place
-    frame, line = frames[-1]
+    # Packages, such as W&B's, put functions of their own in its place, one around another.
+    leave = getattr(sys.exit, "__code__", None)
+    codes = [frame.f_code for frame, _ in frames[1:]]
+    frame, line = frames[codes.index(leave) if leave in codes else -1]
     return f"in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{line}"
 
 

@@ -174,13 +174,22 @@ def test_a_collector_that_ends_is_an_end():
 # -- sys.exit(0) ---------------------------------------------------------------------------------
 
 
-def test_where_it_left_is_told_although_a_package_replaced_sys_exit(monkeypatch):
-    leave = sys.exit
+@pytest.mark.parametrize("packages", [1, 2])
+def test_where_it_left_is_told_although_packages_replaced_sys_exit(packages, monkeypatch):
+    def replaced(leave):
+        def patched(code):  # as W&B's hooks do
+            leave(code)
 
-    def patched(code):  # as W&B's hooks do
-        leave(code)
+        return patched
 
-    monkeypatch.setattr(sys, "exit", patched)
+    def around(leave):
+        def another(code):
+            leave(code)
+
+        return another
+
+    for replace in (replaced, around)[:packages]:
+        monkeypatch.setattr(sys, "exit", replace(sys.exit))
     test_a_hook_that_leaves_interrupts_the_run("post_steps", 0)
 
 
