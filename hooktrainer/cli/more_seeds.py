@@ -13,7 +13,7 @@ from ..errors import ConfigError, NotFoundError
 from ..run.seeds import OWN, words_of_seeds
 from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
-from ..statistics import SCORES
+from ..statistics import score_named
 from ..store.run_dir import RunDir
 from .scripts import check_own, command_of
 
@@ -68,7 +68,7 @@ def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Con
             f"{next(iter(task.groups))}. Name runs of two; one seed of each will do."
         )
     all_groups = group_runs([run for run in runs if str(run.options.get("env") or "") == task.task])
-    found = []
+    found, score_of = [], score_named(score, minimize=study.minimize)
     for label, seeds in task.groups.items():
         curves = {one.path: one.curve for one in seeds.values()}
         members = next(g.runs for g in all_groups if any(run.path in curves for run in g.runs))
@@ -77,7 +77,7 @@ def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Con
         for run in ordered:
             if run.path not in curves:
                 break
-            scores.append(SCORES[score](curves[run.path], task.frames))
+            scores.append(score_of(curves[run.path], task.frames))
         found.append(Contender(label, ordered, scores))
     return found
 

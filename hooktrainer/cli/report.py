@@ -33,6 +33,7 @@ def report(
     /,
     *,
     metric: Name = "eval/return",
+    minimize: Flag = False,
     score: Score = "last",
     threshold: Level = None,
     reference: References = None,
@@ -55,10 +56,12 @@ def report(
 
     Args:
         places: runs, and directories with runs anywhere below; runs/ if none is given
-        metric: what to compare; more of it is better
+        metric: what to compare
+        minimize: less of the metric is better, such as of an error or a time
         score: of each run: last; tail, mean of the last tenth; best; or area under its curve
-        threshold: the return that counts as solved; by default the one at which the runs stop
-        reference: YAML, by environment low and high: the returns that normalized scores hang on
+        threshold: the value that counts as solved; by default the return at which the runs stop
+        reference: YAML, by environment low and high: normalized scores are 0 at low and 1 at high;
+            with --minimize the other way round
         by_place: runs below different PLACEs are different groups, also if their options are equal
         against: compare all groups with this one, in place of all with all
         unfinished: count runs that have not come to their end, which cuts all to their frames
@@ -74,15 +77,18 @@ def report(
     from ..show.report.findings import find
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
+    from ..statistics.reference_table import REFERENCES
 
     if html is not None:
         output.refuse_directory(html, "report.html")
-    references = _references(reference)
+    returns = metric.endswith("/return") and not minimize
+    references = _references(reference, REFERENCES if returns else {})
 
     def read() -> tuple[list[RunSummary], Study]:
         runs = [summarize(run, metric=None) for run in _find(places)]
         chosen = places if by_place else ()
-        return runs, read_study(runs, metric, unfinished=unfinished, places=chosen)
+        study = read_study(runs, metric, minimize=minimize, unfinished=unfinished, places=chosen)
+        return runs, study
 
     decision = None
     if until_decided is not None:
@@ -148,15 +154,14 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
     return list(found.values())
 
 
-def _references(file: Path | None) -> Mapping[str, Reference]:
-    """The references that are known, and those of a file in their place."""
+def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[str, Reference]:
+    """The references that are known of what is compared, and those of a file in their place."""
     from ..errors import ConfigError
     from ..statistics import Reference
-    from ..statistics.reference_table import REFERENCES
     from ..store.run_files import read_config
 
     if file is None:
-        return REFERENCES
+        return known
     given = {}
     for task, entry in read_config(file).items():
         try:
@@ -166,14 +171,15 @@ def _references(file: Path | None) -> Mapping[str, Reference]:
             raise ConfigError(
                 f"{file}: {task}: {entry!r:.80} is not {{low: ..., high: ...}} with high above low."
             ) from error
-    return {**REFERENCES, **given}
+    return {**known, **given}
 
 
 def print_section(section: Section, score: str, metric: str) -> None:
     """Print what is said of a task."""
     title = section.task or "runs"
     if section.frames is not None:
-        title += f": {score} {metric} at {section.frames:,.0f} frames"
+        less = " (less is better)" if section.minimize else ""
+        title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
     heads = ["group", "seeds", "IQM", "median", "mean", "area"]
     timed = section.threshold is not None
     if timed:
@@ -230,6 +236,7 @@ def _as_json(
 ) -> dict[str, Any]:
     return {
         "metric": study.metric,
+        "minimize": study.minimize,
         "score": score,
         "confidence": 0.95,
         "tasks": [section_json(section) for section in sections],

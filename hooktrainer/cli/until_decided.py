@@ -53,8 +53,10 @@ def add_seeds_until_decided(
         ) from None
     tried = 0
     while True:
-        groups = contenders(*read(), score)
-        decision = decided({one.label: one.scores for one in groups}, budget)
+        runs, study = read()
+        groups = contenders(runs, study, score)
+        scores = {one.label: one.scores for one in groups}
+        decision = decided(scores, budget, minimize=study.minimize)
         if decision.seeds:
             _say_look(groups, decision)
         number = decision.next_look

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from .reference_scores import Reference as Reference
     from .scores import SCORES as SCORES
     from .scores import first_reached as first_reached
+    from .scores import score_named as score_named
     from .scores import shared_frames as shared_frames
     from .sequential import Decision as Decision
     from .sequential import decided as decided

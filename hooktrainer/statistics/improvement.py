@@ -18,7 +18,9 @@ Labels = NDArray[np.bool_]
 _TINY = 1e-12
 
 
-def probability_of_improvement(scores: ArrayLike, others: ArrayLike) -> Interval:
+def probability_of_improvement(
+    scores: ArrayLike, others: ArrayLike, *, minimize: bool = False
+) -> Interval:
     """The probability that a seed of one scores more than a seed of the other; half if as much.
 
     The mean over tasks. The interval holds all values that the estimate does not contradict, by the
@@ -29,10 +31,13 @@ def probability_of_improvement(scores: ArrayLike, others: ArrayLike) -> Interval
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         others: Likewise, of the same tasks.
+        minimize: Whether it is the probability of scoring less.
     """
     from scipy.stats import norm
 
     first, second = _pair(scores, others)
+    if minimize:
+        first, second = -first, -second
     (n, tasks), m = first.shape, len(second)
     parts = [_wins(a, b) for a, b in zip(first.T, second.T, strict=True)]
     value = float(np.mean([wins.mean() for wins in parts]))

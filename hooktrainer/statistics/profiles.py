@@ -1,4 +1,4 @@
-"""Performance profiles: how many seeds score more than a value, over all values."""
+"""Performance profiles: how many seeds do better than a value, over all values."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .estimators import Scores, as_table
 
 @dataclass(frozen=True)
 class Profile:
-    """The share of seeds above each value; of several tasks, over all of them.
+    """The share of seeds that do better than each value; of several tasks, over all of them.
 
     Attributes:
         values: Rising, ``float64 [n]``.
@@ -28,21 +28,28 @@ class Profile:
 
 
 def performance_profile(
-    scores: ArrayLike, values: ArrayLike, *, resamples: int = 2_000, seed: int = 0
+    scores: ArrayLike,
+    values: ArrayLike,
+    *,
+    minimize: bool = False,
+    resamples: int = 2_000,
+    seed: int = 0,
 ) -> Profile:
     """Make a profile, with percentile intervals of the stratified bootstrap.
 
     Args:
         scores: ``[seeds]`` or ``[seeds, tasks]``.
         values: Where to evaluate it, ``[n]``.
+        minimize: Whether seeds below a value do better than it, in place of those above.
         resamples: How often seeds are drawn anew, within each task.
         seed: Of the drawing.
     """
     table, at = as_table(scores), np.asarray(values, np.float64)
-    above = (table[..., None] > at).mean(axis=0)  # [tasks, n]
-    share = above.mean(axis=0)
-    # Seeds drawn anew with their number as a chance: the number above a value is binomial.
+    better = table[..., None] < at if minimize else table[..., None] > at
+    shares = better.mean(axis=0)  # [tasks, n]
+    share = shares.mean(axis=0)
+    # Seeds drawn anew with their number as a chance: the number of better ones is binomial.
     rng = np.random.default_rng(seed)
-    drawn = rng.binomial(len(table), above, (resamples, *above.shape)).mean(axis=1) / len(table)
+    drawn = rng.binomial(len(table), shares, (resamples, *shares.shape)).mean(axis=1) / len(table)
     low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
     return Profile(at, share, low, high)

@@ -35,6 +35,12 @@ class Reference:
         if not self.low < self.high:
             raise ValueError(f"high={self.high} has to be above low={self.low}")
 
-    def normalize(self, returns: ArrayLike) -> Scores:
-        """Normalized scores of returns."""
-        return (np.asarray(returns, np.float64) - self.low) / (self.high - self.low)
+    def normalize(self, scores: ArrayLike, *, minimize: bool = False) -> Scores:
+        """Normalized scores, of which more is better.
+
+        Args:
+            scores: Of any shape.
+            minimize: Whether less of them is better: it is 1 at ``low`` then, and 0 at ``high``.
+        """
+        share = (np.asarray(scores, np.float64) - self.low) / (self.high - self.low)
+        return 1 - share if minimize else share

@@ -66,15 +66,32 @@ SCORES: Final[Mapping[str, Score]] = {"last": last, "tail": tail, "best": best, 
 """By name, what can be made of a curve."""
 
 
-def first_reached(curve: Curve, threshold: float, frames: float) -> float | None:
-    """The frames of the first evaluation of at least ``threshold``; ``None`` if there was none.
+def score_named(name: str, *, minimize: bool = False) -> Score:
+    """One of `SCORES`, for a metric of which more is better, or less.
+
+    Args:
+        name: A name of `SCORES`.
+        minimize: Whether less is better: the best evaluation is the lowest then.
+    """
+    score = SCORES[name]
+    if not minimize:
+        return score
+    return lambda curve, frames: -score(Curve(curve.frames, -curve.values), frames)
+
+
+def first_reached(
+    curve: Curve, threshold: float, frames: float, *, minimize: bool = False
+) -> float | None:
+    """The frames of the first evaluation that reached a threshold; ``None`` if there was none.
 
     Args:
         curve: The curve.
-        threshold: The value.
+        threshold: The value that is enough.
         frames: Up to which it counts.
+        minimize: Whether less is enough as well, in place of more.
     """
-    there = np.flatnonzero((curve.values >= threshold) & (curve.frames <= frames))
+    enough = curve.values <= threshold if minimize else curve.values >= threshold
+    there = np.flatnonzero(enough & (curve.frames <= frames))
     return float(curve.frames[there[0]]) if len(there) else None
 
 

@@ -64,6 +64,7 @@ def decided(
     scores: Mapping[str, ArrayLike],
     budget: int,
     *,
+    minimize: bool = False,
     error: float = 0.05,
     first: int = 5,
     permutations: int = 9_999,
@@ -79,6 +80,7 @@ def decided(
         scores: Of each group ``[seeds]``, or ``[seeds, tasks]``, in the order in which the seeds
             were added; that order may not depend on the scores.
         budget: The most seeds a group. Only ``scores`` may change from call to call.
+        minimize: Whether less is better.
         error: The probability of a false finding that is allowed.
         first: Seeds a group at the first look.
         permutations: How often names are exchanged; more than 50 a look for each pair.
@@ -93,7 +95,8 @@ def decided(
     fewest = min(len(np.asarray(values)) for values in scores.values())
     if fewest < first:
         return Decision(None, (), 0, first)
-    tables = {name: as_table(values) for name, values in scores.items()}
+    sign = -1 if minimize else 1
+    tables = {name: sign * as_table(values) for name, values in scores.items()}
     done = [size for size in sizes if size <= fewest]
     pairs = list(combinations(tables, 2))
     better: list[tuple[str, str]] = []

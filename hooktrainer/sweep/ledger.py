@@ -244,7 +244,9 @@ class Ledger:
             return pruners.NopPruner()
         if name == "hyperband":
             return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
-        return pruners.MedianPruner(n_startup_trials=4, n_warmup_steps=last // 4)
+        from .pruner import MedianPruner
+
+        return MedianPruner(last // 4)
 
     def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))

@@ -186,6 +186,8 @@ class Sweep:
     def _train(self, trials: Sequence[TrialRuns]) -> None:
         """Train trials whose networks are computed alike, as rows of one batched run."""
         before = time.process_time()
+        for runs in trials:
+            runs.group = trials
         group = Lockstep(_each(trials))
         everything = self.algorithm.total_frames * len(self.seeds) * len(trials)
         numbers = ", ".join(str(runs.claim.trial.number) for runs in trials)

@@ -46,6 +46,7 @@ class TrialRuns:
         trainers: One a seed, as far as they are made.
         failure: What has gone wrong, if anything has.
         pruned: Whether the trial was ended early.
+        group: The trials that train beside it, itself included.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class TrialRuns:
         self.algorithm = algorithm
         self.trainers: list[Trainer] = []
         self.failure: Exception | None = None
+        self.group: Sequence[TrialRuns] = (self,)
         self._seeds = seeds
         self._score = SCORES[score]
         self._cpu_second = cpu_second
@@ -135,6 +137,8 @@ class TrialRuns:
         for at in sorted(set().union(*self._curves.values()) - self._told):
             if all(self._knows(seed, at) for seed in self._seeds):
                 self._report(at)
+        if len(self._over) == len(self._seeds):
+            self._report_the_rest()
 
     def _knows(self, seed: int, frames: int) -> bool:
         """Whether a seed has a score up to some frames."""
@@ -158,9 +162,24 @@ class TrialRuns:
             return
         self._reported.add(step)
         trial.report(self._mean_up_to(frames), step)
-        if step < self.algorithm.total_frames and trial.should_prune():
+        # None is ended before all have come as far: the last to report may be what others lack.
+        if all(one._has_passed(step) for one in self.group):
+            for one in self.group:
+                one._end_if_behind(step)
+
+    def _has_passed(self, step: int) -> bool:
+        """Whether it has reported that evaluation, or will not."""
+        silent = self.pruned or self.failure is not None or not self.collected
+        return silent or max(self._reported, default=0) >= step
+
+    def _end_if_behind(self, step: int) -> None:
+        """End the trial if that is its latest evaluation, and it promises nothing."""
+        over = len(self._over) == len(self._seeds) or step >= self.algorithm.total_frames
+        if self.pruned or over or step != max(self._reported, default=None):
+            return
+        if self.claim.trial.should_prune():
             self.pruned = True
-            trial.set_user_attr(_PRUNED, True)  # the others may go on for long
+            self.claim.trial.set_user_attr(_PRUNED, True)  # the others may go on for long
             self._stop(f"pruned: other trials had scored more by {step:,} frames")
 
     def _due(self, frames: int) -> int:

@@ -127,3 +127,25 @@ def test_mistakes_are_said_in_one_line(call, two, words, message, monkeypatch):
 
 def test_no_directory_is_a_mistake(call, tmp_path):
     assert call("report", tmp_path / "nope").code == 2
+
+
+def test_less_may_be_better(call, two):
+    found = reported(call, two, "--minimize", "--threshold", 150)
+    (task,) = found["tasks"]
+    assert found["minimize"] is True
+    assert [group["group"] for group in task["groups"]] == ["toy lr=0.2", "toy lr=0.1"]
+    assert task["comparisons"][0]["verdict"] == "toy lr=0.2 is better than toy lr=0.1"
+    assert task["groups"][1]["frames_to_threshold"]["median"] == 100.0  # it begins with 10
+    assert (
+        "last eval/return (less is better) at 200 frames" in call("report", two, "--minimize").out
+    )
+
+
+def test_known_references_are_of_returns(call, tmp_path):
+    for env in ("CartPole-v1", "Acrobot-v1"):
+        for seed in range(5):
+            options = {"env": env}
+            write_run(tmp_path / f"{env}{seed}", [float(seed)], seed=seed, options=options)
+    assert len(reported(call, tmp_path)["tasks"]) == 3
+    assert len(reported(call, tmp_path, "--metric", "time/fps")["tasks"]) == 2
+    assert len(reported(call, tmp_path, "--minimize")["tasks"]) == 2

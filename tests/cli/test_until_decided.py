@@ -186,3 +186,11 @@ def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
         for run in (added, known)
     ]
     assert rows[0] == rows[1]
+
+
+@pytest.mark.usefixtures("warm_python")
+def test_where_less_is_better_the_lowest_is_found(call, begun):
+    done, found = asked(call, begun(100, 10), 5, "--minimize")
+    assert done.code == 0, done.err
+    assert found["decision"]["best"] == "quick level=10"
+    assert found["tasks"][0]["comparisons"][0]["verdict"].startswith("quick level=10 is better")

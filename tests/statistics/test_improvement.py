@@ -116,3 +116,8 @@ def test_seeds_needed_are_found_by_trying():
         for _ in range(200)
     ]
     assert 0.7 < np.mean(found) < 0.9
+
+
+def test_where_less_is_better_it_is_the_probability_of_scoring_less():
+    found = probability_of_improvement([3.0, 1.0], [2.0, 1.0], minimize=True)
+    assert found.value == (0 + 0 + 1 + 0.5) / 4

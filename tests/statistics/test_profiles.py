@@ -35,3 +35,10 @@ def test_normalized_scores():
     assert pong.normalize([-20.7, 14.6, -3.05]).tolist() == pytest.approx([0.0, 1.0, 0.5])
     with pytest.raises(ValueError, match="high=1 has to be above low=2"):
         Reference(2, 1, "")
+
+
+def test_where_less_is_better_seeds_below_count_and_the_low_reference_is_one():
+    found = performance_profile(SCORES, [0.0, 0.25, 0.9, 2.0], minimize=True)
+    assert found.share.tolist() == [0.0, 2 / 8, 5 / 8, 1.0]  # two are 0.9, which is no less
+    error = Reference(10.0, 50.0, "ours; random")
+    assert error.normalize([10.0, 50.0, 20.0], minimize=True).tolist() == [1.0, 0.0, 0.75]

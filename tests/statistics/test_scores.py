@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hooktrainer.statistics import SCORES, Curve, first_reached, shared_frames
+from hooktrainer.statistics import SCORES, Curve, first_reached, score_named, shared_frames
 
 CURVE = Curve.of([(100, 0.0), (200, 10.0), (300, 30.0), (400, 20.0)])
 
@@ -54,3 +54,14 @@ def test_a_curve_of_one_point():
     one = Curve.of([(100, 7.0)])
     assert {name: score(one, 100) for name, score in SCORES.items()} == dict.fromkeys(SCORES, 7.0)
     assert np.isfinite(SCORES["area"](one, 500))
+
+
+def test_where_less_is_better_the_best_evaluation_is_the_lowest():
+    falling = Curve.of([(100, 9.0), (200, 3.0), (300, 5.0), (400, 4.0)])
+    found = {name: score_named(name, minimize=True)(falling, 400) for name in SCORES}
+    # from 360 frames on 4.4 to 4; the area over 300 frames (6 + 4 + 4.5) / 3
+    assert found == pytest.approx({"last": 4.0, "tail": 4.2, "best": 3.0, "area": 14.5 / 3})
+    assert score_named("best")(falling, 400) == 9.0
+    assert first_reached(falling, 5.0, 400, minimize=True) == 200
+    assert first_reached(falling, 3.0, 400, minimize=True) == 200  # enough, though not less
+    assert first_reached(falling, 2.9, 400, minimize=True) is None

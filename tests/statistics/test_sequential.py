@@ -132,3 +132,9 @@ def test_of_several_tasks_all_speak():
     random = np.random.default_rng(6)
     scores = {"a": random.normal(1, 1, (8, 10)), "b": random.normal(0, 1, (8, 10))}
     assert decided(scores, 8).best == "a"
+
+
+def test_where_less_is_better_the_lowest_is_the_best():
+    scores = {"a": np.arange(5) + 0.5, "b": np.arange(5) + 100.0}
+    decision = decided(scores, 30, minimize=True)
+    assert (decision.best, decision.better) == ("a", (("a", "b"),))

@@ -34,7 +34,7 @@ class Comparison:
         first: The group.
         second: The other.
         difference: Of their interquartile means.
-        improvement: The probability that a seed of the first scores more than one of the second.
+        improvement: The probability that a seed of the first does better than one of the second.
         p: Of there being no difference; ``None`` where seeds were added until it was decided, since
             a test of a set number of seeds claims too much then.
         corrected: Likewise, corrected for all comparisons that were made.
@@ -56,6 +56,8 @@ def compare(
     scores: Mapping[str, Scores],
     pairs: Sequence[tuple[str, str]],
     decision: Decision | None = None,
+    *,
+    minimize: bool = False,
 ) -> list[Comparison]:
     """Put pairs of groups beside each other.
 
@@ -64,6 +66,7 @@ def compare(
         pairs: Which groups; all that are compared, since the error is for all of them.
         decision: Who is better, where seeds were added until that was decided; by default each
             pair is tested.
+        minimize: Whether less is better.
     """
     p_values: Sequence[float | None] = [None] * len(pairs)
     corrected = p_values
@@ -73,7 +76,7 @@ def compare(
     made = []
     for (first, second), p, p_holm in zip(pairs, p_values, corrected, strict=True):
         a, b = scores[first], scores[second]
-        wins = probability_of_improvement(a, b)
+        wins = probability_of_improvement(a, b, minimize=minimize)
         if decision is not None:
             better = next((one for one in decision.better if set(one) == {first, second}), None)
         elif p_holm is not None and p_holm < ERROR:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import combinations
 
 import numpy as np
@@ -11,7 +12,6 @@ from numpy.typing import NDArray
 
 from ...errors import ConfigError
 from ...statistics import (
-    SCORES,
     Decision,
     Interval,
     Profile,
@@ -20,6 +20,7 @@ from ...statistics import (
     first_reached,
     interval,
     performance_profile,
+    score_named,
     time_to_reach,
 )
 from .comparisons import Comparison, compare
@@ -45,7 +46,7 @@ class GroupFinding:
         area: The interquartile mean of the areas under the curves, as means over frames.
         frames_to_threshold: Frames until the threshold was reached; ``None`` if there is none.
         seconds_to_threshold: Likewise, of training time.
-        profile: The share of seeds above each score.
+        profile: The share of seeds that do better than each score.
     """
 
     group: str
@@ -71,6 +72,7 @@ class Section:
         groups: By interquartile mean, the best first.
         comparisons: Of all pairs, or of all with one.
         notes: What is left unsaid, and why.
+        minimize: Whether less of its scores is better; of normalized ones, more always is.
     """
 
     task: str
@@ -79,6 +81,7 @@ class Section:
     groups: Sequence[GroupFinding]
     comparisons: Sequence[Comparison]
     notes: Sequence[str]
+    minimize: bool = False
 
 
 def find(
@@ -95,9 +98,9 @@ def find(
     Args:
         study: The runs.
         score: What is made of a curve: a name of `SCORES`.
-        threshold: The return that counts as solved, in every task; by default the one that the
+        threshold: The value that counts as solved, in every task; by default the return that the
             runs of a task stop at.
-        references: By task, what its returns are normalized by.
+        references: By task, what its scores are normalized by.
         against: The group that all others are compared with; by default all are with all.
         decision: Who is better, where seeds of one task were added until that was decided; by
             default each comparison is tested.
@@ -108,14 +111,24 @@ def find(
     known = {name for task in study.tasks for name in task.groups}
     if against is not None and against not in known:
         raise ConfigError(f"there is no group {against!r}; there are {', '.join(sorted(known))}.")
-    sections = []
+    sections, less = [], study.minimize
     for task in study.tasks:
-        tables = {name: _Tables.of_task(task, seeds, score) for name, seeds in task.groups.items()}
+        tables = {
+            name: _Tables.of_task(task, seeds, score, less) for name, seeds in task.groups.items()
+        }
         level = task.threshold if threshold is None else threshold
-        reached = {name: _reached(task, level, seeds) for name, seeds in task.groups.items()}
+        reached = {name: _reached(task, level, seeds, less) for name, seeds in task.groups.items()}
         sections.append(
             _section(
-                task.task, task.frames, level, tables, reached, against, _notes(decision), decision
+                task.task,
+                task.frames,
+                level,
+                tables,
+                reached,
+                against,
+                _notes(decision),
+                decision,
+                minimize=less,
             )
         )
     if len(study.tasks) > 1:
@@ -132,12 +145,14 @@ class _Tables:
     areas: Table
 
     @classmethod
-    def of_task(cls, task: TaskStudy, seeds: Mapping[Seed, SeedCurve], score: str) -> _Tables:
+    def of_task(
+        cls, task: TaskStudy, seeds: Mapping[Seed, SeedCurve], score: str, minimize: bool
+    ) -> _Tables:
         names = _in_order(seeds)
         curves = [seeds[seed].curve for seed in names]
         scores, areas = (
-            np.array([[SCORES[name](curve, task.frames)] for curve in curves])
-            for name in (score, "area")
+            np.array([[one(curve, task.frames)] for curve in curves])
+            for one in (score_named(score, minimize=minimize), score_named("area"))
         )
         return cls(names, scores, areas)
 
@@ -151,6 +166,8 @@ def _section(
     against: str | None,
     notes: list[str],
     decision: Decision | None = None,
+    *,
+    minimize: bool = False,
 ) -> Section:
     everything = np.concatenate([table.scores.ravel() for table in tables.values()])
     grid = np.linspace(everything.min(), everything.max(), _PROFILE_POINTS)
@@ -165,18 +182,18 @@ def _section(
             area=interval(table.areas, "iqm"),
             frames_to_threshold=times[0] if (times := reached.get(group)) else None,
             seconds_to_threshold=times[1] if times else None,
-            profile=performance_profile(table.scores, grid),
+            profile=performance_profile(table.scores, grid, minimize=minimize),
         )
         for group, table in tables.items()
     ]
-    groups.sort(key=lambda group: -group.iqm.value)
+    groups.sort(key=lambda group: group.iqm.value, reverse=not minimize)
     pairs = list(combinations([group.group for group in groups], 2))
     if against is not None:
         pairs = [pair for pair in pairs if against in pair]
     scores = {group: table.scores for group, table in tables.items()}
-    comparisons = compare(scores, pairs, decision)
+    comparisons = compare(scores, pairs, decision, minimize=minimize)
     notes = notes + list(dict.fromkeys(g.iqm.refused for g in groups if g.iqm.refused))
-    return Section(name, frames, threshold, groups, comparisons, notes)
+    return Section(name, frames, threshold, groups, comparisons, notes, minimize)
 
 
 def _notes(decision: Decision | None) -> list[str]:
@@ -192,14 +209,14 @@ def _notes(decision: Decision | None) -> list[str]:
 
 
 def _reached(
-    task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve]
+    task: TaskStudy, threshold: float | None, seeds: Mapping[Seed, SeedCurve], minimize: bool
 ) -> tuple[Reaching, Reaching] | None:
     """Frames and seconds to a threshold; a seed that is not there in time is censored."""
     if threshold is None:
         return None
     frames, seconds, events = [], [], []
     for seed in seeds.values():
-        at = first_reached(seed.curve, threshold, task.frames)
+        at = first_reached(seed.curve, threshold, task.frames, minimize=minimize)
         end = task.frames if at is None else at
         frames.append(end)
         seconds.append(float(np.interp(end, seed.seconds.frames, seed.seconds.values)))
@@ -242,8 +259,8 @@ def _normalized(
     columns = []
     for task in study.tasks:
         shared = {seed: task.groups[group][seed] for seed in seeds}
-        table = _Tables.of_task(task, shared, score)
-        reference = references[task.task]
-        columns.append((reference.normalize(table.scores), reference.normalize(table.areas)))
+        table = _Tables.of_task(task, shared, score, study.minimize)
+        normalize = partial(references[task.task].normalize, minimize=study.minimize)
+        columns.append((normalize(table.scores), normalize(table.areas)))
     scores, areas = (np.concatenate(part, axis=1) for part in zip(*columns, strict=True))
     return _Tables(_in_order(seeds), scores, areas)

@@ -38,9 +38,9 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     )
     body = [
         f"<h1>{escape(title)}</h1>",
-        f"<p>{escape(study.metric)}, {_SCORES[score]}. The seed is the unit: the episodes of an "
-        "evaluation are averaged first. In brackets are 95 % intervals; [-] is where the seeds are "
-        "too few for one.</p>",
+        f"<p>{escape(study.metric)}{_direction(study)}, {_SCORES[score]}. The seed is the unit: "
+        "the episodes of an evaluation are averaged first. In brackets are 95 % intervals; [-] is "
+        "where the seeds are too few for one.</p>",
     ]
     by_task = {task.task: task for task in study.tasks}
     for section in sections:
@@ -49,6 +49,10 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
         body.append("<h2>Left out</h2>")
         body.append(table(["run", "why"], [[str(path), why] for path, why in study.left_out]))
     return document(title, body)
+
+
+def _direction(study: Study) -> str:
+    return " (less is better)" if study.minimize else ""
 
 
 _SCORES = {
@@ -150,8 +154,8 @@ def _profiles(section: Section) -> str:
     drawn = chart_for_any_screen([(group.group, []) for group in section.groups], bands)
     return (
         f"<h3>Performance profile</h3><figure>{keys}{drawn}<figcaption>the share of seeds that "
-        "score more, over scores; shaded are 95 % intervals, each for its own score"
-        "</figcaption></figure>"
+        f"score {'less' if section.minimize else 'more'}, over scores; shaded are 95 % intervals, "
+        "each for its own score</figcaption></figure>"
     )
 
 

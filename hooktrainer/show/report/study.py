@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
@@ -15,6 +16,9 @@ from ..curves import read_curves
 from .comparison_page import repeat_note
 from .grouping import group_runs
 from .summary import RunSummary
+
+RETURN: Final = "eval/return"
+"""The metric at which runs stop, their task solved."""
 
 Seed = int | str
 """A run's seed; the path of one that does not say."""
@@ -45,7 +49,8 @@ class TaskStudy:
         task: The environment; empty if the runs do not say.
         frames: Up to which all seeds of all groups are compared.
         groups: Seeds by what they were trained with.
-        threshold: The return that counts as solved, if all runs stop at the same one.
+        threshold: The return that counts as solved, if all runs stop at the same one; ``None`` if
+            what is compared is no return.
     """
 
     task: str
@@ -62,17 +67,20 @@ class Study:
         metric: What is compared.
         tasks: By task, in order of their names.
         left_out: Runs that do not count, each with the reason.
+        minimize: Whether less of the metric is better.
     """
 
     metric: str
     tasks: Sequence[TaskStudy]
     left_out: Sequence[tuple[Path, str]]
+    minimize: bool = False
 
 
 def read_study(
     runs: Sequence[RunSummary],
-    metric: str = "eval/return",
+    metric: str = RETURN,
     *,
+    minimize: bool = False,
     unfinished: bool = False,
     places: Sequence[Path] = (),
 ) -> Study:
@@ -80,7 +88,8 @@ def read_study(
 
     Args:
         runs: The runs.
-        metric: What to compare; more of it is better.
+        metric: What to compare.
+        minimize: Whether less of it is better, in place of more.
         unfinished: Whether runs count that have not come to their end; all are then compared at the
             frames that the shortest has.
         places: Directories; runs below different ones are of different groups, named after them. By
@@ -112,8 +121,9 @@ def read_study(
                 left_out += [(pair[0].path, repeat_note(*pair)) for pair in group.repeats]
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
-        tasks.append(TaskStudy(task, frames, groups, _threshold(its)))
-    return Study(metric, tasks, left_out)
+        solved = _threshold(its) if metric == RETURN and not minimize else None
+        tasks.append(TaskStudy(task, frames, groups, solved))
+    return Study(metric, tasks, left_out, minimize)
 
 
 def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:

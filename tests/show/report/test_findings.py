@@ -132,3 +132,52 @@ def test_over_tasks_only_seeds_count_that_every_task_has():
 def test_the_score_may_be_another():
     (section,) = report(task(a=GOOD), score="area")
     assert section.groups[0].iqm == section.groups[0].area
+
+
+def minimized(*tasks, **options):
+    return find(Study("eval/error", tasks, [], minimize=True), **options)
+
+
+def test_where_less_is_better_the_lower_one_is_named_and_comes_first():
+    (section,) = minimized(task(high=GOOD, low=BAD))
+    assert [group.group for group in section.groups] == ["low", "high"]
+    (one,) = section.comparisons
+    assert one.verdict == "low is better than high"
+    assert one.improvement.value == 1.0
+    assert one.difference.high < 0  # in units of the metric: low has less of it
+    low, high = section.groups
+    assert low.profile.share[-1] == 1.0  # all of its seeds are below the greatest score
+    assert high.profile.share[0] == 0.0
+
+
+def test_where_less_is_better_all_is_the_mirror_image():
+    third = RANDOM.normal(52, 10, 12)
+    (up,) = report(task(a=GOOD, b=BAD, c=third), score="best", threshold=90.0)
+    mirrored = {"a": -GOOD, "b": -BAD, "c": -third}
+    (down,) = minimized(task(**mirrored), score="best", threshold=-90.0)
+    assert [g.group for g in up.groups] == [g.group for g in down.groups]
+    for more, less in zip(up.groups, down.groups, strict=True):
+        np.testing.assert_array_equal(more.scores, -less.scores)
+        assert more.frames_to_threshold == less.frames_to_threshold
+        np.testing.assert_allclose(more.profile.share, less.profile.share[::-1])
+    for more, less in zip(up.comparisons, down.comparisons, strict=True):
+        assert (more.verdict, more.p) == (less.verdict, less.p)
+        assert more.improvement == less.improvement
+        assert more.difference.value == pytest.approx(-less.difference.value)
+
+
+def test_where_less_is_better_the_threshold_is_reached_from_above():
+    (section,) = minimized(task(a=[-50.0, -70.0, -80.0, -55.0, 90.0]), threshold=-60.0)
+    assert section.groups[0].frames_to_threshold.reached == 2
+    (section,) = minimized(task(a=[-50.0, 1.0]), threshold=0.0)
+    assert section.groups[0].frames_to_threshold.restricted_mean == 100.0  # 0 is enough
+
+
+def test_of_normalized_scores_more_is_better_whatever_they_were_made_of():
+    references = {"A": Reference(0, 100, ""), "B": Reference(0, 10, "")}
+    tasks = task("A", high=GOOD, low=BAD), task("B", high=GOOD / 10, low=BAD / 10)
+    *_, together = minimized(*tasks, references=references)
+    assert not together.minimize
+    assert [group.group for group in together.groups] == ["low", "high"]
+    np.testing.assert_allclose(together.groups[0].scores, 1 - np.stack([BAD, BAD], 1) / 100)
+    assert together.comparisons[0].verdict == "low is better than high"

@@ -64,3 +64,11 @@ def test_a_group_without_intervals_has_no_bands():
         points = polygon.split()
         half = len(points) // 2
         assert points[:half] == points[half:][::-1]
+
+
+def test_the_page_says_that_less_is_better():
+    study = Study("eval/error", [task(a=GOOD, b=BAD)], [], minimize=True)
+    page = report_page(study, find(study), "last")
+    assert "eval/error (less is better), at the last frames" in page
+    assert "the share of seeds that score less" in page
+    assert "b is better than a" in page

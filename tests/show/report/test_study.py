@@ -129,3 +129,10 @@ def test_seconds_go_by_the_speed_of_each_window(tmp_path):
     clock = study(run).tasks[0].groups["toy"][0].seconds
     assert clock.frames.tolist() == [0, 100, 200]
     assert clock.values.tolist() == pytest.approx([0.0, 20.0, 30.0])
+
+
+def test_the_return_at_which_runs_stop_is_no_threshold_of_anything_else(tmp_path):
+    run = write_run(tmp_path / "a", options={"stop_at": 150.0})
+    assert study(run).tasks[0].threshold == 150.0
+    assert study(run, metric="time/fps").tasks[0].threshold is None
+    assert study(run, minimize=True).tasks[0].threshold is None
