@@ -216,5 +216,5 @@ def test_a_sweep_is_better_in_so_many_of_its_repeats():
     ]
     rows.append({**rows[0], "trials": 16, "sweep": 1.0, "random": 1.0})
     *_, first, second = sweeps.table(rows).splitlines()
-    assert first == "| A | 8 | 10 | 9 | 5 | 4 | 2, 0, 1 |"
-    assert second == "| A | 16 | 10 | 9 | 1 | 1 | 0, 1, 0 |"
+    assert first == "| A | 8 | 10 | 9 | 5 | 4 | 1 [-10, 12] | 2, 0, 1 |"
+    assert second == "| A | 16 | 10 | 9 | 1 | 1 | 0 [-] | 0, 1, 0 |"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from gymnasium import spaces
+from torch import nn
 
 from hooktrainer.collect.worlds import FunctionalWorld
 
@@ -131,3 +134,39 @@ class Talker(FunctionalWorld):
                 "Episode/slips": outcome.reward.mean(),
             }
         )
+
+
+class Wind(FunctionalWorld):
+    """Discrete observations that do not count from 0, and episodes of very different lengths.
+
+    State and observations have several entries.
+    """
+
+    name = "wind"
+    observation_space = spaces.Dict(
+        {"place": spaces.Discrete(9, start=-4), "speed": spaces.Box(-1.0, 1.0, (2,))}
+    )
+    action_space = spaces.Discrete(3, start=-1)
+    max_episode_steps = 7
+    num_uniforms = 2
+
+    def initial(self, uniform: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"x": (9 * uniform[:, 0]).floor() - 4, "v": uniform - 0.5}
+
+    def transition(self, state: Any, action: torch.Tensor) -> Any:
+        x = state["x"] + action
+        return {"x": x.clamp(-4, 4), "v": -state["v"]}, x * 0.1, x.abs() > 4
+
+    def observe(self, state: Any) -> dict[str, torch.Tensor]:
+        return {"place": state["x"].long(), "speed": state["v"]}
+
+
+class Embedded(nn.Module):
+    """Features of the observations of `Wind`, or scores of its actions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.place, self.speed = nn.Embedding(9, 3), nn.Linear(2, 3)
+
+    def forward(self, place: torch.Tensor, speed: torch.Tensor) -> torch.Tensor:
+        return self.place(place) + self.speed(speed)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, is_tensor_collection
 
-# tensordict's own way, which torchrl takes as well; if it should go, the checks come back.
+# tensordict's own ways, the first of which torchrl takes as well; if they go, the checks come back.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
+_put: Any = getattr(TensorDict, "_set_str", None)
 
 
 def tensordict_of(
@@ -39,6 +40,47 @@ def tensordict_of(
         place[name] = value
     made: TensorDict = _make(tree, batch_size=batch_size, device=device)
     return made
+
+
+def put(batch: TensorDictBase, key: NestedKey, value: torch.Tensor) -> None:
+    """Set an entry that is known to fit, without the checks, which take ten times as long.
+
+    Args:
+        batch: A TensorDict.
+        key: The key.
+        value: ``[*batch, ...]``, where the batch is.
+    """
+    if _put is None or batch.__class__ is not TensorDict or key.__class__ is not str:
+        batch.set(key, value)
+    else:
+        _put(batch, key, value, inplace=False, validated=True)
+
+
+def entries_of(batch: TensorDictBase, keys: Iterable[NestedKey]) -> dict[NestedKey, Any]:
+    """Those of some entries that are there, as ``get`` gives them, in a third of the time.
+
+    Args:
+        batch: The TensorDict.
+        keys: Their keys.
+    """
+    if batch.__class__ is not TensorDict:  # a lazy stack would stack all that it has
+        values = ((key, batch.get(key, None)) for key in keys)
+        return {key: value for key, value in values if value is not None}
+    found: dict[NestedKey, Any] = {}
+    levels: dict[Any, Any] = {(): dict(batch.items())}
+    for key in keys:
+        parents, name = ((), key) if key.__class__ is str else (key[:-1], key[-1])
+        level = levels.get(parents)
+        if level is None:
+            part = batch.get(parents, None)
+            level = dict(part.items()) if part.__class__ is TensorDict else {}
+            levels[parents] = level
+        value = level.get(name)
+        if value is None:
+            value = batch.get(key, None)
+        if value is not None:
+            found[key] = value
+    return found
 
 
 def leaves_of(batch: TensorDictBase, parents: tuple[str, ...] = ()) -> Iterator[tuple[Any, Any]]:

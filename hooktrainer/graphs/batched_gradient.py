@@ -8,11 +8,12 @@ from typing import Any
 import torch
 
 from ..objectives.common import Entries
+from .chained_products import separate_products
 from .compiling import Graph, quiet
 from .functional_loss import Losses
 from .gradient_graph import Gradient
 from .objective import Reached
-from .products import IN_GRAPHS, AlignedProducts
+from .products import AlignedProducts
 from .random_calls import GivenDraws
 
 
@@ -40,7 +41,7 @@ class BatchedGradient:
         self._graph: Graph[Any] | None = None
         if compiled:
             what = "the optimizer step of several learners"
-            self._graph = Graph(self._mapped, what, say, IN_GRAPHS)
+            self._graph = Graph(self._mapped, what, say, separate_products)
 
     def __call__(
         self,

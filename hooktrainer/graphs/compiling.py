@@ -7,16 +7,18 @@ import os
 import time
 import types
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
+from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
 from .cpu_products import cpu_products
 from .shortcut import Compiled, Shortcut
+from .unchanged import Unchanged
 
 BACKEND: str | None = "inductor"
 """The backend of ``torch.compile``; ``None`` computes what would be compiled, to look into it."""
@@ -30,6 +32,18 @@ class CannotCompileError(RuntimeError):
     """Why something is no graph, in a line."""
 
 
+class Replacements(NamedTuple):
+    """What inductor computes otherwise.
+
+    Attributes:
+        decompositions: By operator what is computed in its place, as for ``make_fx``.
+        settings: Of inductor, so that it can be.
+    """
+
+    decompositions: dict[Any, Any]
+    settings: dict[str, Any]
+
+
 class Graph(Generic[T]):
     """A function as one compiled graph, without gradient.
 
@@ -41,7 +55,9 @@ class Graph(Generic[T]):
         function: What is compiled. It draws the random numbers that it would draw eagerly.
         what: What it is, for messages.
         say: Called with a line before it is compiled, which takes its time, and one after.
-        decompositions: By operator what is computed in its place, as for ``make_fx``.
+        replacements: Gives what inductor computes otherwise than by default.
+        module: If given, the function depends on nothing else than it and the arguments; then a
+            call looks as quickly as `Unchanged` can, if that can answer for the module.
     """
 
     def __init__(
@@ -49,10 +65,13 @@ class Graph(Generic[T]):
         function: Callable[..., T],
         what: str,
         say: Callable[[str], None],
-        decompositions: Mapping[Any, Callable[..., Any]] | None = None,
+        replacements: Callable[[], Replacements] | None = None,
+        module: nn.Module | None = None,
     ) -> None:
         self._what, self._say = what, say
-        self._decompositions = dict(decompositions or {})
+        self._replacements = replacements
+        self._module = module
+        self._unchanged: Unchanged | None = None
         self._is_compiled = BACKEND is None
         self._seen: tuple[Any, ...] = ()  # a graph that was called, its inputs and its outputs
         self._shortcut: Shortcut | None = None
@@ -63,13 +82,36 @@ class Graph(Generic[T]):
                 _apart(function), fullgraph=True, dynamic=False, backend=self._compile
             )
 
-    @torch.no_grad()
     def __call__(self, *args: Any) -> T:
         """Call the function.
 
         Raises:
             CannotCompileError: If it is no graph, or has to be compiled anew again and again.
         """
+        if self._unchanged and self._shortcut is not None and self._shortcut.takes(args):
+            out: T = self._shortcut(args)
+            return out
+        return self._look_anew(args)
+
+    def again(self, *args: Any) -> T:
+        """Call the function, with tensors like those of the last call."""
+        return self(*args) if self._shortcut is None else self._shortcut(args)
+
+    def _look_anew(self, args: tuple[Any, ...]) -> T:
+        """Call the function by way of ``torch.compile``, and find out how to do without that."""
+        with torch.no_grad():
+            out = self._compiled(args)
+        if self._seen and (self._shortcut is None or not self._shortcut.calls(*self._seen[:2])):
+            self._shortcut = Shortcut.found(*self._seen, args, out)
+        self._seen = ()
+        if self._module is not None and self._shortcut is not None:
+            try:
+                self._unchanged = Unchanged(self._module)
+            except LookupError:
+                self._module = None
+        return out
+
+    def _compiled(self, args: tuple[Any, ...]) -> T:
         if self._is_compiled:
             try:
                 out = self._call(*args)
@@ -80,15 +122,7 @@ class Graph(Generic[T]):
                 ) from error
         else:
             out = self._first(args)
-        if self._seen:
-            self._shortcut = Shortcut.found(*self._seen, args, out)
-            self._seen = ()
         return out
-
-    @torch.no_grad()
-    def again(self, *args: Any) -> T:
-        """Call the function, with tensors like those of the last call."""
-        return self(*args) if self._shortcut is None else self._shortcut(args)
 
     def _first(self, args: tuple[Any, ...]) -> T:
         start = time.perf_counter()
@@ -111,15 +145,17 @@ class Graph(Generic[T]):
             as_cuda_graph = _is_cuda_graph(tensors)
             if BACKEND == "inductor":
                 options = _of_inductor(tensors, as_cuda_graph)
-                options["decompositions"].update(self._decompositions)
+                if self._replacements is not None:
+                    replacements = self._replacements()
+                    options["decompositions"].update(replacements.decompositions)
+                    options["config_patches"].update(replacements.settings)
             compiled: Compiled = lookup_backend(BACKEND)(module, inputs, **options)
             if as_cuda_graph:
                 compiled = copied(compiled)
 
         def call(*args: Any) -> Any:
             out = compiled(*args)
-            if self._shortcut is None or self._shortcut.compiled is not compiled:
-                self._seen = (compiled, args, out)
+            self._seen = (compiled, args, out)
             return out
 
         return call

@@ -60,7 +60,7 @@ def _onednn() -> _OneDNN | None:
         return None
 
     make: Any = torch.library.Library
-    library = make("hooktrainer", "DEF")
+    library = make("hooktrainer", "FRAGMENT")
     library.define("linear(Tensor x, Tensor weight, Tensor? bias) -> Tensor")
     library.impl(
         "linear",

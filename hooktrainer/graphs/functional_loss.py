@@ -71,6 +71,11 @@ class FunctionalLoss:
         return {key: value.float() if value.dtype is dtype else value for key, value in out.items()}
 
     @property
+    def body(self) -> nn.Module:
+        """All that a call computes with, but for its arguments."""
+        return self._body
+
+    @property
     def buffers(self) -> dict[str, torch.Tensor]:
         """Every buffer, by what it is called in a call; once in every module that has it."""
         found = ((name, owner._buffers[own]) for name, owner, own in self._slots)

@@ -125,7 +125,7 @@ class GradientGraph(Gradient):
         say: Callable[[str], None] = quiet,
     ) -> None:
         super().__init__(loss, objectives, reached)
-        self._graph = Graph(self.gradients, "the losses and their gradient", say)
+        self._graph = Graph(self.gradients, "the losses and their gradient", say, module=loss.body)
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """The losses of a batch, and by objective the parameters and their gradients.

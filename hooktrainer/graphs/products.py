@@ -7,8 +7,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-# Floats in a vector register of 512 bits, to which libraries align what they compute.
-_REGISTER = 16
+REGISTER = 16
+"""Floats in a vector register of 512 bits, to which libraries align what they compute."""
+
 _BMM = torch.ops.aten.bmm.default
 _BADDBMM = torch.ops.aten.baddbmm.default
 
@@ -33,7 +34,7 @@ class AlignedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
             *added, left, right = args
             rows, columns = left.shape[1], right.shape[2]
             operands = [self._aligned(left), self._aligned(right)]
-            if rows * columns % _REGISTER and rows * columns > 1:
+            if rows * columns % REGISTER and rows * columns > 1:
                 self.changed = True
                 out = _room(left, rows, columns)
                 product = torch.bmm(*operands, out=out)
@@ -47,7 +48,7 @@ class AlignedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return func(*args, **(kwargs or {}))
 
     def _aligned(self, matrices: torch.Tensor) -> torch.Tensor:
-        if matrices.stride(0) % _REGISTER == 0 or matrices[0].numel() == 1:  # nothing is added up
+        if matrices.stride(0) % REGISTER == 0 or matrices[0].numel() == 1:  # nothing is added up
             return matrices
         self.changed = True
         return _room(matrices, *matrices.shape[1:]).copy_(matrices)
@@ -56,7 +57,7 @@ class AlignedProducts(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _room(like: torch.Tensor, rows: int, columns: int) -> torch.Tensor:
     """Memory for as many matrices, each of which begins with a register."""
     size = rows * columns
-    wide = like.new_empty(len(like), -(-size // _REGISTER) * _REGISTER)
+    wide = like.new_empty(len(like), -(-size // REGISTER) * REGISTER)
     return wide[:, :size].view(len(like), rows, columns)
 
 
@@ -72,15 +73,11 @@ def aligned_bmm(left: torch.Tensor, right: torch.Tensor) -> Any:
     """
     rows, inner = left.shape[1:]
     columns = right.shape[2]
-    if not any(size % _REGISTER for size in (rows * inner, inner * columns, rows * columns)):
+    if not any(size % REGISTER for size in (rows * inner, inner * columns, rows * columns)):
         return NotImplemented  # which leaves it as it is
-    wider, deeper = -columns % _REGISTER, -inner % _REGISTER
+    wider, deeper = -columns % REGISTER, -inner % REGISTER
     product = _BMM(
         torch.constant_pad_nd(left, [0, deeper]),
         torch.constant_pad_nd(right, [0, wider, 0, deeper]),
     )
     return product[:, :, :columns]
-
-
-IN_GRAPHS = {_BMM: aligned_bmm}
-"""Decompositions for graphs whose products depend, each, on its own matrices alone."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -40,7 +41,8 @@ class Shortcut:
         result: Any,
     ) -> None:
         self.compiled = compiled
-        places = {id(leaf): place for place, leaf in enumerate(_leaves(args))}
+        leaves, self._form = _taken_apart(args)
+        places = {id(leaf): place for place, leaf in enumerate(leaves)}
         # What is not among the arguments, such as a parameter of a module, stays as it is.
         self._fixed = list(inputs)
         self._moving = [
@@ -48,6 +50,8 @@ class Shortcut:
         ]
         for place, _ in self._moving:
             self._fixed[place] = None
+        # Many are the same tensors at every call; weakly, since others are those of a batch.
+        self._kinds = [(weakref.ref(leaf), _kind(leaf)) for leaf in leaves]
         ours = {id(value): place for place, value in enumerate(outputs)}
         theirs = {key: place + len(outputs) for key, place in places.items()}
         self._result = _template(result, theirs | ours)
@@ -60,33 +64,72 @@ class Shortcut:
         except LookupError:
             return None
 
+    def calls(self, compiled: Compiled, inputs: Sequence[Any]) -> bool:
+        """Whether it is this graph that it calls, with what it had from elsewhere than arguments.
+
+        Args:
+            compiled: The graph.
+            inputs: What it was called with.
+        """
+        return self.compiled is compiled and all(
+            fixed is None or fixed is value
+            for fixed, value in zip(self._fixed, inputs, strict=True)
+        )
+
+    def takes(self, args: Sequence[Any]) -> bool:
+        """Whether these arguments are like those that were seen, but for numbers in tensors."""
+        given, form = _taken_apart(args)
+        return form == self._form and all(
+            seen() is value or kind == _kind(value)
+            for value, (seen, kind) in zip(given, self._kinds, strict=True)
+        )
+
     def __call__(self, args: Sequence[Any]) -> Any:
-        """What the function returns of these arguments."""
-        given, inputs = _leaves(args), self._fixed.copy()
+        """What the function returns of these arguments, without gradient."""
+        given, inputs = _taken_apart(args)[0], self._fixed.copy()
         for place, source in self._moving:
             inputs[place] = given[source]
-        return _filled(self._result, [*self.compiled(*inputs), *given])
+        # What torch.no_grad does, which takes as long as all the rest here.
+        with_grad = torch.is_grad_enabled()
+        torch._C._set_grad_enabled(False)
+        try:
+            outputs = self.compiled(*inputs)
+        finally:
+            torch._C._set_grad_enabled(with_grad)
+        return _filled(self._result, [*outputs, *given])
 
 
 class _Place(int):
     """Where in a list a part of the result is."""
 
 
-def _leaves(tree: Any) -> list[Any]:
-    found: list[Any] = []
-    _collect(tree, found)
-    return found
+def _kind(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """What a graph is compiled for of a tensor that is given to it."""
+    layout = tensor.stride() if tensor.layout is torch.strided else None
+    return type(tensor), tensor.dtype, tensor.shape, layout, tensor.device, tensor.requires_grad
 
 
-def _collect(tree: Any, found: list[Any]) -> None:
+def _taken_apart(tree: Any) -> tuple[list[Any], list[Any]]:
+    """The tensors in containers, and all but the tensors: lengths, keys, plain values."""
+    tensors: list[Any] = []
+    form: list[Any] = []
+    _take_apart(tree, tensors, form)
+    return tensors, form
+
+
+def _take_apart(tree: Any, tensors: list[Any], form: list[Any]) -> None:
     if isinstance(tree, torch.Tensor):
-        found.append(tree)
+        tensors.append(tree)
     elif isinstance(tree, dict):
+        form.append([*tree])
         for value in tree.values():
-            _collect(value, found)
+            _take_apart(value, tensors, form)
     elif isinstance(tree, (list, tuple)):
+        form.append(len(tree))
         for value in tree:
-            _collect(value, found)
+            _take_apart(value, tensors, form)
+    else:
+        form.append(tree)
 
 
 def _template(tree: Any, places: dict[int, int]) -> Any:

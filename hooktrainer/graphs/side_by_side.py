@@ -10,11 +10,12 @@ import torch
 from ..optim import FlatAdam
 from ..optim.flat_group import FlatGroup
 from .functional_loss import FunctionalLoss
+from .products import REGISTER
 
 T = TypeVar("T")
 
-REGISTERS = 32
-"""Floats in two vector registers of 512 bits."""
+REGISTERS = 2 * REGISTER
+"""Floats in two vector registers."""
 
 
 class SideBySide:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import nn
@@ -18,6 +18,31 @@ from .functional_loss import FunctionalLoss, Losses
 from .objective import Objective, Reached
 
 
+class Rule(Protocol):
+    """What the learning rate follows from; see `hooktrainer.loop.rate_rule.RateRule`."""
+
+    @property
+    def numbers(self) -> Sequence[float]:
+        """What it depends on beside the losses, and may change from step to step."""
+
+    def rate(self, losses: Losses, lr: torch.Tensor, numbers: Sequence[Any]) -> torch.Tensor:
+        """From the losses of a step, and the rate of the one before, to its own."""
+
+
+class StepOutcome(NamedTuple):
+    """What is known of a step that was taken.
+
+    Attributes:
+        losses: Of its batch.
+        norm: Of the gradient before it was clipped; ``None`` where nobody wants it.
+        rate: The learning rate, a scalar; ``None`` where it follows from no losses.
+    """
+
+    losses: Losses
+    norm: torch.Tensor | None
+    rate: torch.Tensor | None = None
+
+
 @dataclass(frozen=True)
 class StepRules:
     """How a step is taken.
@@ -27,12 +52,14 @@ class StepRules:
         norm: Whether the gradient's norm is wanted, even if nothing depends on it.
         finite_losses: Whether no step is taken where a loss is NaN or infinite.
         finite_norm: Likewise where the gradient's norm is.
+        rule: What the learning rate follows from; ``None``: it is what the optimizer has.
     """
 
     clips: str | None
     norm: bool = True
     finite_losses: bool = True
     finite_norm: bool = True
+    rule: Rule | None = None
 
     def looked_at(self, losses: Losses, norm: torch.Tensor | None) -> list[torch.Tensor]:
         """What has to be finite for a step to be taken."""
@@ -110,7 +137,7 @@ class StepGraph:
         self._given: list[list[Any]] = []
         self._hyper: list[torch.Tensor] = []
         self._bound = (0.0, torch.zeros((), device=self._device))
-        self._graph = Graph(self._run, "the optimizer step", say)
+        self._graph = Graph(self._run, "the optimizer step", say, module=loss.body)
 
     def __call__(
         self,
@@ -119,7 +146,7 @@ class StepGraph:
         again: bool = False,
         rows: Sequence[torch.Tensor] = (),
         is_finite: torch.Tensor | None = None,
-    ) -> list[tuple[Losses, torch.Tensor | None]]:
+    ) -> list[StepOutcome]:
         """Take a step for each of some batches.
 
         Args:
@@ -130,13 +157,15 @@ class StepGraph:
             is_finite: Whether any step is taken at all, bool, a scalar; given always, or never.
 
         Returns:
-            For each the losses, and the norm of the gradient before it was clipped.
+            What is known of each.
 
         Raises:
             CannotCompileError: If they are no graph.
         """
         groups = [self._optimizer.param_groups[place] for place in self._places]
-        self._take([hyperparameters(group) for group in groups])
+        given = [hyperparameters(group) for group in groups]
+        rule = self._rules.rule
+        self._take(given if rule is None else [*given, list(rule.numbers)])
         if clip_norm is not None and clip_norm != self._bound[0]:
             self._bound = (clip_norm, torch.full((), clip_norm, device=self._device))
         call = self._graph.again if again else self._graph
@@ -169,16 +198,21 @@ class StepGraph:
         goes_on: torch.Tensor | None,
         batches: Sequence[Entries],
         rows: Sequence[torch.Tensor],
-    ) -> list[tuple[Losses, torch.Tensor | None]]:
+    ) -> list[StepOutcome]:
         if rows:
             batches = [{key: x[row] for key, x in batches[0].items()} for row in rows]
         now: Sequence[AdamState] = states
-        results = []
+        results, rate, rule = [], None, self._rules.rule
+        if rule is not None:
+            *hyper, numbers = hyper
         for entries in batches:
             flats = [state.parameters for state in now]
             grads, out = self._gradient(flats, entries)
             grads, norm = self._clipped(grads, bound)
             goes_on = self._still(goes_on, out, norm)
+            if rule is not None:
+                rate = rule.rate(out, hyper[0][0], numbers.unbind())
+                hyper = [torch.cat([rate[None], values[1:]]) for values in hyper]
             then = [
                 adam_step(state, grad, values, decoupled)
                 for state, grad, values, decoupled in zip(
@@ -186,7 +220,7 @@ class StepGraph:
                 )
             ]
             now = then if goes_on is None else _chosen(goes_on, then, now)
-            results.append((out, norm))
+            results.append(StepOutcome(out, norm, rate))
         for state, new in zip(states, now, strict=True):
             for value, after in zip(state, new, strict=True):
                 value.copy_(after)

@@ -8,28 +8,30 @@ behind the last learner its first one is computed again, as often as it takes fo
 nobody's.
 
 What follows on the gradient is the arithmetic of each learner's own optimizer, which is bound by
-memory: Adam's kernel goes through one learner after another, each of which a cache holds.
+memory: one call of Adam's kernel goes through one learner after another, each of which a cache
+holds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from ..objectives.common import Entries
 from ..optim import FlatAdam
+from ..optim.adam import hyperparameters
+from ..optim.flat_adam import step_flat
 from .batched_gradient import BatchedGradient
 from .functional_loss import FunctionalLoss, Losses
 from .gradient_graph import Grads
 from .objective import Reached
 from .random_calls import NotedDraws, RandomCall
 from .side_by_side import SideBySide, spare_rows
-from .step_graph import StepRules, groups_that_move
+from .step_graph import StepOutcome, StepRules, groups_that_move
 
 T = TypeVar("T")
-Step = tuple[Losses, torch.Tensor | None]
 
 
 class Brought(NamedTuple):
@@ -130,7 +132,7 @@ class StepsTogether(GradientsTogether):
         flats = [optimizers[0].flat_groups[number] for number in self._groups]
         self._pieces = [[place[view] for view in flat.views] for flat in flats]
 
-    def steps(self, brought: Sequence[Brought], clip_norm: float | None) -> list[list[Step]]:
+    def steps(self, brought: Sequence[Brought], clip_norm: float | None) -> list[list[StepOutcome]]:
         """Take some steps.
 
         Args:
@@ -140,7 +142,7 @@ class StepsTogether(GradientsTogether):
         Returns:
             For each learner and step the losses, and the norm of the gradient.
         """
-        results: list[list[Step]] = [[] for _ in brought]
+        results: list[list[StepOutcome]] = [[] for _ in brought]
         goes_on = [True] * len(brought)
         tensors = self._beside.gather()
         for step, (entries, numbers) in enumerate(self._batches(brought)):
@@ -153,7 +155,7 @@ class StepsTogether(GradientsTogether):
             self._take([k for k, still in enumerate(goes_on) if still], flats)
             norms = [None] * len(brought) if norm is None else norm.unbind(0)[: len(brought)]
             for own, losses, mine in zip(results, _unbind(out, self._number), norms, strict=True):
-                own.append((losses, mine))
+                own.append(StepOutcome(losses, mine))
         return results
 
     def _batches(self, brought: Sequence[Brought]) -> Iterator[tuple[Entries, list[torch.Tensor]]]:
@@ -175,8 +177,10 @@ class StepsTogether(GradientsTogether):
 
     def _flat(self, grads: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The gradients of each group, ``[rows, parameters of the group]``."""
+        rows = len(grads[0])
         return [
-            torch.cat([grads[place].flatten(1) for place in pieces], 1) for pieces in self._pieces
+            torch.cat([grads[place].reshape(rows, -1) for place in pieces], 1)
+            for pieces in self._pieces
         ]
 
     def _clip(self, flats: Sequence[torch.Tensor], bound: float | None) -> torch.Tensor | None:
@@ -205,11 +209,20 @@ class StepsTogether(GradientsTogether):
         return torch.cat(finite, 1).all(1).tolist()
 
     def _take(self, learners: Sequence[int], flats: Sequence[torch.Tensor]) -> None:
-        """Take the step of some learners."""
+        """Take the step of some learners: of those with the same hyperparameters in one call."""
         for number, grads in zip(self._groups, flats, strict=True):
+            alike: dict[Hashable, list[int]] = {}
             for k in learners:
-                optimizer = self._optimizers[k]
-                optimizer.step_group(number, grads[k])
+                group = self._optimizers[k].param_groups[number]
+                hyper = (group["decoupled_weight_decay"], *hyperparameters(group))
+                alike.setdefault(hyper, []).append(k)
+            rows = grads.unbind(0)
+            for mine in alike.values():
+                step_flat(
+                    self._optimizers[mine[0]].param_groups[number],
+                    [self._optimizers[k].flat_groups[number] for k in mine],
+                    [rows[k] for k in mine],
+                )
 
 
 def draws_of(loss: FunctionalLoss, entries: Entries) -> list[RandomCall]:

@@ -18,11 +18,12 @@ from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses
 from ..graphs.gradient_graph import GradientGraph, Grads
 from ..graphs.objective import Objective, reached
-from ..graphs.step_graph import StepGraph, StepRules
+from ..graphs.step_graph import StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.computed_updates import GivenGradients, TakenStep
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import LAST
+from ..loop.rate_rule import RateRule
 from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
@@ -33,6 +34,7 @@ from .optimizer import OptimizerHook
 from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
+    from ..loop.entry import Entry
     from ..loop.loop import Loop
 
 _log = logging.getLogger(__name__)
@@ -44,8 +46,9 @@ class CompiledStep(TrainerHookBase):
     The ten hook points stay where they are. How much is one graph depends on the hooks between:
 
     - losses and gradient always are;
-    - with one `FlatAdam` for all losses, and nothing but `NanGuard` at ``post_loss`` and
-      ``optimizer``, clipping and the step are a part of the same graph;
+    - with one `FlatAdam` for all losses, and nothing but `NanGuard` and a `RateRule`, such as
+      `KLAdaptiveLR`, at ``post_loss`` and ``optimizer``, clipping and the step are a part of the
+      same graph;
     - if nothing is at ``post_optim`` and ``post_optim_log`` either, and `MiniBatches` alone at
       ``process_optim_batch``, several steps are one graph.
 
@@ -66,6 +69,7 @@ class CompiledStep(TrainerHookBase):
     """
 
     is_saved = False
+    _computes_rates = True
 
     def __init__(self, steps: int = 4) -> None:
         check_count("steps", steps)
@@ -77,8 +81,9 @@ class CompiledStep(TrainerHookBase):
         self._changes = -1
         self._fused: TakenStep | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
+        self._rate: RateRule | None = None  # that the graph computes
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
-        self._done: deque[tuple[Losses, torch.Tensor | None]] = deque()
+        self._done: deque[StepOutcome] = deque()
         self._guarded = False
         self._called: dict[Hashable, int] = {}  # in which batch each was called last
         self._said = ""
@@ -167,13 +172,16 @@ class CompiledStep(TrainerHookBase):
         self._changes = self.trainer.registry.changes
         if self._mini_batches is not None:
             self._mini_batches.gathers = True
-        self._fused = self._mini_batches = None
+        self._fused = self._mini_batches = self._rate = None
         why = self._against_steps()
         if why is None:
             self._fused = TakenStep()
             at_optimizer = self.trainer.registry.points["optimizer"].entries
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
             self._hooks[0].update = self._fused
+            self._rate = next(
+                (e.owner for e in at_optimizer if isinstance(e.owner, RateRule)), None
+            )
             self._mini_batches, why = self._against_several()
             same = loss.compute_always_the_same()
             if self._mini_batches is not None and not same:
@@ -198,13 +206,27 @@ class CompiledStep(TrainerHookBase):
             return f"the optimizer is a {type(hook.optimizer).__name__}, not a FlatAdam"
         if hook.gradient_hooks:
             return "the gradient is processed before the step"
+        rates = 0
         for entry in (*points["post_loss"].entries, *points["optimizer"].entries):
             if entry.owner is hook:
                 if entry.every is not None:
                     return f"{entry.name!r} takes a step {entry.every!r} only"
+            elif self._sets_the_rate(entry) and not rates:
+                rates += 1
             elif type(entry.owner) is not NanGuard:
                 return f"{entry.name!r} is at {entry.point}"
         return None
+
+    def _sets_the_rate(self, entry: Entry) -> bool:
+        """Whether a hook does no more than a graph of the step can do in its place."""
+        rule = entry.owner
+        return (
+            self._computes_rates
+            and isinstance(rule, RateRule)
+            and rule.optimizer is self._hooks[0].optimizer
+            and entry.point == "optimizer"
+            and entry.every is None
+        )
 
     def _against_several(self) -> tuple[MiniBatches | None, str | None]:
         """What gives the batches of several steps; or why these cannot be one graph."""
@@ -249,8 +271,11 @@ class CompiledStep(TrainerHookBase):
                 mini_batches.fill(batch)
             with torch.enable_grad():
                 return loss({name: p for p, name in loss.names.items()}, loss.read(batch))
-        out, self._fused.norm = self._done.popleft()
-        return out
+        step = self._done.popleft()
+        self._fused.norm = step.norm
+        if self._rate is not None:
+            self._rate.computed = step.rate
+        return step.losses
 
     def _refused(self, loss: str, why: CannotCompileError) -> None:
         _log.warning("%s cannot be compiled, and is computed eagerly: %s", loss, why)
@@ -274,9 +299,7 @@ class CompiledStep(TrainerHookBase):
         assert isinstance(graph, GradientGraph)
         return graph(entries)
 
-    def _steps(
-        self, loss: FunctionalLoss, batch: TensorDictBase
-    ) -> list[tuple[Losses, torch.Tensor | None]]:
+    def _steps(self, loss: FunctionalLoss, batch: TensorDictBase) -> list[StepOutcome]:
         trainer, (hook,) = self.trainer, self._hooks
         batches, rows = [batch], []
         if self._mini_batches is not None:
@@ -289,7 +312,8 @@ class CompiledStep(TrainerHookBase):
         clips = None
         if trainer.clip_norm is not None:
             clips = "norm" if trainer.clip_grad_norm else "value"
-        rules = StepRules(clips, hook.grad_norm, self._guarded, hook.error_if_nonfinite)
+        guards = self._guarded, hook.error_if_nonfinite
+        rules = StepRules(clips, hook.grad_norm, *guards, rule=self._rate)
         key = (loss.variant, batch.shape, len(batches), len(rows), rules)
         return self._taken(key, loss, entries, rows, rules)
 
@@ -300,7 +324,7 @@ class CompiledStep(TrainerHookBase):
         entries: Sequence[Entries],
         rows: Sequence[torch.Tensor],
         rules: StepRules,
-    ) -> list[tuple[Losses, torch.Tensor | None]]:
+    ) -> list[StepOutcome]:
         """Take steps; what has the same key is computed likewise."""
         trainer, (hook,) = self.trainer, self._hooks
         graph = self._graphs.get(key)

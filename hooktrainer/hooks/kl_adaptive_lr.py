@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -9,14 +10,14 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
-from ..loop.averaging_hook import AveragingHook
 from ..loop.priorities import EARLY
+from ..loop.rate_rule import RateRule
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-class KLAdaptiveLR(AveragingHook):
+class KLAdaptiveLR(RateRule):
     """Sets the learning rate so that the policy moves by about ``desired_kl`` from what collected.
 
     Before every optimizer step, with the divergence D between the old policy and that of now, over
@@ -43,8 +44,6 @@ class KLAdaptiveLR(AveragingHook):
     Raises:
         ConfigError: If a number cannot work.
     """
-
-    trains = False
 
     def __init__(
         self,
@@ -79,21 +78,17 @@ class KLAdaptiveLR(AveragingHook):
         Raises:
             HookError: If the losses do not say the divergence.
         """
-        kl = losses.get(self.key, None)
-        if kl is None:
-            raise HookError(
-                f"KLAdaptiveLR: no {self.key!r} among what the loss returns, "
-                f"{sorted(map(str, losses.keys()))}: make it with ClipPPOLoss(kl=True)."
-            )
+        lr = self.optimizer.param_groups[0]["lr"]
+        if self.computed is not None:
+            rate, self.computed = self.computed, None
+            self._set(rate.to(lr) if torch.is_tensor(lr) else rate.item())
+            return
+        kl = self._kl(losses)
         if self.average_over_ranks is not None:
             kl = kl.detach().clone()
             self._average([kl])
-        lr = self.optimizer.param_groups[0]["lr"]
         if torch.is_tensor(lr):
-            slower, faster = (lr / self.factor).clamp_min(self.low), (lr * self.factor)
-            low = (kl > 0) & (kl < self.desired_kl / 2)
-            lr = torch.where(low, faster.clamp_max(self.high), lr)
-            lr = torch.where(kl > self.desired_kl * 2, slower, lr).detach()
+            lr = self.rate({self.key: kl}, lr, self.numbers)
         else:
             moved = kl.item()
             if moved > self.desired_kl * 2:
@@ -101,6 +96,31 @@ class KLAdaptiveLR(AveragingHook):
             elif 0 < moved < self.desired_kl / 2:
                 lr = min(self.high, lr * self.factor)
         self._set(lr)
+
+    @property
+    def numbers(self) -> Sequence[float]:
+        """See `RateRule.numbers`."""
+        return self.desired_kl, self.factor, self.low, self.high
+
+    def rate(
+        self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
+    ) -> torch.Tensor:
+        """See `RateRule.rate`."""
+        kl = self._kl(losses).detach().to(lr.dtype)
+        desired, factor, low, high = numbers
+        slower, faster = (lr / factor).clamp_min(low), (lr * factor).clamp_max(high)
+        lr = torch.where((kl > 0) & (kl < desired / 2), faster, lr)
+        return torch.where(kl > desired * 2, slower, lr)
+
+    def _kl(self, losses: Mapping[str, torch.Tensor] | TensorDictBase) -> torch.Tensor:
+        """What the losses say of the divergence."""
+        kl = losses.get(self.key, None)
+        if kl is None:
+            raise HookError(
+                f"KLAdaptiveLR: no {self.key!r} among what the loss returns, "
+                f"{sorted(map(str, losses.keys()))}: make it with ClipPPOLoss(kl=True)."
+            )
+        return kl
 
     def log_lr(self, batch: Any) -> dict[str, Any]:
         """Metric: the learning rate that the batch's steps have led to."""

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
+from ..base.tensordicts import entries_of
 from ..collect.info import check_info_keys
 from ..errors import HookError
 from ..loop.hook import TrainerHookBase
@@ -16,6 +17,8 @@ from ..loop.metrics import Samples, TensorTotal, Total
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
+
+_READ = (("next", "done"), ("next", "episode_reward"))
 
 
 class LogEpisodes(TrainerHookBase):
@@ -62,8 +65,8 @@ class LogEpisodes(TrainerHookBase):
 
         On an accelerator nobody waits to know it.
         """
-        done = batch.get(("next", "done"))
-        returns = batch.get(("next", "episode_reward"), None)
+        found = entries_of(batch, _READ)
+        done, returns = found[_READ[0]], found.get(_READ[1])
         if returns is None:
             raise HookError(
                 "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "

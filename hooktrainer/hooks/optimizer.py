@@ -149,10 +149,12 @@ class OptimizerHook(TrainerHookBase):
             if self.error_if_nonfinite:
                 self._checks.see(self, [norm], self._nonfinite)
             return
-        number = norm.item()
         if self._metrics is None:
             losses.set(self._norm_key, norm)
-        else:
+            if not self.error_if_nonfinite:
+                return  # and has waited for nothing
+        number = norm.item()
+        if self._metrics is not None:
             self._metrics.add(self._metric, number)
         if self.error_if_nonfinite and not math.isfinite(number):
             self.optimizer.zero_grad()

@@ -19,7 +19,7 @@ from ..graphs.independent import why_not_together
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
 from ..graphs.side_by_side import SideBySide
-from ..graphs.step_graph import StepRules
+from ..graphs.step_graph import StepOutcome, StepRules
 from ..graphs.together import (
     Brought,
     GradientsTogether,
@@ -51,6 +51,8 @@ class StepTogether(CompiledStep):
         steps: How many steps are taken at once where they can be.
         compiled: Whether they are compiled.
     """
+
+    _computes_rates = False  # each learner has a rule of its own
 
     def __init__(self, steps: int = 4, *, compiled: bool = False) -> None:
         super().__init__(steps)
@@ -93,7 +95,7 @@ class StepTogether(CompiledStep):
         entries: Sequence[Entries],
         rows: Sequence[torch.Tensor],
         rules: StepRules,
-    ) -> list[tuple[Losses, torch.Tensor | None]]:
+    ) -> list[StepOutcome]:
         optimizers, clip_norm = [self._hooks[0].optimizer], self.trainer.clip_norm
         with self._brought(key, loss, entries, rows) as brought:
             return self._ask(

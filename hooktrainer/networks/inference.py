@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -34,6 +34,9 @@ class Inference:
     Attributes:
         joins: Whether the network takes one tensor, so that several inputs are joined.
     """
+
+    # What is for acting alone; what is compiled calls the network.
+    not_in_graphs: ClassVar = frozenset({"_layers", "_addresses", "_steps", "_dtype"})
 
     def __init__(self, network: nn.Module) -> None:
         self._network = network

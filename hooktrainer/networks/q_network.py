@@ -147,9 +147,10 @@ class EpsilonGreedy(TensorDictModuleBase):
 
     def step(self, frames: int = 1) -> None:
         """Count ``frames`` more frames; epsilon falls accordingly."""
-        self.frames += frames
-        left = max(1.0 - self.frames / self.annealing_num_steps, 0.0)
-        self.eps = self.eps_end + (self.eps_init - self.eps_end) * left
+        own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
+        own["frames"] = seen = self.frames + frames
+        left = max(1.0 - seen / self.annealing_num_steps, 0.0)
+        own["eps"] = self.eps_end + (self.eps_init - self.eps_end) * left
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"`` ``[*batch]`` and return ``tensordict``."""
@@ -166,7 +167,7 @@ class EpsilonGreedy(TensorDictModuleBase):
         action_value, states = self.q_network.values_and_states(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
-            chances = torch.rand(action.shape, device=action.device)
+            chances = torch.rand(*action.shape, device=action.device)  # quicker than of a Size
             if self.q_network.action_mask_key is None:
                 any_action = torch.randint_like(action, action_value.shape[-1])
             else:  # the largest of uniform numbers is equally likely to be any that is allowed

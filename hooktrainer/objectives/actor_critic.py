@@ -11,6 +11,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.checks import check_fraction
+from ..base.tensordicts import put
 from ..errors import ConfigError
 from ..networks.copies import fresh_copy
 from .common import (
@@ -83,7 +84,7 @@ class ActorCriticLoss(ReplayLoss):
 
     def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
-        tensordict.set(self.tensor_keys.priority, priority.reshape(tensordict.shape))
+        put(tensordict, self.tensor_keys.priority, priority.reshape(tensordict.shape))
 
     def _actor_inputs(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key

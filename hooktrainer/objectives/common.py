@@ -7,14 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch.nn.functional import l1_loss, mse_loss, smooth_l1_loss
+from torch.nn.functional import l1_loss
 
-from ..base.tensordicts import tensordict_of
+from ..base.tensordicts import entries_of, tensordict_of
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
 from ..networks.inputs import arguments
@@ -23,11 +23,20 @@ Distance: TypeAlias = Callable[..., torch.Tensor]
 Entries: TypeAlias = Mapping[NestedKey, torch.Tensor]
 
 _NO_BATCH = torch.Size()
-_DISTANCES: dict[str, Distance] = {
-    "l1": l1_loss,
-    "l2": mse_loss,
-    "smooth_l1": smooth_l1_loss,
-}
+_NUMBERS = {"none": 0, "mean": 1, "sum": 2}  # of reductions, in torch
+
+
+def _l2(value: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """``mse_loss`` of equal shapes, which need not be made equal, forward and back."""
+    return torch.ops.aten.mse_loss(value, target, _NUMBERS[reduction])
+
+
+def _smooth_l1(value: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """``smooth_l1_loss``, likewise."""
+    return torch.ops.aten.smooth_l1_loss(value, target, _NUMBERS[reduction])
+
+
+_DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": _l2, "smooth_l1": _smooth_l1}
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": torch.mean,
     "sum": torch.sum,
@@ -95,6 +104,7 @@ class Loss(KeyedModule, ABC):
     """
 
     hint = ""  # what usually writes the entries the loss reads
+    not_in_graphs: ClassVar = frozenset({"forward", "_calls"})  # `compute` is, and reads no counter
     _batch_dims = 1  # of the batch at hand: no entry can tell, as images have more dimensions
 
     def __init__(self, **keys: NestedKey | None) -> None:
@@ -171,7 +181,12 @@ class Loss(KeyedModule, ABC):
             KeyError: If one is missing.
         """
         self._batch_dims = tensordict.ndim
-        return {key: require(tensordict, key, self, self.hint) for key in self.in_keys}
+        keys = self.in_keys
+        entries = entries_of(tensordict, keys)
+        if len(entries) < len(keys):
+            for key in keys:
+                require(tensordict, key, self, self.hint)
+        return entries
 
     @abstractmethod
     def losses(self, entries: Entries) -> dict[str, torch.Tensor]:

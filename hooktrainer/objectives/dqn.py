@@ -10,6 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
 from ..base.checks import check_fraction
+from ..base.tensordicts import put
 from ..errors import ConfigError
 from .common import Entries, distance, evaluate, next_key, reduction_function, this_key, weighted
 from .sequences import ReplayLoss
@@ -98,7 +99,7 @@ class DQNLoss(ReplayLoss):
 
     def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
-        tensordict.set(self.tensor_keys.priority, priority.reshape(*tensordict.shape, 1))
+        put(tensordict, self.tensor_keys.priority, priority.reshape(*tensordict.shape, 1))
 
     def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
         keys = self.tensor_keys

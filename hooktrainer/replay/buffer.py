@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
 
 from ..base.batches import valid_steps
-from ..base.tensordicts import leaves_of, tensordict_of
+from ..base.tensordicts import entries_of, leaves_of, tensordict_of
 from ..errors import ConfigError
 from .samplers import RandomSampler
 
@@ -111,11 +111,11 @@ class ReplayBuffer:
         data = valid_steps(data)
         if self._storage is None:
             self._allocate(data)
-        total = self.write_count + data.numel()
-        if data.numel() > self.max_size:
-            data = data.reshape(-1)[-self.max_size :]
-        rows = self._rows(data)
         number = data.numel()
+        total = self.write_count + number
+        if number > self.max_size:
+            data, number = data.reshape(-1)[-self.max_size :], self.max_size
+        rows = self._rows(data, number)
         start = (total - number) % self.max_size
         before_end = min(number, self.max_size - start)
         for column, values in rows:
@@ -125,15 +125,19 @@ class ReplayBuffer:
                 _write(column[start:], values[:before_end])
                 _write(column[: number - before_end], values[before_end:])
         self.write_count = total
-        index = torch.arange(start, start + number, device=self.device) % self.max_size
+        index = torch.arange(start, start + number, device=self.device)
+        if before_end < number:
+            index %= self.max_size
         if hasattr(self.sampler, "mark_update"):
             self.sampler.mark_update(index, storage=self)
         return index
 
-    def _rows(self, data: TensorDictBase) -> list[tuple[Any, Any]]:
-        """Each column with what is to be written to it, ``[batch, ...]``."""
-        number, rows = data.numel(), []
-        for key, value in leaves_of(data):
+    def _rows(self, data: TensorDictBase, number: int) -> list[tuple[Any, Any]]:
+        """Each column with what is to be written to it, ``[number, ...]``."""
+        rows = []
+        # Of a batch only what is kept is looked at, if that is some of it.
+        kept = leaves_of(data) if self.keys is None else entries_of(data, self._columns).items()
+        for key, value in kept:
             column = self._columns.get(key)
             if column is not None:
                 if isinstance(column, np.ndarray):  # which reshapes quicker, too

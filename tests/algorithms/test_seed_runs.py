@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from hooktrainer import ConfigError, TrainerHookBase
-from hooktrainer.algorithms import A2C, DDPG, DQN, PPO, SAC, TD3
+from hooktrainer.algorithms import A2C, DDPG, DQN, MBPO, PPO, SAC, TD3
 from hooktrainer.algorithms.seed_runs import SeedRuns
 from hooktrainer.loop.lockstep import Lockstep
 from hooktrainer.run.seeds import as_seeds, words_of_seeds
@@ -48,6 +48,11 @@ RUNS = {
     ),
     "ddpg": lambda **k: DDPG(
         env="Pendulum-v1", total_frames=60, init_random_frames=50, batch_size=16,
+        num_cells=(16,), **SHORT, **k,
+    ),
+    "mbpo": lambda **k: MBPO(
+        env="Pendulum-v1", total_frames=60, init_random_frames=40, batch_size=16,
+        optim_steps_per_batch=4, fit_interval=40, fit_steps=4, num_rollouts=20,
         num_cells=(16,), **SHORT, **k,
     ),
 }  # fmt: skip

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from tensordict import TensorDict, lazy_stack
 
-from hooktrainer.base.tensordicts import leaves_of, tensordict_of
+from hooktrainer.base.tensordicts import entries_of, leaves_of, put, tensordict_of
 
 
 def test_it_is_what_the_constructor_makes():
@@ -43,3 +44,34 @@ def test_the_leaves_are_those_that_tensordict_names():
         found = dict(leaves_of(each))
         assert found.keys() == expected.keys() == {"a", ("next", "b"), ("next", "deep", "c")}
         assert all(torch.equal(found[key], expected[key]) for key in found)
+
+
+def _nested() -> TensorDict:
+    deep = TensorDict({"c": torch.ones(2)}, [2])
+    return TensorDict({"a": torch.zeros(2), "next": {"b": torch.ones(2), "deep": deep}}, [2])
+
+
+def test_some_entries_are_those_that_get_gives():
+    batch = _nested()
+    keys = ["a", "missing", ("next", "b"), ("next", "deep", "c"), ("next", "z")]
+    keys += [("gone", "b"), ("next", ("deep", "c"))]
+    for each in (batch, lazy_stack([batch, batch + 1])):
+        found = entries_of(each, keys)
+        expected = {key: each.get(key, None) for key in keys}
+        assert list(found) == [key for key in keys if expected[key] is not None]
+        assert len(found) == 4
+        assert all(torch.equal(found[key], expected[key]) for key in found)
+    assert entries_of(batch, ["a"])["a"] is batch["a"]
+
+
+def test_what_is_put_is_what_set_sets():
+    for batch in (_nested(), lazy_stack([_nested(), _nested()])):
+        for key in ("a", "new", ("next", "b"), ("other", "new")):
+            value = torch.full(batch.shape, 3.0)
+            put(batch, key, value)
+            assert torch.equal(batch.get(key), value)
+
+
+def test_nothing_is_put_into_what_is_locked():
+    with pytest.raises(RuntimeError, match="lock"):
+        put(_nested().lock_(), "a", torch.ones(2))

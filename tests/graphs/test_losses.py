@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -13,6 +14,7 @@ from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, StepGraph, compiling
 from hooktrainer.graphs.objective import Objective, reached
 from hooktrainer.graphs.step_graph import StepRules
+from hooktrainer.graphs.unchanged import Unchanged
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,
@@ -166,8 +168,15 @@ def test_parameters_and_modules_in_several_places(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
+def test_whether_a_loss_has_changed_is_seen_without_the_compiler(kind):
+    assert Unchanged(FunctionalLoss(MAKE[kind]()).body)
+
+
+@pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
 def test_a_step_equals_the_eager_one(kind, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
+    asked = Mock(side_effect=compiling.Graph._look_anew)
+    monkeypatch.setattr(compiling.Graph, "_look_anew", lambda *args: asked(*args))
     losses, optimizers = [], []
     for _ in range(2):
         torch.manual_seed(1)
@@ -200,10 +209,11 @@ def test_a_step_equals_the_eager_one(kind, monkeypatch):
                 functional, optimizers[1], on, StepRules(clips="norm")
             )
         torch.manual_seed(step)
-        [(got, got_norm)] = graphs[compiled.variant]([entries], 0.5)
+        [(got, got_norm, _)] = graphs[compiled.variant]([entries], 0.5)
         torch.testing.assert_close({key: got[key] for key in want}, want, rtol=1e-5, atol=1e-5)
         torch.testing.assert_close(got_norm, norm)
         torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
     moments = [optimizer.state_dict()["state"] for optimizer in optimizers]
     torch.testing.assert_close(moments[1], moments[0])
     assert len(graphs) == (2 if kind is TD3Loss else 1)
+    assert asked.call_count == len(graphs)  # the compiler, once for each

@@ -17,6 +17,7 @@ from hooktrainer import (
     Trainer,
 )
 from hooktrainer.algorithms import PPO
+from hooktrainer.graphs import compiling
 from hooktrainer.networks import DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
@@ -162,16 +163,49 @@ def test_a_resumed_run_is_the_run_that_was_not_interrupted():
     assert all(map(torch.equal, *ends))
 
 
-def test_beside_compiled_steps():
+@pytest.mark.parametrize("mini_batch_size", [8, 12], ids=["four steps a graph", "odd ones too"])
+def test_it_is_a_part_of_compiled_steps(mini_batch_size, capsys):
     ends = []
     for compile in (None, "step"):
-        trainer = ppo(desired_kl=0.01, compile=compile)
+        trainer = ppo(desired_kl=0.002, compile=compile, mini_batch_size=mini_batch_size)
+        seen = []
+        trainer.register_op("post_steps", lambda t=trainer, s=seen: s.append(rate_of(t)))
         trainer.train()
-        rate = trainer.optimizer.param_groups[0]["lr"]
-        ends.append((list(trainer.loss_module.parameters()), rate))
+        ends.append((list(trainer.loss_module.parameters()), seen))
     torch.testing.assert_close(ends[1][0], ends[0][0])
     assert ends[0][1] == ends[1][1]
-    assert ends[0][1] != 3e-3
+    assert len(set(ends[0][1])) > 2
+    assert "compiled:" not in capsys.readouterr().out  # or the line would say what is apart
+
+
+def rate_of(trainer: Trainer) -> float:
+    """The rate, which is a number on a CPU."""
+    rate = trainer.optimizer.param_groups[0]["lr"]
+    assert type(rate) is float
+    return rate
+
+
+def test_its_numbers_may_change_between_compiled_steps(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    ends = []
+    for compile in (None, "step"):
+        trainer = ppo(desired_kl=0.002, compile=compile)
+        hook = next(hook for hook in trainer.registry.hooks() if isinstance(hook, KLAdaptiveLR))
+        Schedule.linear(hook, "desired_kl", 0.002, 0.1).register(trainer, "desired_kl")
+        trainer.train()
+        ends.append((list(trainer.loss_module.parameters()), rate_of(trainer)))
+    torch.testing.assert_close(ends[1][0], ends[0][0])
+    assert ends[0][1] == ends[1][1]
+    assert hook.desired_kl > 0.05
+
+
+def test_a_rule_for_another_optimizer_is_no_part_of_the_graph(capsys):
+    trainer = ppo(desired_kl=0.01, compile="step")
+    hook = next(hook for hook in trainer.registry.hooks() if isinstance(hook, KLAdaptiveLR))
+    hook.optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.5)
+    trainer.train()
+    assert hook.optimizer.param_groups[0]["lr"] != 0.5
+    assert "since 'kl_adaptive_lr' is at optimizer" in capsys.readouterr().out
 
 
 # -- what the loss says ----------------------------------------------------------------------------

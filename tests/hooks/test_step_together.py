@@ -29,6 +29,18 @@ class Squares(nn.Module):
         return TensorDict({"loss_square": self.network(batch["observation"]).square().mean()})
 
 
+class Scaled(Squares):
+    """The same, times a parameter that is a single number, as SAC's temperature is."""
+
+    def __init__(self, network):
+        super().__init__(network)
+        self.scale = nn.Parameter(torch.tensor(0.5))
+
+    def forward(self, batch):
+        out = self.network(batch["observation"])
+        return TensorDict({"loss_square": (self.scale * out - 1).square().mean()})
+
+
 class Noisy(Squares):
     """The same under noise on what the network reads."""
 
@@ -54,7 +66,7 @@ def other_network():
     return nn.Sequential(nn.Linear(4, 8), nn.LayerNorm(8), nn.Linear(8, 1))
 
 
-def trainer(seed, network=None, compiled=False, loss=Squares, **kwargs):
+def trainer(seed, network=None, compiled=False, loss=Squares, lr=1e-2, **kwargs):
     torch.manual_seed(seed)
     loss = loss((network or plain_network)())
     made = Trainer(
@@ -62,7 +74,7 @@ def trainer(seed, network=None, compiled=False, loss=Squares, **kwargs):
         total_frames=96,
         optim_steps_per_batch=2,
         loss_module=loss,
-        optimizer=FlatAdam(loss.parameters(), lr=1e-2),
+        optimizer=FlatAdam(loss.parameters(), lr=lr),
         clip_norm=0.5,
         progress_bar=False,
         **kwargs,
@@ -92,6 +104,16 @@ def test_a_loss_of_ones_own_is_computed_together_and_each_is_as_by_itself():
     without_company = trainer(1)
     without_company.train()
     assert torch.equal(weights(without_company), weights(plain))
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_parameter_may_be_a_single_number(compiled, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "eager")
+    many, (alone,) = (run(seeds, compiled=compiled, loss=Scaled) for seeds in ([0, 1, 2], [1]))
+    assert torch.equal(many[1], alone)
+    plain = trainer(1, loss=Scaled)
+    plain.train()
+    torch.testing.assert_close(alone, weights(plain), rtol=1e-4, atol=1e-6)
 
 
 def test_what_has_kernels_that_depend_on_others_is_computed_by_each():
@@ -194,6 +216,16 @@ def test_gradients_are_those_of_each_learner_clipped_and_finite_by_itself():
     run([alone])
     assert weights(good).isfinite().all()
     assert torch.equal(weights(good), weights(alone))
+
+
+def test_each_learner_steps_by_its_own_learning_rate():
+    rates = [1e-2, 1e-3, 1e-2]
+    group = Lockstep(trainer(seed, lr=rate) for seed, rate in enumerate(rates))
+    assert group.run() == [None] * 3
+    for seed, (rate, member) in enumerate(zip(rates, group.members, strict=True)):
+        alone = Lockstep([trainer(seed, lr=rate)])
+        assert alone.run() == [None]
+        assert torch.equal(weights(member.loop), weights(alone.members[0].loop))
 
 
 def test_what_is_compiled_serves_until_half_of_the_learners_have_ended():

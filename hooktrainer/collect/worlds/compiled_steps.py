@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey
 
-from ...graphs.compiling import Graph
+from ...graphs.compiling import CannotCompileError, Graph
 from .functional_world import Carry, FunctionalWorld
 from .rows import Rows
 from .world_actions import WorldActions
@@ -16,6 +17,8 @@ from .world_buffers import WorldBuffers
 
 STEPS = 8
 """How many steps are one graph; more take longer to compile, and gain little."""
+
+_log = logging.getLogger(__name__)
 
 Sample = Callable[..., dict[NestedKey, torch.Tensor]]
 
@@ -123,3 +126,8 @@ class CompiledSteps:
             graph = self._graphs[steps] = Graph(self._steps.__call__, what, self._say)
         call = graph.again if again else graph
         return call(carry, rows, *given)
+
+
+def say_eager(world: FunctionalWorld, why: CannotCompileError) -> None:
+    """Say that a world's steps are no graph."""
+    _log.warning("the steps of %s cannot be compiled, and are made eagerly: %s", world.name, why)

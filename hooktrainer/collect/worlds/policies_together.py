@@ -12,12 +12,11 @@ from torch import nn
 from torch.func import functional_call
 
 from ...graphs.independent import why_not_together
+from ...graphs.products import REGISTER
 from ...graphs.random_calls import GivenDraws, RandomCall
 from ...graphs.side_by_side import rows_like
 from ...networks import MemoryTrunk, Policy
 
-# Floats in a vector register of 512 bits, to which libraries align what they compute.
-_REGISTER = 16
 # What a policy has to do as `Policy` does for several to be asked at once.
 _OWN = ("act", "sample", "draw", "infer", "evaluate", "complete")
 
@@ -150,4 +149,4 @@ def _alike(module: nn.Module) -> int:
     """Of how many rows matrices have to be so that all begin alike within a vector register."""
     layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
     widths = {width for layer in layers for width in (layer.in_features, layer.out_features)}
-    return math.lcm(1, *(_REGISTER // math.gcd(_REGISTER, width) for width in widths))
+    return math.lcm(1, *(REGISTER // math.gcd(REGISTER, width) for width in widths))

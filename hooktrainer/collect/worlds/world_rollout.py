@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -19,14 +18,12 @@ from ..actor_of import actor_of
 from ..actors import Actor, FunctionActor, Policy, learn_outputs
 from ..random_actor import WarmUp
 from .batch_parts import BatchParts, Parts, as_batch
-from .compiled_steps import STEPS, CompiledSteps, WorldSteps
+from .compiled_steps import STEPS, CompiledSteps, WorldSteps, say_eager
 from .functional_world import FunctionalWorld
 from .rows import Rows
 from .tensor_world import TensorWorld
 from .world_actions import RandomWorldActor, WorldActions
 from .world_buffers import WorldBuffers
-
-_log = logging.getLogger(__name__)
 
 
 class WorldRollout:
@@ -200,9 +197,7 @@ class WorldRollout:
                 world.carry = compiled(world.carry, rows, again=number > 0)
         except CannotCompileError as error:
             self._compiled = None
-            _log.warning(
-                "the steps of %s cannot be compiled, and are made eagerly: %s", world.name, error
-            )
+            say_eager(world, error)
             return self._step(actor, timing)
         timing.add("collect/env", perf_counter() - start)
         return False

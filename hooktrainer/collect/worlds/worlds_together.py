@@ -8,7 +8,6 @@ tensors, which a CPU computes by other code, are nobody's.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
@@ -21,14 +20,12 @@ from ...graphs.compiling import CannotCompileError, GraphOr
 from ...graphs.side_by_side import spare_rows
 from ..buffers import OutputBuffers
 from .batch_parts import BatchParts, Entries, Parts, as_batch
-from .compiled_steps import STEPS, CompiledSteps, WorldSteps
+from .compiled_steps import STEPS, CompiledSteps, WorldSteps, say_eager
 from .larger_world import divided, joined
 from .policies_together import PoliciesTogether
 from .rollout_in_company import WorldRolloutInCompany
 from .rows import Rows
 from .world_buffers import WorldBuffers
-
-_log = logging.getLogger(__name__)
 
 Made = tuple[TensorDict, float]
 """A batch, and the seconds that it took."""
@@ -183,11 +180,7 @@ class LargerWorld:
                     continue
                 except CannotCompileError as error:
                     self._compiled = None
-                    _log.warning(
-                        "the steps of %s cannot be compiled, and are made eagerly: %s",
-                        self._pattern.world.name,
-                        error,
-                    )
+                    say_eager(self._pattern.world, error)
             carry = self._steps(carry, rows, given, numbers)
         last = [torch.split(rows[-1], self._size) for rows in self._buffers.inputs]
         pieces = zip(divided(carry, self._size), *last, strict=True)

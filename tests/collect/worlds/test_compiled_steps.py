@@ -7,46 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium import spaces
 from tensordict import TensorDict
-from torch import nn
+from toy_worlds import Embedded, Wind
 
 from hooktrainer import ConfigError, WorldCollector
 from hooktrainer.algorithms import PPO
-from hooktrainer.collect.worlds import FunctionalWorld
 from hooktrainer.graphs import compiling
 from hooktrainer.networks import CategoricalPolicy, DiagonalGaussianPolicy, mlp
-
-
-class Wind(FunctionalWorld):
-    """Discrete observations that do not count from 0, and episodes of very different lengths."""
-
-    name = "wind"
-    observation_space = spaces.Dict(
-        {"place": spaces.Discrete(9, start=-4), "speed": spaces.Box(-1.0, 1.0, (2,))}
-    )
-    action_space = spaces.Discrete(3, start=-1)
-    max_episode_steps = 7
-    num_uniforms = 2
-
-    def initial(self, uniform: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"x": (9 * uniform[:, 0]).floor() - 4, "v": uniform - 0.5}
-
-    def transition(self, state: Any, action: torch.Tensor) -> Any:
-        x = state["x"] + action
-        return {"x": x.clamp(-4, 4), "v": -state["v"]}, x * 0.1, x.abs() > 4
-
-    def observe(self, state: Any) -> dict[str, torch.Tensor]:
-        return {"place": state["x"].long(), "speed": state["v"]}
-
-
-class Embedded(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.place, self.speed = nn.Embedding(9, 3), nn.Linear(2, 3)
-
-    def forward(self, place: torch.Tensor, speed: torch.Tensor) -> torch.Tensor:
-        return self.place(place) + self.speed(speed)
 
 
 def discrete() -> CategoricalPolicy:

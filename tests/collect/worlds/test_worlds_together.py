@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from gymnasium import spaces
 from tensordict import TensorDict
 from torch import nn
-from toy_worlds import Ladder, Talker
+from toy_worlds import Embedded, Ladder, Talker, Wind
 
 from hooktrainer.collect.worlds import FunctionalWorld, WorldCollector, worlds_together
 from hooktrainer.collect.worlds.cartpole import CartPoleWorld
@@ -260,37 +259,6 @@ def test_masks_are_kept_to():
     players, said = play(Player(seed, Silent, policy=policy()) for seed in (0, 1))
     assert said == []
     assert set(players[1].batches[0]["action"].unique().tolist()) == {0, 2}
-
-
-class Wind(FunctionalWorld):
-    """A state and observations of several entries."""
-
-    name = "wind"
-    observation_space = spaces.Dict(
-        {"place": spaces.Discrete(9, start=-4), "speed": spaces.Box(-1.0, 1.0, (2,))}
-    )
-    action_space = spaces.Discrete(3, start=-1)
-    max_episode_steps = 7
-    num_uniforms = 2
-
-    def initial(self, uniform: torch.Tensor) -> dict[str, torch.Tensor]:
-        return {"x": (9 * uniform[:, 0]).floor() - 4, "v": uniform - 0.5}
-
-    def transition(self, state: Any, action: torch.Tensor) -> Any:
-        x = state["x"] + action
-        return {"x": x.clamp(-4, 4), "v": -state["v"]}, x * 0.1, x.abs() > 4
-
-    def observe(self, state: Any) -> dict[str, torch.Tensor]:
-        return {"place": state["x"].long(), "speed": state["v"]}
-
-
-class Embedded(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.place, self.speed = nn.Embedding(9, 3), nn.Linear(2, 3)
-
-    def forward(self, place: torch.Tensor, speed: torch.Tensor) -> torch.Tensor:
-        return self.place(place) + self.speed(speed)
 
 
 def wind(seeds: Any, **kwargs: Any) -> list[list[TensorDict]]:

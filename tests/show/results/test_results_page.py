@@ -45,6 +45,12 @@ def test_a_row_of_the_table(make, rows):
     )
 
 
+def test_a_dataset_is_left_out_of_what_is_trained_on_what(make, rows):
+    words = ("iql", "--env", "Pendulum-v1", "--dataset", "data/pendulum")
+    row = replace(rows["a-row"], recipe=RowRecipe("offline", words))
+    assert make["title"](row) == "`iql` on `Pendulum-v1`"
+
+
 def test_few_seeds_have_no_interval(make, rows):
     row = rows["a-row"]
     few = ResultRow(row.recipe, {0: row.courses[0]}, row.surroundings, "abc", 2.0)
@@ -56,16 +62,23 @@ def test_a_page_without_its_marks_is_refused(make, rows):
         make["page"]("# Results", rows)
 
 
+def test_commands_name_the_commit_that_they_were_run_at(make, rows):
+    assert make["commands"](rows).splitlines()[1] == (
+        "$ hooktrainer train ppo --env CartPole-v1 --lr 1 --seeds 0-7 "
+        "--run-dir out/a-row   # at abc"
+    )
+
+
 def test_what_rows_were_made_with_is_said_once(make, rows):
     row = rows["a-row"]
     special = replace(row, recipe=replace(row.recipe, name="b-row", packages=("mujoco",)))
     special = replace(special, surroundings={"processor": "P", "torch": "2", "mujoco": "3"})
     plain = replace(row, surroundings={"processor": "P", "torch": "2"})
     assert make["made_with"]({"a-row": plain, "b-row": special}) == (
-        "All were made with P, torch 2; hooktrainer at `abc`. Beside that: `b-row` (mujoco 3)."
+        "All were made with P, torch 2. Beside that: `b-row` (mujoco 3)."
     )
     later = replace(plain, surroundings={"processor": "P", "torch": "3"})
     assert make["made_with"]({"a-row": later, "b-row": special}).splitlines() == [
-        "- `a-row`: P, torch 3; hooktrainer at `abc`.",
-        "- `b-row` (mujoco 3): P, torch 2; hooktrainer at `abc`.",
+        "- `a-row`: P, torch 3.",
+        "- `b-row` (mujoco 3): P, torch 2.",
     ]
