@@ -22,8 +22,9 @@ from hooktrainer.loop.priorities import PRIORITIES
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (
-    *("loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "solve-dqn", "solve-sac"),
-    *("mappo", "collecting", "collecting-atari", "envs", "widths", "replay"),
+    *("loop", "ppo", "ppo64", "worlds", "worlds1024", "dqn", "sac", "td3"),
+    *("solve-ppo", "solve-dqn", "solve-sac", "mappo"),
+    *("collecting", "collecting-atari", "envs", "widths", "replay"),
 )
 """The benchmarks in the order of the page."""
 

@@ -10,7 +10,6 @@ what its seeds have computed; SECONDS of the CPU are those of the whole command:
 
 from __future__ import annotations
 
-import re
 import statistics
 import sys
 from collections.abc import Iterable, Mapping
@@ -54,11 +53,14 @@ def digits(scores: Iterable[float]) -> int:
 def title(row: ResultRow) -> str:
     """What was trained on what, of its command."""
     words = list(row.recipe.train)
-    if "--env" not in words:
-        return f"`{' '.join(words)}`"
-    at = words.index("--env")
-    env, rest = words[at + 1], words[:at] + words[at + 2 :]
-    return f"`{' '.join(rest)}` on `{env}`"
+    told = {}
+    for option in ("--dataset", "--env"):
+        if option in words:
+            at = words.index(option)
+            _, told[option] = words[at : at + 2]
+            del words[at : at + 2]
+    what = f"`{' '.join(words)}`"
+    return f"{what} on `{told['--env']}`" if "--env" in told else what
 
 
 def table(rows: Mapping[str, ResultRow]) -> str:
@@ -73,7 +75,7 @@ def table(rows: Mapping[str, ResultRow]) -> str:
         shortest, longest = frames(min(row.frames)), frames(max(row.frames))
         cells = [
             f"`{row.name}`",
-            re.sub(r" --dataset \S+", "", title(row)),
+            title(row),
             str(len(scores)),
             frames(statistics.median(row.frames))
             + (f" ({shortest} to {longest})" if shortest != longest else ""),
@@ -88,8 +90,8 @@ def table(rows: Mapping[str, ResultRow]) -> str:
 
 
 def commands(rows: Mapping[str, ResultRow]) -> str:
-    """The commands that make the rows again."""
-    lines = "\n".join(f"$ {row.command}" for row in rows.values())
+    """The commands that make the rows again, and at which commit they did."""
+    lines = "\n".join(f"$ {row.command}   # at {row.commit}" for row in rows.values())
     return f"```console\n{lines}\n```"
 
 
@@ -102,7 +104,7 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
             for name, value in row.surroundings.items()
         ]
         own = len(row.recipe.packages)
-        shared = f"{', '.join(said[: len(said) - own])}; hooktrainer at `{row.commit}`"
+        shared = ", ".join(said[: len(said) - own])
         beside = f" ({', '.join(said[len(said) - own :])})" if own else ""
         groups.setdefault(shared, []).append(f"`{row.name}`{beside}")
     if len(groups) > 1:
