@@ -1,4 +1,4 @@
-"""A CleanRL script, unchanged, from a checkout that the reader gives: PPO, DQN or SAC.
+"""A CleanRL script, unchanged, from a checkout that the reader gives: PPO, DQN, SAC or TD3.
 
 The scripts were written for Gymnasium before 1.0. Their `SyncVectorEnv` is replaced by one that
 resets finished environments in the same step and reports final observations under the old names.
@@ -32,7 +32,7 @@ class Args(Run):
 
     path: Path
     """a checkout of CleanRL"""
-    algorithm: Literal["ppo", "ppo-atari", "dqn", "sac"] = "ppo"
+    algorithm: Literal["ppo", "ppo-atari", "dqn", "sac", "td3"] = "ppo"
     """which script to run"""
     num_envs: int = 4
     """number of environments (PPO)"""
@@ -43,14 +43,16 @@ SCRIPTS = {
     "ppo-atari": "ppo_atari.py",
     "dqn": "dqn.py",
     "sac": "sac_continuous_action.py",
+    "td3": "td3_continuous_action.py",
 }
-ENVS = {"ppo-atari": "PongNoFrameskip-v4", "sac": "Pendulum-v1"}
+ENVS = {"ppo-atari": "PongNoFrameskip-v4", "sac": "Pendulum-v1", "td3": "Pendulum-v1"}
 
 MATCHED = {
     "ppo": [],
     "ppo-atari": ["--env-id=PongNoFrameskip-v4"],
     "dqn": ["--learning-starts=1000", "--train-frequency=1"],
     "sac": ["--env-id=Pendulum-v1", "--learning-starts=100", "--policy-lr=1e-3"],
+    "td3": ["--env-id=Pendulum-v1", "--learning-starts=100", "--learning-rate=1e-3"],
 }
 """What differs from each script's defaults, so that all peers do the same work."""
 
@@ -126,6 +128,8 @@ def act(algorithm: str, names: dict[str, Any], observation: np.ndarray) -> np.nd
     x = torch.from_numpy(observation).float()
     if algorithm == "sac":
         return names["actor"].get_action(x)[2].numpy()
+    if algorithm == "td3":
+        return names["actor"](x).numpy()
     network = names["agent"].actor if algorithm == "ppo" else names["q_network"]
     return network(x).argmax(-1).numpy()
 

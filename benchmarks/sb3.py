@@ -1,4 +1,4 @@
-"""Stable-Baselines3: PPO and DQN on CartPole-v1, SAC on Pendulum-v1.
+"""Stable-Baselines3: PPO and DQN on CartPole-v1, SAC and TD3 on Pendulum-v1.
 
 `--settings zoo` takes the tuned settings of RL Baselines3 Zoo, `--settings matched` those that
 every other benchmark script uses. TensorBoard logging is on.
@@ -10,18 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
 import tyro
 from measure import Meter, Run
-from stable_baselines3 import DQN, PPO, SAC
+from stable_baselines3 import DQN, PPO, SAC, TD3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.noise import NormalActionNoise
 
 
 @dataclass(kw_only=True)
 class Args(Run):
     """Options of the Stable-Baselines3 runs."""
 
-    algorithm: Literal["ppo", "dqn", "sac"] = "ppo"
+    algorithm: Literal["ppo", "dqn", "sac", "td3"] = "ppo"
     """what to train"""
     settings: Literal["matched", "zoo"] = "matched"
     """the settings that all peers share, or the zoo's"""
@@ -87,6 +89,15 @@ def settings(args: Args) -> tuple[int, dict[str, Any]]:
             }
         case "sac", _:  # the zoo's settings for Pendulum are the shared ones
             return 1, {"learning_rate": 1e-3}
+        case "td3", "matched":
+            return 1, {
+                "learning_rate": 1e-3,
+                "batch_size": 256,
+                "learning_starts": 100,
+                "train_freq": 1,
+                "policy_kwargs": {"net_arch": [256, 256]},
+                "action_noise": NormalActionNoise(np.zeros(1), np.full(1, 0.1)),
+            }
     raise ValueError(f"no settings {args.settings!r} for {args.algorithm!r}")
 
 
@@ -125,8 +136,8 @@ class Tick(BaseCallback):
 def main(args: Args) -> None:
     """Train, and print the result as one line of JSON."""
     args.prepare()
-    algorithm = {"ppo": PPO, "dqn": DQN, "sac": SAC}[args.algorithm]
-    env_id = "Pendulum-v1" if args.algorithm == "sac" else "CartPole-v1"
+    algorithm = {"ppo": PPO, "dqn": DQN, "sac": SAC, "td3": TD3}[args.algorithm]
+    env_id = "Pendulum-v1" if args.algorithm in ("sac", "td3") else "CartPole-v1"
     num_envs, keywords = settings(args)
     envs = make_vec_env(env_id, args.num_envs or num_envs, seed=args.seed)
     model = algorithm(

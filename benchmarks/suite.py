@@ -370,11 +370,11 @@ SAC = Benchmark(
     name="sac",
     title="SAC on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
     cases=(
-        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_sac.py", SAC_FRAMES),
-        Case("hooktrainer, one at a time", "hooktrainer_sac.py", (*SAC_FRAMES, ONE_BY_ONE)),
+        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_continuous.py", SAC_FRAMES),
+        Case("hooktrainer, one at a time", "hooktrainer_continuous.py", (*SAC_FRAMES, ONE_BY_ONE)),
         Case(
             "hooktrainer, one at a time, compiled",
-            "hooktrainer_sac.py",
+            "hooktrainer_continuous.py",
             (*SAC_FRAMES, ONE_BY_ONE, "--compile"),
         ),
         Case("hand-written, eager", "handwritten_sac.py", frames(1_500, 500)),
@@ -393,19 +393,45 @@ SAC = Benchmark(
     ),
     measures=SPEED,
     compared=("hooktrainer, 16 frames and steps at a time", "hooktrainer, one at a time"),
-    targets=tuple(
-        Ratio(f"hooktrainer, {rhythm}", peer, bound)
-        for rhythm in ("16 frames and steps at a time", "one at a time")
-        for peer, bound in (
-            ("TorchRL, SACTrainer", 1.6),
-            ("Stable-Baselines3, rl-zoo", 1.2),
-        )
-    )
-    + tuple(
-        Ratio("hooktrainer, one at a time, compiled", peer, 1.2)
-        for peer in ("hand-written, eager", "CleanRL, sac_continuous_action.py")
+    targets=(
+        *(
+            Ratio(f"hooktrainer, {rhythm}", peer, bound)
+            for rhythm in ("16 frames and steps at a time", "one at a time")
+            for peer, bound in (
+                ("TorchRL, SACTrainer", 1.6),
+                ("Stable-Baselines3, rl-zoo", 1.2),
+            )
+        ),
+        Ratio("hooktrainer, one at a time, compiled", "hand-written, eager", 1.0),
+        Ratio("hooktrainer, one at a time, compiled", "CleanRL, sac_continuous_action.py", 1.2),
     ),
     quick=frames(300, 200),
+)
+
+_TD3 = (*SAC_FRAMES, "--algorithm=td3")
+
+TD3 = Benchmark(
+    name="td3",
+    title="TD3 on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
+    cases=(
+        Case("hooktrainer, one at a time", "hooktrainer_continuous.py", (*_TD3, ONE_BY_ONE)),
+        Case(
+            "hooktrainer, one at a time, compiled",
+            "hooktrainer_continuous.py",
+            (*_TD3, ONE_BY_ONE, "--compile"),
+        ),
+        Case("hand-written, eager", "handwritten_td3.py", SAC_FRAMES),
+        Case("Stable-Baselines3, matched", "sb3.py", _TD3),
+        Case("CleanRL, td3_continuous_action.py", "cleanrl.py", _TD3),
+    ),
+    measures=SPEED,
+    compared=("hooktrainer, one at a time", "hooktrainer, one at a time, compiled"),
+    targets=(
+        Ratio("hooktrainer, one at a time, compiled", "hand-written, eager", 1.0),
+        Ratio("hooktrainer, one at a time, compiled", "CleanRL, td3_continuous_action.py", 1.2),
+    ),
+    quick=frames(300, 200),
+    drawn=False,
 )
 
 SOLVE_PPO = Benchmark(
@@ -462,7 +488,7 @@ SOLVE_SAC = Benchmark(
     name="solve-sac",
     title="Pendulum-v1 solved by SAC: mean return of 100 evaluation episodes ≥ -200",
     cases=(
-        Case("hooktrainer, rl-zoo", "hooktrainer_sac.py", solve(20_000)),
+        Case("hooktrainer, rl-zoo", "hooktrainer_continuous.py", solve(20_000)),
         Case("hand-written, rl-zoo", "handwritten_sac.py", solve(20_000)),
         Case(
             "TorchRL, SACTrainer, 100 frames and steps at a time",
@@ -639,6 +665,7 @@ BENCHMARKS = {
         COLLECTING_ATARI,
         DQN,
         SAC,
+        TD3,
         SOLVE_PPO,
         SOLVE_DQN,
         SOLVE_SAC,

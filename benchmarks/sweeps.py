@@ -2,13 +2,13 @@
 
     python benchmarks/sweeps.py --output benchmarks/results/sweeps.json
 
-A sweep of a few trials is made: settings chosen by TPE, poor trials ended early, four trials side
-by side, finals where it has them. What CPU seconds that has taken, random search has as well, and
-those of the trial in which they end: one trial after another, each to its end, the best of them
-wins. Neither is told the default settings. Both draw the same settings while there is nothing to
-learn from, so that they may well have the same winner. The winners are trained from fresh seeds,
-the same for both, and scored by the mean area under their curves. It takes an hour; --tasks,
---trials and --seeds take less.
+Sweeps of several numbers of trials are made: settings chosen by TPE, poor trials ended early, four
+trials side by side, finals where there are some. What CPU seconds a sweep has taken, random search
+has as well, and those of the trial in which they end: one trial after another, each to its end, the
+best of them wins. So one random search will do for all sweeps of a repeat. Neither is told the
+default settings. Both draw the same settings while there is nothing to learn from, so that they may
+well have the same winner. The winners are trained from fresh seeds, the same for all, and scored by
+the mean area under their curves. It takes an hour; --tasks, --trials and --seeds take less.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ import json
 import tempfile
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import t as student
 
-from hooktrainer.algorithms import PPO, Algorithm
+from hooktrainer.algorithms import A2C, PPO, Algorithm
 from hooktrainer.show.curves import read_curves
 from hooktrainer.statistics import SCORES
 from hooktrainer.store.run_dir import RunDir
@@ -53,6 +55,16 @@ TASKS: dict[str, Callable[[], Algorithm]] = {
         tuned=False,
         **COMMON,
     ),
+    # What the sweep was not developed on.
+    "A2C CartPole, 10k frames": lambda: A2C(
+        env="CartPole-v1",
+        total_frames=10_000,
+        eval_interval=2_500,
+        eval_episodes=5,
+        lr=1.0,
+        save_interval=10_000,
+        **COMMON,
+    ),
 }
 FRESH = 10
 
@@ -61,22 +73,33 @@ class SpentError(Exception):
     """The CPU seconds are spent."""
 
 
-def swept(algorithm: Algorithm, place: Path, trials: int, seed: int) -> tuple[Sweep, float]:
-    """A sweep, and the CPU seconds it has taken."""
+def swept(algorithm: Algorithm, place: Path, trials: int, seed: int) -> tuple[Algorithm, float]:
+    """What a sweep finds, and the CPU seconds it has taken."""
     before = time.process_time()
     sweep = Sweep(algorithm, SweepOptions(run_dir=place, trials=trials, seeds=2, seed=seed))
     sweep.run()
     play_finals(sweep)
     sweep.close()
-    return sweep, time.process_time() - before
+    assert sweep.winner is not None
+    return sweep.algorithm_of(sweep.winner), time.process_time() - before
 
 
-def searched(algorithm: Algorithm, place: Path, seconds: float, seed: int) -> Sweep:
-    """Random search until so many CPU seconds are spent, and the trial under way is done."""
-    end = time.process_time() + seconds
+def searched(
+    algorithm: Algorithm, place: Path, seconds: float, seed: int
+) -> list[tuple[float, float, Algorithm]]:
+    """The trials of a random search until so many CPU seconds are spent.
+
+    Returns:
+        Of each trial the CPU seconds after which it ended, its value and its settings.
+    """
+    begun = time.process_time()
+    found: list[tuple[float, float, Algorithm]] = []
 
     def watch(trial: Any) -> None:
-        if time.process_time() >= end:
+        spent = time.process_time() - begun
+        if trial.value is not None:
+            found.append((spent, trial.value, sweep.algorithm_of(trial)))
+        if spent >= seconds:
             raise SpentError
 
     options = SweepOptions(
@@ -90,49 +113,77 @@ def searched(algorithm: Algorithm, place: Path, seconds: float, seed: int) -> Sw
         finalists=0,
     )
     sweep = Sweep(algorithm, options)
-    try:
+    with suppress(SpentError):
         sweep.run(watch)
-    except SpentError:
-        sweep.close()
-    return sweep
+    sweep.close()
+    return found
 
 
-def true_score(sweep: Sweep, place: Path) -> float:
-    """What the winner scores from fresh seeds."""
-    assert sweep.winner is not None
-    algorithm = sweep.algorithm_of(sweep.winner)
-    seeds = range(FRESH)
-    failures = train_from(seeds, [(algorithm, place)])
+def within(
+    trials: list[tuple[float, float, Algorithm]], seconds: float
+) -> list[tuple[float, float, Algorithm]]:
+    """The trials that have ended after so many seconds, and the one in which these end."""
+    done = sum(spent < seconds for spent, _, _ in trials)
+    return trials[: done + 1]
+
+
+def true_scores(winners: list[Algorithm], place: Path) -> list[float]:
+    """What winners score from fresh seeds."""
+    distinct: list[Algorithm] = []
+    for one in winners:
+        if one not in distinct:
+            distinct.append(one)
+    settings = [(one, place / str(n)) for n, one in enumerate(distinct)]
+    failures = train_from(range(FRESH), settings)
     assert not failures, failures
-    curves = [read_curves(RunDir(place / f"seed{i}"), ["eval/return"]) for i in seeds]
+    return [_area(one, place / str(distinct.index(one))) for one in winners]
+
+
+def _area(algorithm: Algorithm, place: Path) -> float:
+    curves = [read_curves(RunDir(place / f"seed{i}"), ["eval/return"]) for i in range(FRESH)]
     scores = [SCORES["area"](one["eval/return"], algorithm.total_frames) for one in curves]
     return float(np.mean(scores))
 
 
-def compared(task: str, trials: int, seed: int) -> dict[str, Any]:
-    """A sweep beside random search, once."""
+def compared(task: str, budgets: list[int], seed: int) -> list[dict[str, Any]]:
+    """Sweeps of several numbers of trials beside random search, once."""
     algorithm = TASKS[task]()
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        sweep, seconds = swept(algorithm, place / "sweep", trials, seed)
-        random = searched(algorithm, place / "random", seconds, seed)
-        return {
+        sweeps = [swept(algorithm, place / f"sweep{n}", n, seed) for n in budgets]
+        trials = searched(algorithm, place / "random", max(s for _, s in sweeps), seed)
+        random = [within(trials, seconds) for _, seconds in sweeps]
+        best = [max(done, key=lambda one: one[1])[2] for done in random]
+        scores = true_scores([winner for winner, _ in sweeps] + best, place / "fresh")
+    return [
+        {
             "task": task,
-            "trials": trials,
+            "trials": n,
             "seed": seed,
             "cpu_seconds": seconds,
-            "random_trials": len(random.trials),
-            "sweep": true_score(sweep, place / "best"),
-            "random": true_score(random, place / "best_random"),
+            "random_trials": len(done),
+            "sweep": scores[k],
+            "random": scores[k + len(budgets)],
         }
+        for k, (n, (_, seconds), done) in enumerate(zip(budgets, sweeps, random, strict=True))
+    ]
+
+
+def mean_interval(values: list[float]) -> str:
+    """The mean, and Student's 95 % interval of it."""
+    mean, count = float(np.mean(values)), len(values)
+    if count < 2:
+        return f"{mean:.0f} [-]"
+    reach = float(student.ppf(0.975, count - 1) * np.std(values, ddof=1) / count**0.5)
+    return f"{mean:.0f} [{mean - reach:.0f}, {mean + reach:.0f}]"
 
 
 def table(rows: list[dict[str, Any]]) -> str:
     """The results as Markdown."""
     lines = [
         "| | trials of the sweep | CPU s | trials of random search | sweep | random search | "
-        "sweep is better, equal, worse in |",
-        "|---|---|---|---|---|---|---|",
+        "difference | sweep is better, equal, worse in |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for task, trials in dict.fromkeys((row["task"], row["trials"]) for row in rows):
         own = [row for row in rows if (row["task"], row["trials"]) == (task, trials)]
@@ -145,7 +196,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         counts = f"{better}, {equal}, {len(own) - better - equal}"
         lines.append(
             f"| {task} | {trials} | {mean['cpu_seconds']:.0f} | {mean['random_trials']:.0f} | "
-            f"{mean['sweep']:.0f} | {mean['random']:.0f} | {counts} |"
+            f"{mean['sweep']:.0f} | {mean['random']:.0f} | "
+            f"{mean_interval([row['sweep'] - row['random'] for row in own])} | {counts} |"
         )
     return "\n".join(lines)
 
@@ -154,19 +206,19 @@ def main() -> None:
     """Compare, print the table, and write what was measured."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tasks", nargs="*", default=list(TASKS), choices=list(TASKS))
-    parser.add_argument("--trials", nargs="*", type=int, default=[8, 16])
+    parser.add_argument("--trials", nargs="*", type=int, default=[8, 24, 48])
     parser.add_argument("--seeds", nargs="*", type=int, default=range(5))
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
     rows: list[dict[str, Any]] = []
     for seed in given.seeds:
         for task in given.tasks:
-            for trials in given.trials:
-                rows.append(compared(task, trials, seed))
-                print(json.dumps(rows[-1]), flush=True)
-                if given.output is not None:
-                    given.output.parent.mkdir(parents=True, exist_ok=True)
-                    given.output.write_text(json.dumps(rows, indent=1) + "\n")
+            found = compared(task, given.trials, seed)
+            rows += found
+            print("\n".join(json.dumps(row) for row in found), flush=True)
+            if given.output is not None:
+                given.output.parent.mkdir(parents=True, exist_ok=True)
+                given.output.write_text(json.dumps(rows, indent=1) + "\n")
     print(table(rows))
 
 

@@ -1,0 +1,211 @@
+"""What a sweep finds, beside random search, on models of two tasks: minutes in place of days.
+
+    python benchmarks/sweep_model.py
+    python benchmarks/sweep_model.py --record "PPO CartPole, 8k frames"
+
+Settings drawn evenly from the space of PPO were trained, each from four seeds, and their curves
+are in results/sweep_curves.json: 80 settings of CartPole, 32 of Pendulum. The model of a task takes
+the mean curve of any settings from these by a Gaussian process, and a seed's deviation from the
+seeds of settings nearby. On it the parts of a sweep that choose settings, end trials and choose a
+winner are run as they are. What costs is frames; a frame of random search, which trains one trial
+at a time, costs more, as it does in CPU seconds. Winners are scored by the model's mean: so
+differences of a few points are seen. It needs scikit-learn.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import tempfile
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import optuna
+from numpy.typing import NDArray
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
+from sweeps import TASKS, mean_interval
+
+from hooktrainer.base.seed_ranges import TUNING_SEEDS
+from hooktrainer.show.curves import read_curves
+from hooktrainer.store.run_dir import RunDir
+from hooktrainer.sweep import SearchSpace, SweepOptions
+from hooktrainer.sweep.extra_seeds import train_from
+from hooktrainer.sweep.finals import MORE
+from hooktrainer.sweep.pruner import MedianPruner
+
+CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
+SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4
+ALONE = 1.3  # CPU seconds of a frame of a trial alone, beside one of four trials side by side
+Values = NDArray[np.float64]
+
+
+class Model:
+    """Curves of any settings of a task, four evaluations each, in place of training.
+
+    Args:
+        rows: Settings, each with the returns of its seeds.
+        space: What is searched.
+    """
+
+    def __init__(self, rows: Sequence[Mapping[str, Any]], space: SearchSpace) -> None:
+        self.space = space.distributions()
+        curves = np.array([row["returns"] for row in rows])  # [settings, seeds, evaluations]
+        means = curves.mean(axis=1)
+        self._deviations = (curves - means[:, None]) * (SEEDS / (SEEDS - 1)) ** 0.5
+        points = np.array([self._point(row["settings"]) for row in rows])
+        self._middle, self._scale = points.mean(axis=0), points.std(axis=0)
+        self._points = (points - self._middle) / self._scale
+        self._mean, self._spread = means.mean(axis=0), means.std(axis=0)
+        kernel = ConstantKernel() * RBF(np.full(points.shape[1], 2.0), (0.3, 30)) + WhiteKernel(0.1)
+        self._process = GaussianProcessRegressor(kernel, n_restarts_optimizer=1, random_state=0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # lengths at their bounds
+            self._process.fit(self._points, (means - self._mean) / self._spread)
+
+    def _point(self, settings: Mapping[str, float]) -> Values:
+        ordered = {name: settings[name] for name in self.space}
+        ordered["lr"], ordered["gamma"] = np.log(ordered["lr"]), np.log(1 - ordered["gamma"])
+        return np.array(list(ordered.values()))
+
+    def mean(self, settings: Mapping[str, float]) -> Values:
+        """The mean curve, ``[evaluations]``."""
+        point = (self._point(settings) - self._middle) / self._scale
+        found: Values = self._process.predict(point[None])[0] * self._spread + self._mean
+        return found
+
+    def seeds(self, settings: Mapping[str, float], count: int, rng: Any) -> Values:
+        """Curves of some seeds, ``[seeds, evaluations]``."""
+        point = (self._point(settings) - self._middle) / self._scale
+        near = np.argsort(((self._points - point) ** 2).sum(axis=1))[:8]
+        drawn = self._deviations[rng.choice(near, count), rng.integers(SEEDS, size=count)]
+        found: Values = self.mean(settings) + drawn
+        return found
+
+
+def area(curves: Values, evaluations: int = EVALUATIONS) -> Any:
+    """The area under curves up to an evaluation, as a mean."""
+    if evaluations == 1:
+        return curves[..., 0]
+    known = curves[..., :evaluations]
+    return ((known[..., 1:] + known[..., :-1]) / 2).mean(axis=-1)
+
+
+def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[float, float]:
+    """What the winner of a sweep scores, and its cost in frames, a whole run being 1."""
+    rng = np.random.default_rng(seed)
+    study = optuna.create_study(direction="maximize", pruner=pruner)
+    known = min(10, max(4, options.trials // 4))
+    done: list[tuple[float, Any]] = []
+    cost = 0.0
+    for first in range(0, options.trials, options.parallel):
+        running = []
+        for number in range(first, min(first + options.parallel, options.trials)):
+            study.sampler = optuna.samplers.TPESampler(
+                seed=seed * 1_000_003 + number, n_startup_trials=known
+            )
+            trial = study.ask(model.space)
+            running.append((trial, model.seeds(trial.params, options.seeds, rng)))
+        for at in range(1, EVALUATIONS + 1):
+            cost += len(running) * options.seeds / EVALUATIONS
+            for trial, curves in running:
+                trial.report(area(curves, at).mean(), at)
+            ended = [t.number for t, _ in running if at < EVALUATIONS and t.should_prune()]
+            for number in ended:
+                study.tell(number, state=optuna.trial.TrialState.PRUNED)
+            running = [(t, curves) for t, curves in running if t.number not in ended]
+        for trial, curves in running:
+            study.tell(trial, area(curves).mean())
+            done.append((area(curves).mean(), trial.params))
+    best = sorted(done, key=lambda one: -one[0])[: max(1, options.most_finalists)]
+    if len(best) > 1:
+        count = MORE * options.seeds
+        cost += count * len(best)
+        further = [(v, area(model.seeds(p, count, rng)).mean(), p) for v, p in best]
+        best = [((value + MORE * more) / (1 + MORE), p) for value, more, p in further]
+    return float(area(model.mean(max(best, key=lambda one: one[0])[1]))), cost
+
+
+def searched(model: Model, options: SweepOptions, cost: float, seed: int) -> float:
+    """What the best trial of a random search scores that costs as much."""
+    rng = np.random.default_rng((seed, 1))
+    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed + 1_000_003))
+    best, spent = (-np.inf, {}), 0.0
+    while spent < cost:
+        trial = study.ask(model.space)
+        value = area(model.seeds(trial.params, options.seeds, rng)).mean()
+        study.tell(trial, 0.0)
+        spent += ALONE * options.seeds
+        best = max(best, (value, trial.params), key=lambda one: one[0])
+    return float(area(model.mean(best[1])))
+
+
+def record(task: str) -> list[dict[str, Any]]:
+    """Train settings that cover the space evenly."""
+    algorithm = TASKS[task]()
+    space = SearchSpace.of(algorithm)
+    with warnings.catch_warnings(), tempfile.TemporaryDirectory() as folder:
+        warnings.simplefilter("ignore")  # Optuna's sampler is experimental
+        sampler = optuna.samplers.QMCSampler(scramble=True, seed=1)
+        study = optuna.create_study(sampler=sampler)
+        drawn = []
+        for _ in range(SETTINGS):
+            trial = study.ask(space.distributions())
+            study.tell(trial, 0.0)
+            drawn.append(trial.params)
+        seeds = TUNING_SEEDS[-SEEDS:]
+        places = [Path(folder) / str(n) for n in range(SETTINGS)]
+        runs = [replace(algorithm, **space.settings(one)) for one in drawn]
+        for n in range(0, SETTINGS, 16):
+            failures = train_from(seeds, list(zip(runs, places, strict=True))[n : n + 16])
+            assert not failures, failures
+        curves = [
+            [read_curves(RunDir(p / f"seed{s}"), ["eval/return"])["eval/return"] for s in seeds]
+            for p in places
+        ]
+    return [
+        {"settings": one, "returns": [np.round(c.values, 1).tolist() for c in its]}
+        for one, its in zip(drawn, curves, strict=True)
+    ]
+
+
+def main() -> None:
+    """Compare on the models that there are, or record what one is made of."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--record", choices=list(TASKS))
+    parser.add_argument("--trials", nargs="*", type=int, default=[8, 24, 48])
+    parser.add_argument("--repeats", type=int, default=200)
+    given = parser.parse_args()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    tables = json.loads(CURVES.read_text()) if CURVES.exists() else {}
+    if given.record:
+        CURVES.write_text(json.dumps({**tables, given.record: record(given.record)}) + "\n")
+        return
+    pruners = {
+        "compared with all": lambda: MedianPruner(1),
+        "compared with the done": lambda: optuna.pruners.MedianPruner(4, 1),
+        "none is ended": optuna.pruners.NopPruner,
+    }
+    print("| task | trials | | whole trials that cost as much | sweep | better than random by |")
+    print("|---|---|---|---|---|---|")
+    for task, rows in tables.items():
+        model = Model(rows, SearchSpace.of(TASKS[task]()))
+        for trials in given.trials:
+            options = SweepOptions(run_dir=Path(), trials=trials, seeds=2)
+            for name, pruner in pruners.items():
+                both = []
+                for seed in range(given.repeats):
+                    score, cost = swept(model, pruner(), options, seed)
+                    both.append((score, cost, searched(model, options, cost, seed)))
+                score, cost, _ = np.mean(both, axis=0)
+                gains = [found - random for found, _, random in both]
+                shown = f"{cost / options.seeds:.1f} | {score:.0f} | {mean_interval(gains)}"
+                print(f"| {task} | {trials} | {name} | {shown} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
