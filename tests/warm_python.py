@@ -10,6 +10,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import gc
+import importlib
 import json
 import os
 import runpy
@@ -33,8 +34,12 @@ _HIGH = 512  # above all numbers of files that programs are given
 
 
 @cache
-def executable() -> str:
-    """The program's path; its server ends with this process. Python itself where that cannot be."""
+def executable(*modules: str) -> str:
+    """The program's path; its server ends with this process. Python itself where that cannot be.
+
+    Args:
+        modules: What it imports beside `warm`.
+    """
     if not hasattr(os, "pidfd_open"):
         return sys.executable
     folder = tempfile.TemporaryDirectory(prefix="warm-python-")
@@ -45,7 +50,7 @@ def executable() -> str:
     )
     program.chmod(0o700)
     server = subprocess.Popen(
-        [sys.executable, __file__, str(address), str(program)],
+        [sys.executable, __file__, str(address), str(program), *modules],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         start_new_session=True,  # a signal to all that tests run is for the programs
@@ -144,10 +149,10 @@ class Request:
             exec(compile(Path(kind).read_bytes(), kind, "exec"), vars(module))
 
 
-def serve(address: str) -> Request:
+def serve(address: str, modules: Sequence[str]) -> Request:
     """Fork for every request until standard input ends; returns in a fork, with its request."""
-    import warm  # noqa: F401
-
+    for name in (*modules, "warm"):
+        importlib.import_module(name)
     gc.freeze()  # what is never looked at again is never copied
     listening = socket.socket(socket.AF_UNIX)
     listening.bind(address)
@@ -228,8 +233,8 @@ def end(run: Callable[[], None]) -> NoReturn:
 if __name__ == "__main__":
     behind = len([*filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]) + 1
     base = sys.path[behind:]
-    address, sys.executable = sys.argv[1:]
-    request = serve(address)
+    address, sys.executable, *modules = sys.argv[1:]
+    request = serve(address, modules)
     request.take_files()
     request.take_place(base)
     end(request.run)

@@ -30,13 +30,13 @@ def refuse(path, match):
 
 class Evil:
     def __reduce__(self):
-        return (print, ("it ran",))
+        return (exec, ("print('it ran')",))
 
 
 @pytest.mark.parametrize("thing", [Evil(), {"a": [Evil()]}])
 def test_a_pickle_is_not_run(memmap, thing, capsys):
     (memmap / "optimizer/state/other.pickle").write_bytes(pickle.dumps(thing))
-    refuse(memmap, "holds more than plain data and tensors: builtins.print")
+    refuse(memmap, "holds more than plain data and tensors: builtins.exec")
     assert "it ran" not in capsys.readouterr().out
 
 

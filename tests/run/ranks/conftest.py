@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import builtins
 import logging
 import os
 import signal
 from pathlib import Path
 
 import pytest
+from warm_python import executable
+
+HERE = Path(__file__).parent
 
 
 @pytest.fixture(scope="module")
@@ -19,7 +23,10 @@ def machines():
     from hooktrainer.run.ray.reaper import processes_of
 
     patch = pytest.MonkeyPatch()
-    patch.setenv("PYTHONPATH", str(Path(__file__).parent), prepend=os.pathsep)
+    patch.setattr(builtins, "print", print)  # of which Ray puts one of its own into place
+    patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
+    patch.setenv("WARM_PYTHON", executable("warm_ray"))
+    worker = {"worker_path": str(HERE / "warm_ray_worker.py")}
     # Machines of a cluster take SIGTERM for themselves, and would keep it for the tests behind.
     handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
     local = LocalCluster(
@@ -28,9 +35,10 @@ def machines():
             "num_cpus": 0,
             "object_store_memory": 80_000_000,
             "include_dashboard": False,
+            **worker,
         },
     )
-    nodes = [local.add_node(num_cpus=2, object_store_memory=80_000_000) for _ in range(2)]
+    nodes = [local.add_node(num_cpus=2, object_store_memory=80_000_000, **worker) for _ in range(2)]
     ray.init(address=local.address, log_to_driver=False, logging_level=logging.ERROR)
     for number, handler in handlers.items():
         signal.signal(number, handler)
