@@ -3,7 +3,8 @@
     python docs/make_results.py
 
 Beforehand, of a row that was run by its command (`hooktrainer verify-results --json` has it), keeps
-what its seeds have computed; SECONDS of the CPU are those of the whole command:
+what its seeds have computed; COMMIT is an ancestor of HEAD, so that it can be found, and SECONDS of
+the CPU are those of the whole command:
 
     python docs/make_results.py keep ppo-cartpole out/ppo-cartpole COMMIT SECONDS
 """
@@ -11,6 +12,7 @@ what its seeds have computed; SECONDS of the CPU are those of the whole command:
 from __future__ import annotations
 
 import statistics
+import subprocess
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -25,8 +27,17 @@ DOCS = Path(__file__).parent
 MARKS = "<!-- {} -->", "<!-- end of {} -->"
 
 
+def check_commit(commit: str, repository: Path = DOCS) -> None:
+    """Refuse a commit that is not in the history of HEAD, as one that was rebased is not."""
+    asked = ["git", "merge-base", "--is-ancestor", f"{commit}^{{commit}}", "HEAD"]
+    done = subprocess.run(asked, cwd=repository, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise ValueError(f"{commit} is no ancestor of HEAD: {done.stderr.strip() or 'see git log'}")
+
+
 def keep(name: str, runs: Path, commit: str, cpu_seconds: float) -> Path:
     """Write the row that runs on this machine make, from ``seed<n>`` in their directory."""
+    check_commit(commit)
     recipe = read_recipes()[name]
     places = {int(run.name.removeprefix("seed")): run for run in runs.glob("seed*")}
     seeds = sorted(places)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import runpy
+import shutil
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -82,3 +84,42 @@ def test_what_rows_were_made_with_is_said_once(make, rows):
         "- `a-row`: P, torch 3.",
         "- `b-row` (mujoco 3): P, torch 2.",
     ]
+
+
+@pytest.fixture
+def history(tmp_path):
+    """A repository, with the commits of its HEAD, the one before, and a branch left behind."""
+    if shutil.which("git") is None:
+        pytest.skip("needs git")
+    place = tmp_path / "repository"
+    place.mkdir()
+
+    def git(*words: str) -> str:
+        command = ["git", "-c", "user.name=a", "-c", "user.email=a@b", *words]
+        done = subprocess.run(command, cwd=place, check=True, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    git("init")
+    commits = []
+    for name in ("first", "rebased"):
+        git("commit", "--allow-empty", "-m", name)
+        commits.append(git("rev-parse", "HEAD"))
+    git("reset", "--hard", commits[0])
+    git("commit", "--allow-empty", "-m", "second")
+    first, rebased = commits
+    return place, git("rev-parse", "HEAD"), first, rebased
+
+
+def test_a_row_is_kept_with_a_commit_that_the_history_has(make, history):
+    place, head, first, rebased = history
+    for commit in (head, first[:7]):
+        make["check_commit"](commit, place)
+    with pytest.raises(ValueError, match=f"{rebased} is no ancestor of HEAD: see git log"):
+        make["check_commit"](rebased, place)
+    with pytest.raises(ValueError, match=r"0000000 is no ancestor of HEAD: fatal: .*0000000"):
+        make["check_commit"]("0000000", place)
+
+
+def test_keeping_a_row_checks_its_commit_first(make, tmp_path):
+    with pytest.raises(ValueError, match="gone is no ancestor of HEAD"):
+        make["keep"]("ppo-cartpole", tmp_path, "gone", 1.0)
