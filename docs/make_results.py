@@ -128,7 +128,7 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
 
 
 def panel(row: ResultRow, left: int, top: int) -> str:
-    """One small chart."""
+    """One small chart: a line a seed, from its first evaluation to a dot where it ended."""
     width, height = 220, 120
     curves = [course.curve for course in row.courses.values()]
     xs = [x for curve in curves for x, _ in curve]
@@ -139,16 +139,17 @@ def panel(row: ResultRow, left: int, top: int) -> str:
         f'<g transform="translate({left},{top})">',
         f'<text class="title" x="0" y="-8">{row.name}</text>',
         f'<rect width="{width}" height="{height}"/>',
-        f'<text x="4" y="13">{number(y_high, decimals)}</text>',
-        f'<text x="4" y="{height - 5}">{number(y_low, decimals)}</text>',
+        f'<text x="0" y="{height + 15}">{number(y_low, decimals)} to '
+        f"{number(y_high, decimals)}</text>",
         f'<text x="{width}" y="{height + 15}" text-anchor="end">{frames(x_high)} frames</text>',
     ]
     for curve in curves:
-        points = " ".join(
-            f"{x / x_high * width:.1f},{height - (y - y_low) / scale * height:.1f}"
-            for x, y in [(0, curve[0][1]), *curve]
-        )
-        lines.append(f'<polyline points="{points}"/>')
+        places = [
+            (f"{x / x_high * width:.1f}", f"{height - (y - y_low) / scale * height:.1f}")
+            for x, y in curve
+        ]
+        lines.append(f'<polyline points="{" ".join(map(",".join, places))}"/>')
+        lines.append('<circle cx="{}" cy="{}" r="2"/>'.format(*places[-1]))
     return "\n".join([*lines, "</g>"])
 
 
@@ -161,6 +162,7 @@ def picture(rows: Mapping[str, ResultRow]) -> str:
     style = (
         "text{font:11px sans-serif;fill:#777}.title{font-size:11.5px;fill:#5c6bc0;font-weight:bold}"
         "rect{fill:none;stroke:#9996}polyline{fill:none;stroke:#5c6bc0;stroke-width:1.5;opacity:.5}"
+        "circle{fill:#5c6bc0;opacity:.5}"
     )
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 760 {height}">'
     return "\n".join([head, f"<style>{style}</style>", *panels, "</svg>", ""])

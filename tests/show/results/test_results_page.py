@@ -59,6 +59,23 @@ def test_few_seeds_have_no_interval(make, rows):
     assert "| 471; none |" in make["table"]({"a-row": few})
 
 
+def test_a_line_begins_at_the_first_evaluation_and_ends_in_a_dot(make, rows, tmp_path):
+    row = rows["a-row"]
+    runs = (((500, 10.0), (1000, 30.0)), ((500, 20.0),))
+    courses = {
+        seed: read_course(write_recorded(tmp_path / f"run{seed}", curve))
+        for seed, curve in enumerate(runs)
+    }
+    lines = make["panel"](replace(row, courses=courses), 0, 0).splitlines()
+    assert lines[-5:-1] == [
+        '<polyline points="110.0,120.0 220.0,0.0"/>',
+        '<circle cx="220.0" cy="0.0" r="2"/>',
+        '<polyline points="110.0,60.0"/>',
+        '<circle cx="110.0" cy="60.0" r="2"/>',
+    ]
+    assert '<text x="0" y="135">10 to 30</text>' in lines
+
+
 def test_a_page_without_its_marks_is_refused(make, rows):
     with pytest.raises(ValueError, match="lacks <!-- table -->"):
         make["page"]("# Results", rows)
