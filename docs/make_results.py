@@ -118,13 +118,13 @@ def made_with(rows: Mapping[str, ResultRow]) -> str:
         shared = ", ".join(said[: len(said) - own])
         beside = f" ({', '.join(said[len(said) - own :])})" if own else ""
         groups.setdefault(shared, []).append(f"`{row.name}`{beside}")
-    if len(groups) > 1:
-        return "\n".join(f"- {', '.join(names)}: {what}." for what, names in groups.items())
-    ((what, names),) = groups.items()
-    special = [name for name in names if "(" in name]
-    return f"All were made with {what}." + (
-        f" Beside that: {', '.join(special)}." if special else ""
-    )
+    most = max(groups, key=lambda what: len(groups[what]))
+    special = [name for name in groups[most] if "(" in name]
+    beside = f" Beside that: {', '.join(special)}." if special else ""
+    if len(groups) == 1:
+        return f"All were made with {most}.{beside}"
+    others = [f"- {', '.join(names)}: {what}." for what, names in groups.items() if what != most]
+    return "\n".join([f"Most were made with {most}.{beside} But:", "", *others])
 
 
 def panel(row: ResultRow, left: int, top: int) -> str:

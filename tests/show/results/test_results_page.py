@@ -97,9 +97,12 @@ def test_what_rows_were_made_with_is_said_once(make, rows):
         "All were made with P, torch 2. Beside that: `b-row` (mujoco 3)."
     )
     later = replace(plain, surroundings={"processor": "P", "torch": "3"})
-    assert make["made_with"]({"a-row": later, "b-row": special}).splitlines() == [
-        "- `a-row`: P, torch 3.",
-        "- `b-row` (mujoco 3): P, torch 2.",
+    later = replace(later, recipe=replace(row.recipe, name="c-row"))
+    three = {"a-row": plain, "b-row": special, "c-row": later}
+    assert make["made_with"](three).splitlines() == [
+        "Most were made with P, torch 2. Beside that: `b-row` (mujoco 3). But:",
+        "",
+        "- `c-row`: P, torch 3.",
     ]
 
 
