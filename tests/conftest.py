@@ -10,6 +10,7 @@ import tempfile
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -137,6 +138,24 @@ def _this_process_keeps_its_priority(monkeypatch: pytest.MonkeyPatch) -> None:
 def _nothing_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """What would be compiled is computed; a test of compiling says with which backend."""
     monkeypatch.setattr(compiling, "BACKEND", None)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _spawned_processes_are_warm() -> Iterator[None]:
+    """What `multiprocessing` begins anew has imported what it will; see `warm_python`."""
+    if os.name != "posix":
+        yield
+        return
+    from multiprocessing import popen_spawn_posix, spawn
+
+    from warm_python import executable
+
+    patch = pytest.MonkeyPatch()
+    # There alone: a fork server and the tracker of resources stay as they are.
+    warm = SimpleNamespace(**{**vars(spawn), "get_executable": lambda: os.fsencode(executable())})
+    patch.setattr(popen_spawn_posix, "spawn", warm)
+    yield
+    patch.undo()
 
 
 @pytest.fixture

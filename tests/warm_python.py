@@ -145,7 +145,7 @@ class Request:
             sys.argv = self.words
             sys.path[:0] = [] if is_safe else [str(Path(kind).parent.resolve())]
             module = sys.modules["__main__"] = types.ModuleType("__main__")
-            module.__file__ = kind
+            module.__file__ = str(Path(kind).absolute())
             exec(compile(Path(kind).read_bytes(), kind, "exec"), vars(module))
 
 

@@ -239,6 +239,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.usefixtures("warm_python")
 @pytest.mark.parametrize("where", ["here", "worker"])
 def test_an_environment_that_leaves_gives_no_exit_code_of_success(tmp_path, where):
     (tmp_path / "program.py").write_text(PROGRAM)
