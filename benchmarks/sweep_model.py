@@ -7,14 +7,17 @@ Settings drawn evenly from the space of PPO were trained, each from four seeds, 
 are in results/sweep_curves.json: 80 settings of CartPole, 32 of Pendulum. The model of a task takes
 the mean curve of any settings from these by a Gaussian process, and a seed's deviation from the
 seeds of settings nearby. On it the parts of a sweep that choose settings, end trials and choose a
-winner are run as they are. What costs is frames; a frame of random search, which trains one trial
-at a time, costs more, as it does in CPU seconds. Winners are scored by the model's mean: so
-differences of a few points are seen. It needs scikit-learn.
+winner are run as they are. What costs is frames; those of a batched run cost as its rows do and
+some rows more, as in CPU seconds, so that trials side by side cost less each. Sweeps are compared
+with random search that trains one trial at a time, as it is commonly done, and with one that trains
+as many side by side as the sweep. Winners are scored by the model's mean: so differences of a few
+points are seen. It needs scikit-learn.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import tempfile
 import warnings
@@ -40,7 +43,8 @@ from hooktrainer.sweep.pruner import MedianPruner
 
 CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
 SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4
-ALONE = 1.3  # CPU seconds of a frame of a trial alone, beside one of four trials side by side
+# What a batched run costs beside its rows, in rows; measured with 2, 4, 8, 16 and 32 of them.
+FIXED = {"PPO CartPole, 8k frames": 3.0, "PPO Pendulum, 12k frames": 4.4}
 Values = NDArray[np.float64]
 
 
@@ -50,10 +54,11 @@ class Model:
     Args:
         rows: Settings, each with the returns of its seeds.
         space: What is searched.
+        fixed: What a batched run costs beside its rows, in rows.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], space: SearchSpace) -> None:
-        self.space = space.distributions()
+    def __init__(self, rows: Sequence[Mapping[str, Any]], space: SearchSpace, fixed: float) -> None:
+        self.space, self._fixed = space.distributions(), fixed
         curves = np.array([row["returns"] for row in rows])  # [settings, seeds, evaluations]
         means = curves.mean(axis=1)
         self._deviations = (curves - means[:, None]) * (SEEDS / (SEEDS - 1)) ** 0.5
@@ -71,6 +76,10 @@ class Model:
         ordered = {name: settings[name] for name in self.space}
         ordered["lr"], ordered["gamma"] = np.log(ordered["lr"]), np.log(1 - ordered["gamma"])
         return np.array(list(ordered.values()))
+
+    def cost(self, rows: float) -> float:
+        """What a batched run costs from the first frame to the last, in rows."""
+        return self._fixed + rows if rows else 0.0
 
     def mean(self, settings: Mapping[str, float]) -> Values:
         """The mean curve, ``[evaluations]``."""
@@ -96,7 +105,7 @@ def area(curves: Values, evaluations: int = EVALUATIONS) -> Any:
 
 
 def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[float, float]:
-    """What the winner of a sweep scores, and its cost in frames, a whole run being 1."""
+    """What the winner of a sweep scores, and its cost in rows."""
     rng = np.random.default_rng(seed)
     study = optuna.create_study(direction="maximize", pruner=pruner)
     known = min(10, max(4, options.trials // 4))
@@ -111,7 +120,7 @@ def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[
             trial = study.ask(model.space)
             running.append((trial, model.seeds(trial.params, options.seeds, rng)))
         for at in range(1, EVALUATIONS + 1):
-            cost += len(running) * options.seeds / EVALUATIONS
+            cost += model.cost(len(running) * options.seeds) / EVALUATIONS
             for trial, curves in running:
                 trial.report(area(curves, at).mean(), at)
             ended = [t.number for t, _ in running if at < EVALUATIONS and t.should_prune()]
@@ -124,22 +133,25 @@ def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[
     best = sorted(done, key=lambda one: -one[0])[: max(1, options.most_finalists)]
     if len(best) > 1:
         count = MORE * options.seeds
-        cost += count * len(best)
+        cost += model.cost(count * len(best))
         further = [(v, area(model.seeds(p, count, rng)).mean(), p) for v, p in best]
         best = [((value + MORE * more) / (1 + MORE), p) for value, more, p in further]
     return float(area(model.mean(max(best, key=lambda one: one[0])[1]))), cost
 
 
-def searched(model: Model, options: SweepOptions, cost: float, seed: int) -> float:
-    """What the best trial of a random search scores that costs as much."""
+def searched(model: Model, seeds: int, cost: float, seed: int, parallel: int) -> float:
+    """What the best trial scores of a random search that costs as much.
+
+    Of trials side by side it has a part of those in which its cost is spent: as if they were fewer.
+    """
     rng = np.random.default_rng((seed, 1))
     study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed + 1_000_003))
     best, spent = (-np.inf, {}), 0.0
     while spent < cost:
         trial = study.ask(model.space)
-        value = area(model.seeds(trial.params, options.seeds, rng)).mean()
+        value = area(model.seeds(trial.params, seeds, rng)).mean()
         study.tell(trial, 0.0)
-        spent += ALONE * options.seeds
+        spent += model.cost(parallel * seeds) / parallel
         best = max(best, (value, trial.params), key=lambda one: one[0])
     return float(area(model.mean(best[1])))
 
@@ -178,6 +190,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", choices=list(TASKS))
     parser.add_argument("--trials", nargs="*", type=int, default=[8, 24, 48])
+    parser.add_argument("--parallel", nargs="*", type=int, default=[4, 16])
     parser.add_argument("--repeats", type=int, default=200)
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -185,26 +198,24 @@ def main() -> None:
     if given.record:
         CURVES.write_text(json.dumps({**tables, given.record: record(given.record)}) + "\n")
         return
-    pruners = {
-        "compared with all": lambda: MedianPruner(1),
-        "compared with the done": lambda: optuna.pruners.MedianPruner(4, 1),
-        "none is ended": optuna.pruners.NopPruner,
-    }
-    print("| task | trials | | whole trials that cost as much | sweep | better than random by |")
-    print("|---|---|---|---|---|---|")
+    pruners = {"": lambda: MedianPruner(1), ", none is ended early": optuna.pruners.NopPruner}
+    heads = ("task", "trials", "", "whole trials alone that cost as much", "sweep")
+    heads = (*heads, "better than random search by", "than random search side by side")
+    print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for task, rows in tables.items():
-        model = Model(rows, SearchSpace.of(TASKS[task]()))
-        for trials in given.trials:
-            options = SweepOptions(run_dir=Path(), trials=trials, seeds=2)
-            for name, pruner in pruners.items():
-                both = []
-                for seed in range(given.repeats):
-                    score, cost = swept(model, pruner(), options, seed)
-                    both.append((score, cost, searched(model, options, cost, seed)))
-                score, cost, _ = np.mean(both, axis=0)
-                gains = [found - random for found, _, random in both]
-                shown = f"{cost / options.seeds:.1f} | {score:.0f} | {mean_interval(gains)}"
-                print(f"| {task} | {trials} | {name} | {shown} |", flush=True)
+        model = Model(rows, SearchSpace.of(TASKS[task]()), FIXED[task])
+        for trials, parallel, name in itertools.product(given.trials, given.parallel, pruners):
+            options = SweepOptions(run_dir=Path(), trials=trials, seeds=2, parallel=parallel)
+            beside = min(parallel, trials)
+            found = []
+            for seed in range(given.repeats):
+                score, cost = swept(model, pruners[name](), options, seed)
+                alone, wide = (searched(model, 2, cost, seed, many) for many in (1, beside))
+                found.append((score, cost / model.cost(2), score - alone, score - wide))
+            score, cost, _, _ = np.mean(found, axis=0)
+            gains = [mean_interval([one[k] for one in found]) for k in (2, 3)]
+            shown = (f"{beside} side by side{name}", f"{cost:.1f}", f"{score:.0f}", *gains)
+            print(f"| {task} | {trials} | {' | '.join(shown)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -2,13 +2,14 @@
 
     python benchmarks/sweeps.py --output benchmarks/results/sweeps.json
 
-Sweeps of several numbers of trials are made: settings chosen by TPE, poor trials ended early, four
-trials side by side, finals where there are some. What CPU seconds a sweep has taken, random search
-has as well, and those of the trial in which they end: one trial after another, each to its end, the
-best of them wins. So one random search will do for all sweeps of a repeat. Neither is told the
-default settings. Both draw the same settings while there is nothing to learn from, so that they may
-well have the same winner. The winners are trained from fresh seeds, the same for all, and scored by
-the mean area under their curves. It takes an hour; --tasks, --trials and --seeds take less.
+Sweeps of several numbers of trials are made as they are by default: settings chosen by TPE, trials
+side by side, poor ones ended early, finals where there are some. What CPU seconds a sweep has
+taken, random search has as well, and those of the trial in which they end: one trial after another,
+each to its end, the best of them wins. So one random search will do for all sweeps of a repeat.
+Neither is told the default settings. Both draw the same settings while there is nothing to learn
+from, so that they may well have the same winner. The winners are trained from fresh seeds, the same
+for all, and scored by the mean area under their curves. It takes an hour; --tasks, --trials and
+--seeds take less.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ def sweep(
     trials: Count = 40,
     seeds: Count = 3,
     run_dir: Directory = None,
-    parallel: Count = 4,
+    parallel: Count = 16,
     space: File = None,
     search: Patterns = (),
     objective: Objective = "area",

@@ -18,7 +18,7 @@ from .trial_runs import METRIC
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-MORE: Final = 3
+MORE: Final = 1
 """How many times as many seeds a trial has in the finals, beside those that it had."""
 
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
+from dataclasses import fields
 
 import pytest
 
-from hooktrainer.cli.sweep import separate_arguments
+from hooktrainer.cli.sweep import separate_arguments, sweep
+from hooktrainer.sweep import SweepOptions
 
 SMALL = (
     *("ppo", "--env", "CartPole-v1", "--total-frames", "64", "--num-envs", "2"),
@@ -22,6 +25,13 @@ def test_what_is_its_own_and_what_is_the_algorithms():
     assert separate_arguments(words) == ["sweep", *own, "--", "ppo", "--env", "A", "--no-tuned"]
     assert separate_arguments(["sweep", "ppo", "--help"]) == ["sweep", "--help", "--", "ppo"]
     assert separate_arguments(["report", "--json"]) == ["report", "--json"]
+
+
+def test_what_is_not_given_is_as_in_python(tmp_path):
+    options = SweepOptions(run_dir=tmp_path)
+    known = inspect.signature(sweep).parameters
+    shared = [one.name for one in fields(options) if one.name != "run_dir"]
+    assert {n: known[n].default for n in shared} == {n: getattr(options, n) for n in shared}
 
 
 def test_a_sweep_and_the_same_again(call, tmp_path):
