@@ -190,7 +190,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--record", choices=list(TASKS))
     parser.add_argument("--trials", nargs="*", type=int, default=[8, 24, 48])
-    parser.add_argument("--parallel", nargs="*", type=int, default=[4, 16])
     parser.add_argument("--repeats", type=int, default=200)
     given = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -198,18 +197,19 @@ def main() -> None:
     if given.record:
         CURVES.write_text(json.dumps({**tables, given.record: record(given.record)}) + "\n")
         return
-    pruners = {"": lambda: MedianPruner(1), ", none is ended early": optuna.pruners.NopPruner}
+    ways = [(4, MedianPruner(1), ""), (16, MedianPruner(1), "")]
+    ways.append((16, optuna.pruners.NopPruner(), ", none is ended early"))
     heads = ("task", "trials", "", "whole trials alone that cost as much", "sweep")
     heads = (*heads, "better than random search by", "than random search side by side")
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for task, rows in tables.items():
         model = Model(rows, SearchSpace.of(TASKS[task]()), FIXED[task])
-        for trials, parallel, name in itertools.product(given.trials, given.parallel, pruners):
+        for trials, (parallel, pruner, name) in itertools.product(given.trials, ways):
             options = SweepOptions(run_dir=Path(), trials=trials, seeds=2, parallel=parallel)
             beside = min(parallel, trials)
             found = []
             for seed in range(given.repeats):
-                score, cost = swept(model, pruners[name](), options, seed)
+                score, cost = swept(model, pruner, options, seed)
                 alone, wide = (searched(model, 2, cost, seed, many) for many in (1, beside))
                 found.append((score, cost / model.cost(2), score - alone, score - wide))
             score, cost, _, _ = np.mean(found, axis=0)
