@@ -43,8 +43,9 @@ from hooktrainer.sweep.pruner import MedianPruner
 
 CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
 SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4
-# What a batched run costs beside its rows, in rows; measured with 2, 4, 8, 16 and 32 of them.
-FIXED = {"PPO CartPole, 8k frames": 3.0, "PPO Pendulum, 12k frames": 4.4}
+# By task, what a batched run costs beside its rows, in rows, as measured with 2 to 32 of them; and
+# for which part of a run a trial that is ended goes on: one batch of frames.
+COSTS = {"PPO CartPole, 8k frames": (2.5, 1 / 8), "PPO Pendulum, 12k frames": (4.0, 1 / 12)}
 Values = NDArray[np.float64]
 
 
@@ -55,10 +56,17 @@ class Model:
         rows: Settings, each with the returns of its seeds.
         space: What is searched.
         fixed: What a batched run costs beside its rows, in rows.
+        late: For which part of a run a trial that is ended goes on.
     """
 
-    def __init__(self, rows: Sequence[Mapping[str, Any]], space: SearchSpace, fixed: float) -> None:
-        self.space, self._fixed = space.distributions(), fixed
+    def __init__(
+        self,
+        rows: Sequence[Mapping[str, Any]],
+        space: SearchSpace,
+        fixed: float = 0.0,
+        late: float = 0.0,
+    ) -> None:
+        self.space, self._fixed, self.late = space.distributions(), fixed, late
         curves = np.array([row["returns"] for row in rows])  # [settings, seeds, evaluations]
         means = curves.mean(axis=1)
         self._deviations = (curves - means[:, None]) * (SEEDS / (SEEDS - 1)) ** 0.5
@@ -124,6 +132,7 @@ def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[
             for trial, curves in running:
                 trial.report(area(curves, at).mean(), at)
             ended = [t.number for t, _ in running if at < EVALUATIONS and t.should_prune()]
+            cost += len(ended) * options.seeds * model.late
             for number in ended:
                 study.tell(number, state=optuna.trial.TrialState.PRUNED)
             running = [(t, curves) for t, curves in running if t.number not in ended]
@@ -203,7 +212,7 @@ def main() -> None:
     heads = (*heads, "better than random search by", "than random search side by side")
     print(f"| {' | '.join(heads)} |\n|{'---|' * len(heads)}")
     for task, rows in tables.items():
-        model = Model(rows, SearchSpace.of(TASKS[task]()), FIXED[task])
+        model = Model(rows, SearchSpace.of(TASKS[task]()), *COSTS[task])
         for trials, (parallel, pruner, name) in itertools.product(given.trials, ways):
             options = SweepOptions(run_dir=Path(), trials=trials, seeds=2, parallel=parallel)
             beside = min(parallel, trials)
