@@ -21,8 +21,10 @@ from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .ledger import Claim
+from .meeting import Meeting
 
 if TYPE_CHECKING:
+    from ..loop.company import Company
     from ..loop.loop import Loop
 
 METRIC = "eval/return"
@@ -217,6 +219,11 @@ class WatchEvaluations(TrainerHookBase):
     def __init__(self, runs: TrialRuns, seed: int) -> None:
         self._runs, self._seed = runs, seed
         self._noted = -1
+        self._company: Company | None = None
+
+    def join(self, company: Company) -> None:
+        """Wait for the others behind each evaluation: it may be the last of this run."""
+        self._company = company
 
     def register(self, trainer: Loop, name: str = "watch_evaluations") -> None:
         """Register behind what evaluates.
@@ -241,6 +248,8 @@ class WatchEvaluations(TrainerHookBase):
         control = self.trainer.control
         # What a signal ends goes on when it is resumed.
         self._look(ends=control.stop_reason is not None and control.signal is None)
+        if self._noted == self.trainer.collected_frames and self._company is not None:
+            self._company.ask(self._company.server(Meeting, Meeting), None)
 
     def on_train_end(self, trainer: Loop) -> None:
         """Look at the last evaluation; that of a run that a signal ends is made again."""
@@ -251,6 +260,9 @@ class WatchEvaluations(TrainerHookBase):
         """Have the trial fail."""
         if isinstance(exception, Exception):
             self._runs.fail(exception)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_company": None}
 
     def _look(self, *, ends: bool) -> None:
         frames = self.trainer.collected_frames

@@ -71,7 +71,7 @@ def test_a_trial_is_ended_where_it_promises_nothing(tmp_path):
             state = json.loads(place.read_text())
             assert state["status"] == "stopped"
             assert state["reason"].startswith("pruned: other trials had scored more by 64")
-            assert state["frames"] in (64, 96)
+            assert state["frames"] == 64  # none has gone on before the others were heard
     assert sweep.best is None
 
 
