@@ -44,7 +44,8 @@ from hooktrainer.sweep.pruner import MedianPruner
 CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
 SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4
 # By task, what a batched run costs beside its rows, in rows, as measured with 2 to 32 of them; and
-# for which part of a run a trial that is ended goes on: one batch of frames.
+# what the end of a trial costs that is ended early, as a part of a run: assumed, to be a batch. A
+# sweep of 8 trials on CartPole costs 2.7 trials alone by that, and 3.2 as measured.
 COSTS = {"PPO CartPole, 8k frames": (2.5, 1 / 8), "PPO Pendulum, 12k frames": (4.0, 1 / 12)}
 Values = NDArray[np.float64]
 
@@ -56,7 +57,7 @@ class Model:
         rows: Settings, each with the returns of its seeds.
         space: What is searched.
         fixed: What a batched run costs beside its rows, in rows.
-        late: For which part of a run a trial that is ended goes on.
+        ending: What it costs to end a trial early, as a part of a run.
     """
 
     def __init__(
@@ -64,9 +65,9 @@ class Model:
         rows: Sequence[Mapping[str, Any]],
         space: SearchSpace,
         fixed: float = 0.0,
-        late: float = 0.0,
+        ending: float = 0.0,
     ) -> None:
-        self.space, self._fixed, self.late = space.distributions(), fixed, late
+        self.space, self._fixed, self.ending = space.distributions(), fixed, ending
         curves = np.array([row["returns"] for row in rows])  # [settings, seeds, evaluations]
         means = curves.mean(axis=1)
         self._deviations = (curves - means[:, None]) * (SEEDS / (SEEDS - 1)) ** 0.5
@@ -132,7 +133,7 @@ def swept(model: Model, pruner: Any, options: SweepOptions, seed: int) -> tuple[
             for trial, curves in running:
                 trial.report(area(curves, at).mean(), at)
             ended = [t.number for t, _ in running if at < EVALUATIONS and t.should_prune()]
-            cost += len(ended) * options.seeds * model.late
+            cost += len(ended) * options.seeds * model.ending
             for number in ended:
                 study.tell(number, state=optuna.trial.TrialState.PRUNED)
             running = [(t, curves) for t, curves in running if t.number not in ended]
