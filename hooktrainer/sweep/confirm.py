@@ -46,9 +46,16 @@ class Confirmation:
     def better(self) -> bool:
         """Whether it is better than the default settings, with an error of 5 %."""
         one = self.comparison
-        if one is None or not one.separated:
+        return one is not None and one.separated and not self.is_behind
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it does worse than the default settings on these seeds, told apart or not."""
+        one = self.comparison
+        if one is None:
             return False
-        return (one.improvement.value > 0.5) == (one.first == self.winner)
+        own = one.improvement.value if one.first == self.winner else 1 - one.improvement.value
+        return own < 0.5
 
     @property
     def verdict(self) -> str:
@@ -116,4 +123,5 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
     said = found.verdict
     if found.better:
         return f"confirmed on {plural(seeds, 'fresh seed')}: {said}"
-    return f"not confirmed on {plural(seeds, 'fresh seed')}: {said}"
+    advice = "; these seeds speak for keeping the default settings" if found.is_behind else ""
+    return f"not confirmed on {plural(seeds, 'fresh seed')}: {said}{advice}"

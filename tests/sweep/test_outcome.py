@@ -98,7 +98,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
     assert again.verdict == found.verdict
 
 
-@pytest.mark.parametrize("gain", [5.0, -5.0, 0.05])
+@pytest.mark.parametrize("gain", [5.0, -5.0, 0.05, -0.05])
 def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
     sweep = make(tmp_path, trials=2, seeds=1)
     for value in (0.0, 1.0):
@@ -125,6 +125,7 @@ def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
         better = "trial 1" if gain > 0 else "default settings"
         assert f"{better} is better than" in said
     assert said.startswith("confirmed" if gain > 1 else "not confirmed")
+    assert said.endswith("; these seeds speak for keeping the default settings") == (gain < 0)
 
 
 def test_what_is_not_confirmed_is_not_called_better(tmp_path):
