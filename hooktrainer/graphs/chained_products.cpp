@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <vector>
 
 namespace {
 
@@ -15,6 +16,7 @@ using Vector = at::vec::Vectorized<float>;
 
 constexpr int64_t LANES = Vector::size();
 constexpr int WIDEST = LANES >= 16 ? 4 : 2;  // vectors in a row of sums
+constexpr int64_t STEP = WIDEST * LANES;
 
 // Rows of sums, so that all of them stay in registers: of 32 with AVX-512, 16 elsewhere.
 constexpr int rows_beside(int vectors) { return std::min(8, (LANES >= 16 ? 24 : 12) / vectors); }
@@ -70,20 +72,37 @@ void columns(int64_t rows, Matrix a, Matrix b, float* out, int64_t out_row, int6
           rows - i, a.from(i, 0), b, out + i * out_row, out_row, inner, last);
 }
 
+// Copies columns of a matrix so that those of a row lie next to each other, `STEP` from one row to
+// the next.
+Matrix copied(Matrix b, float* to, int64_t inner, int64_t wide) {
+  int64_t whole_rows = 0, whole_columns = 0;  // of what is transposed in registers
+  if (b.row == 1) {
+    whole_rows = inner - inner % LANES, whole_columns = wide - wide % LANES;
+    for (int64_t k = 0; k < whole_rows; k += LANES)
+      for (int64_t j = 0; j < whole_columns; j += LANES)
+        at::vec::transpose_mxn<float, LANES, LANES>(
+            b.from(k, j).start, b.column, to + k * STEP + j, STEP);
+  }
+  for (int64_t k = 0; k < inner; ++k)
+    for (int64_t j = k < whole_rows ? whole_columns : 0; j < wide; ++j)
+      to[k * STEP + j] = *b.from(k, j).start;
+  return {to, STEP, 1};
+}
+
 }  // namespace
 
 extern "C" {
 
 // For each of a number of pairs the product [rows, width] of [rows, inner] and [inner, width].
-// Strides are of numbers; those in the last dimension of `b` are 1, and `out` is contiguous.
+// Strides are of numbers; `out` is contiguous.
 void chained_products(const float* a, const int64_t* a_strides, const float* b,
                       const int64_t* b_strides, float* out, int64_t number, int64_t rows,
                       int64_t inner, int64_t width) {
-  constexpr int64_t STEP = WIDEST * LANES;
   at::parallel_for(0, number, 1, [&](int64_t n, int64_t end) {
+    std::vector<float> memory(b_strides[2] == 1 ? 0 : inner * STEP);
     for (; n < end; ++n) {
       Matrix left{a + n * a_strides[0], a_strides[1], a_strides[2]};
-      Matrix right{b + n * b_strides[0], b_strides[1], 1};
+      Matrix right{b + n * b_strides[0], b_strides[1], b_strides[2]};
       float* to = out + n * rows * width;
       for (int64_t j = 0; j < width; j += STEP) {
         int64_t wide = std::min(width - j, STEP), last = (wide - 1) % LANES + 1;
@@ -91,7 +110,9 @@ void chained_products(const float* a, const int64_t* a_strides, const float* b,
                      : wide > 2 * LANES ? columns<3>
                      : wide > LANES     ? columns<2>
                                         : columns<1>;
-        call(rows, left, right.from(0, j), to + j, width, inner, last);
+        Matrix part = right.from(0, j);
+        if (part.column != 1) part = copied(part, memory.data(), inner, wide);
+        call(rows, left, part, to + j, width, inner, last);
       }
     }
   });

@@ -38,7 +38,7 @@ def separate_bmm(left: torch.Tensor, right: torch.Tensor) -> Any:
     """
     if not (left.is_cpu and left.dtype is torch.float32):
         return aligned_bmm(left, right)
-    return _operator().chained(left, right if right.stride(2) == 1 else right.contiguous())
+    return _operator().chained(left, right)
 
 
 class _Operator(NamedTuple):
