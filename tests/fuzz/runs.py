@@ -14,6 +14,7 @@ import yaml
 from mutate import TEXTS, mutate_bytes, mutate_json, mutate_tree
 from target import Files, Target, read, spoil_place
 
+import hooktrainer.store.find_runs  # noqa: F401  commands import it late: no first import in a case
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
