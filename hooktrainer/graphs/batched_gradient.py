@@ -41,7 +41,7 @@ class BatchedGradient:
         self._graph: Graph[Any] | None = None
         if compiled:
             what = "the optimizer step of several learners"
-            self._graph = Graph(self._mapped, what, say, separate_products)
+            self._graph = Graph(self._mapped, what, say, separate_products, pattern.loss.body)
 
     def __call__(
         self,

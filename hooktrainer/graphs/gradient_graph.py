@@ -24,6 +24,7 @@ class Gradient:
         reached: What they depend on.
 
     Attributes:
+        loss: The loss.
         parameters: Those that some objective depends on, objective by objective.
         names: What each of them is called in a call of the loss.
     """
@@ -31,7 +32,7 @@ class Gradient:
     def __init__(
         self, loss: FunctionalLoss, objectives: Sequence[Objective], reached: Reached
     ) -> None:
-        self._loss = loss
+        self.loss = loss
         self._objectives = objectives
         self._reached = reached
         self.parameters = [p for own in reached.parameters for p in own]
@@ -89,7 +90,7 @@ class Gradient:
             others: Likewise.
         """
         placed = {**(others or {}), **dict(zip(self.names, parameters, strict=True))}
-        out = self._loss(placed, entries)
+        out = self.loss(placed, entries)
         found = [objective.total(out) for objective in self._objectives]
         kept = [
             total
