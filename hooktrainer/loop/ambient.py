@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -12,6 +11,8 @@ import torch
 from numpy.random import mtrand
 from tensordict.nn import set_interaction_type
 from tensordict.nn.probabilistic import interaction_type
+
+from .python_generator import PythonGenerator
 
 T = TypeVar("T")
 
@@ -25,6 +26,7 @@ class Ambient:
     def __init__(self) -> None:
         self._numpy = np.random.MT19937()
         self._numpy.state = np.random.get_state(legacy=False)  # type: ignore[assignment]
+        self._python = PythonGenerator()
         self.leave()
 
     def enter(self) -> None:
@@ -33,7 +35,7 @@ class Ambient:
 
     def leave(self) -> None:
         """Remember them as the loop leaves them."""
-        self._python = random.getstate()
+        self._python.leave()
         self._torch = torch.default_generator.get_state()
         self._has_grad = torch.is_grad_enabled()
         self._exploration = interaction_type()
@@ -49,7 +51,7 @@ class Ambient:
 
     def _set(self, numpy: Any) -> None:
         mtrand.set_bit_generator(numpy)
-        random.setstate(self._python)
+        self._python.enter()
         torch.default_generator.set_state(self._torch)
         torch.set_grad_enabled(self._has_grad)
         set_interaction_type(self._exploration).__enter__()
