@@ -42,6 +42,10 @@ class Company(Protocol):
 
     ambient: Ambient
 
+    @property
+    def size(self) -> int:
+        """How many loops there are, with this one."""
+
     def server(self, name: Hashable, make: Callable[[], T]) -> T:
         """The server of that name, the same for all loops; made when it is first asked for."""
 

@@ -40,6 +40,11 @@ class Companion:
         self._group = group
         self._greenlet = greenlet(loop.run)
 
+    @property
+    def size(self) -> int:
+        """See `Company.size`."""
+        return len(self._group.members)
+
     def server(self, name: Hashable, make: Callable[[], T]) -> T:
         """See `Company.server`."""
         servers = self._group.servers

@@ -15,7 +15,7 @@ from typing import Any
 from ..base.untrusted import MalformedError, open_file, parse_json, read_file
 
 _FRESH_SECONDS = 10.0
-"""A run writes `run.json` about once a second; one that did so lately is alive."""
+"""A run writes `run.json` every second, or few seconds; one that did so lately is alive."""
 
 
 def is_alive(checkpoints: Path, state: Mapping[str, Any]) -> bool | None:
