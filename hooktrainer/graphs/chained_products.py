@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .compiling import Replacements
+from .inductor import ByName, Replacements
 from .products import aligned_bmm
 
 _SHIM = """
@@ -25,7 +25,7 @@ AOTITorchError aoti_torch_cpu_chained_products(
 def separate_products() -> Replacements:
     """What has each product of a graph depend on its own matrices alone, bit for bit."""
     operator = _operator().chained
-    settings = {"aot_inductor.custom_ops_to_c_shims": {operator: [_SHIM]}}
+    settings = {"aot_inductor.custom_ops_to_c_shims": ByName({operator: [_SHIM]})}
     return Replacements({torch.ops.aten.bmm.default: separate_bmm}, settings)
 
 

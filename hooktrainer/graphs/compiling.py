@@ -1,22 +1,20 @@
-"""How graphs are compiled: whole, with the random numbers of eager code, and kept between runs."""
+"""`Graph`: a function as one compiled graph, and how it is called in no time."""
 
 from __future__ import annotations
 
 import logging
-import os
 import time
 import types
 import warnings
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from .cpu_products import cpu_products
+from .inductor import Replacements, keep_between_runs, with_inductor
 from .shortcut import Compiled, Shortcut
 from .unchanged import Unchanged
 
@@ -30,18 +28,6 @@ T = TypeVar("T")
 
 class CannotCompileError(RuntimeError):
     """Why something is no graph, in a line."""
-
-
-class Replacements(NamedTuple):
-    """What inductor computes otherwise.
-
-    Attributes:
-        decompositions: By operator what is computed in its place, as for ``make_fx``.
-        settings: Of inductor, so that it can be.
-    """
-
-    decompositions: dict[Any, Any]
-    settings: dict[str, Any]
 
 
 class Graph(Generic[T]):
@@ -77,7 +63,7 @@ class Graph(Generic[T]):
         self._shortcut: Shortcut | None = None
         self._call = function
         if BACKEND is not None:
-            _keep_between_runs()
+            keep_between_runs()
             self._call = torch.compile(
                 _apart(function), fullgraph=True, dynamic=False, backend=self._compile
             )
@@ -140,18 +126,11 @@ class Graph(Generic[T]):
         assert BACKEND is not None
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
-            options: dict[str, Any] = {}
-            tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
-            as_cuda_graph = _is_cuda_graph(tensors)
+            compiled: Compiled
             if BACKEND == "inductor":
-                options = _of_inductor(tensors, as_cuda_graph)
-                if self._replacements is not None:
-                    replacements = self._replacements()
-                    options["decompositions"].update(replacements.decompositions)
-                    options["config_patches"].update(replacements.settings)
-            compiled: Compiled = lookup_backend(BACKEND)(module, inputs, **options)
-            if as_cuda_graph:
-                compiled = copied(compiled)
+                compiled = with_inductor(module, inputs, self._replacements)
+            else:
+                compiled = lookup_backend(BACKEND)(module, inputs)
 
         def call(*args: Any) -> Any:
             out = compiled(*args)
@@ -189,45 +168,6 @@ def quiet(line: str) -> None:
     """Say nothing."""
 
 
-def _is_cuda_graph(inputs: Sequence[torch.Tensor]) -> bool:
-    """Whether a graph is to be a CUDA graph: on such a device, if the environment asks for it."""
-    return bool(os.environ.get("HOOKTRAINER_CUDA_GRAPHS")) and any(x.is_cuda for x in inputs)
-
-
-def copied(compiled: Compiled) -> Compiled:
-    """A CUDA graph whose results are copies: the next call writes over what it returns."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
-        from torch._inductor import cudagraph_trees
-
-    def call(*args: Any) -> Sequence[Any]:
-        cudagraph_trees.mark_step_begin()
-        return [x.clone() if isinstance(x, torch.Tensor) else x for x in compiled(*args)]
-
-    return call
-
-
-def _of_inductor(inputs: Sequence[torch.Tensor], as_cuda_graph: bool) -> dict[str, Any]:
-    """How inductor compiles: on a CPU for kernels that take no longer than calling them."""
-    from torch._inductor import config, decomposition
-
-    patches = {"fallback_random": True}
-    if as_cuda_graph:
-        patches["triton.cudagraphs"] = True
-    with config.patch(patches):
-        table = dict(decomposition.select_decomp_table())
-    if all(x.is_cpu for x in inputs):
-        patches["cpp_wrapper"] = True  # which calls kernels from C++
-        table |= {torch.ops.aten.tanh.default: _tanh, **cpu_products()}
-    return {"config_patches": patches, "decompositions": table}
-
-
-def _tanh(x: torch.Tensor) -> torch.Tensor:
-    """The hyperbolic tangent to 1e-7, in a third of the time that inductor's takes on a CPU."""
-    small = torch.exp(-2 * x.abs())
-    return torch.copysign((1 - small) / (1 + small), x)
-
-
 def _apart(function: Callable[..., T]) -> Callable[..., T]:
     """The same with code of its own: what is compiled is kept, and counted, by the code."""
 
@@ -236,12 +176,6 @@ def _apart(function: Callable[..., T]) -> Callable[..., T]:
 
     own = call.__code__.replace(co_name=call.__name__)
     return types.FunctionType(own, globals(), closure=call.__closure__)
-
-
-def _keep_between_runs() -> None:
-    """Let inductor keep what it compiles where it is not deleted when the machine starts anew."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache / "hooktrainer" / "inductor"))
 
 
 def _reason(error: Exception) -> str:

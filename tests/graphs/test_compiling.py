@@ -10,8 +10,9 @@ import pytest
 import torch
 
 from hooktrainer.algorithms import DQN, PPO
-from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import Graph, copied, quiet
+from hooktrainer.graphs import compiling, inductor
+from hooktrainer.graphs.compiling import Graph, quiet
+from hooktrainer.graphs.inductor import copied, with_inductor
 
 ROOT = Path(__file__).parents[2]
 
@@ -30,21 +31,28 @@ def test_results_of_a_cuda_graph_are_copies():
 
 def test_it_is_one_on_a_cuda_device_alone_and_where_it_is_asked_for(monkeypatch):
     class OnCuda(torch.Tensor):
-        is_cuda = True
+        is_cuda, is_cpu = True, False
 
+    given = {}
+    monkeypatch.setattr(inductor, "lookup_backend", lambda _: lambda *args, **kw: given.update(kw))
     there, here = torch.ones(2).as_subclass(OnCuda), torch.ones(2)
-    assert not compiling._is_cuda_graph([there, here])
+
+    def settings(inputs):
+        with_inductor(None, inputs)
+        return given["config_patches"]
+
+    assert "triton.cudagraphs" not in settings([there, here])
     monkeypatch.setenv("HOOKTRAINER_CUDA_GRAPHS", "1")
-    assert compiling._is_cuda_graph([there, here])
-    assert not compiling._is_cuda_graph([here])
-    options = compiling._of_inductor([there, here], as_cuda_graph=True)
-    assert options["config_patches"]["triton.cudagraphs"] is True
-    assert "triton.cudagraphs" not in compiling._of_inductor([here], False)["config_patches"]
+    assert settings([there, here])["triton.cudagraphs"] is True
+    assert "cpp_wrapper" not in settings([there, here])
+    assert "triton.cudagraphs" not in settings([here])
+    assert settings([here])["cpp_wrapper"] is True
 
 
 def test_what_is_copied_is_found_again_by_the_shortcut(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "eager")
-    monkeypatch.setattr(compiling, "_is_cuda_graph", lambda inputs: True)
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+    monkeypatch.setattr(inductor, "is_cuda_graph", lambda inputs: True)
+    monkeypatch.setattr(inductor, "lookup_backend", lambda _: lambda module, *_, **__: module)
     graph = Graph(lambda x, y: {"sum": x + y, "x": x}, "a sum", quiet)
     graph(torch.ones(2), torch.ones(2))
     found = graph.again(torch.full((2,), 2.0), torch.ones(2))

@@ -1,0 +1,67 @@
+"""What inductor keeps between runs: it is found again, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
+
+from hooktrainer.graphs import compiling, cpu_products, inductor
+from hooktrainer.graphs.chained_products import separate_products
+from hooktrainer.graphs.compiling import Graph, quiet
+from hooktrainer.graphs.inductor import ByName
+
+
+def looked_up(replacements: Any = None) -> tuple[str, torch.Tensor]:
+    """Whether inductor's cache had a graph, and what this computes."""
+    torch._dynamo.reset()  # as a process begins
+    counters.clear()
+    graph = Graph(lambda a, b: torch.bmm(a, b).tanh(), "a product", quiet, replacements)
+    torch.manual_seed(0)
+    out = graph(torch.randn(3, 5, 4), torch.randn(3, 4, 6))
+    (found,) = (
+        name.removeprefix("fxgraph_cache_")
+        for name in counters["inductor"]
+        if name.startswith("fxgraph_cache_")
+    )
+    assert counters["aot_autograd"][f"autograd_cache_{found}"] == 1
+    return found, out
+
+
+@pytest.mark.slow
+def test_a_graph_is_found_again_where_all_it_depends_on_is_the_same(monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+    with fresh_cache():
+        missed, first = looked_up(separate_products)
+        found, again = looked_up(separate_products)
+        assert (missed, found) == ("miss", "hit")
+        assert torch.equal(first, again)
+
+        assert looked_up()[0] == "miss"  # another product
+        assert looked_up()[0] == "hit"
+        with monkeypatch.context() as other:
+            other.setattr(inductor, "_this_code", lambda: "other code")
+            assert looked_up()[0] == "miss"
+        with monkeypatch.context() as other:
+            other.setattr(torch.backends.cpu, "get_cpu_capability", lambda: "another processor")
+            assert looked_up()[0] == "miss"
+        torch.set_num_threads(2)  # for which sums are divided
+        assert looked_up()[0] == "miss"
+
+
+def test_the_code_that_names_what_is_kept_holds_all_that_is_replaced():
+    """A changed file has another name, as has a changed kernel."""
+    folder = Path(inductor.__file__).parent
+    assert {folder / "chained_products.cpp", Path(cpu_products.__file__)} <= {*folder.iterdir()}
+    replaced = [*cpu_products.cpu_products().values(), *separate_products().decompositions.values()]
+    assert {each.__module__.rpartition(".")[0] for each in replaced} == {"hooktrainer.graphs"}
+
+
+def test_what_is_given_by_operator_is_known_by_its_names():
+    table = ByName({torch.ops.aten.tanh.default: [], torch.ops.aten.bmm.default: {}})
+    assert pickle.loads(pickle.dumps(table)) == {"aten.bmm.default", "aten.tanh.default"}
