@@ -90,11 +90,13 @@ class Meter:
     Args:
         run: the script's options.
         env_id: the environment that is trained on; its goal decides when it is solved.
+        runs: how many runs there are side by side, each of so many frames; all are counted.
     """
 
-    def __init__(self, run: Run, env_id: str) -> None:
+    def __init__(self, run: Run, env_id: str, runs: int = 1) -> None:
         self.run = run
         self.env_id = env_id
+        self.runs = runs
         self.goal = GOALS[env_id]
         self.curve: list[tuple[int, float]] = []
         self.reached: dict[str, dict[str, float]] = {}
@@ -117,9 +119,9 @@ class Meter:
 
         `act` is the deterministic policy. It is called with `solve` only, while the clock stands.
         """
-        if self._first is None and frames >= self.run.warmup:
+        if self._first is None and frames >= self.run.warmup * self.runs:
             self._first = self._now(frames)
-        self.over = frames >= self.run.frames
+        self.over = frames >= self.run.frames * self.runs
         if self.run.solve or self.over:
             self._last = self._now(frames)
         if self.run.solve and act is not None:
@@ -149,6 +151,7 @@ class Meter:
             "cpu_seconds": round(cpu, 4),
             "wall_seconds": round(wall, 4),
             "frames_per_cpu_second": round(frames / cpu, 1),
+            "cpu_microseconds_a_frame": round(1e6 * cpu / frames, 3),
             "memory_growth_mib": round(memory, 1),
             "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
             "options": {k: v for k, v in options.items() if not isinstance(v, Path)},
