@@ -7,6 +7,7 @@ ARGS ?=
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
+unexport PYTHONDONTWRITEBYTECODE # what pip has not compiled would be compiled at every start
 .NOTPARALLEL: # two pips in one environment get in each other's way
 .PHONY: help setup train test test-faults test-fuzz test-gpu lint docs bench bench-checkpoint \
   bench-pipeline bench-gpu clean
@@ -69,18 +70,13 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # The pip file is an order-only prerequisite: an upgrade of pip is no reason to install again.
-$(VENV)/.train: pyproject.toml constraints.txt | $(VENV)/bin/pip
+# What is imported is compiled then: pip would take a minute to compile ten times as much.
+$(VENV)/.dev: EXTRAS = [dev]
+$(VENV)/.docs: EXTRAS = [docs]
+$(VENV)/.train $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
 	@echo "Installing into $(VENV). The first time this takes some minutes: torch is large."
-	$(VENV)/bin/pip install -c constraints.txt -e .
-	@touch $@
-
-$(VENV)/.dev: $(VENV)/.train
-	$(VENV)/bin/pip install -q -c constraints.txt -e '.[dev]'
-	@touch $@
-
-$(VENV)/.docs: $(VENV)/.train
-	$(VENV)/bin/pip install -q -c constraints.txt -e '.[docs]'
-	@touch $@
+	$(VENV)/bin/pip install --no-compile -c constraints.txt -e '.$(EXTRAS)'
+	@touch $(VENV)/.train $@ # all have what .train has
 
 .bench-venv/.ready: benchmarks/setup.sh benchmarks/requirements.txt benchmarks/requirements-jax.txt pyproject.toml constraints.txt
 	PYTHON=$(PYTHON) sh benchmarks/setup.sh
