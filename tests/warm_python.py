@@ -70,6 +70,19 @@ def executable(*modules: str) -> str:
     return str(program)
 
 
+def run(script: Path, *words: object, where: Path) -> subprocess.CompletedProcess[str]:
+    """What a program prints, and how it ends.
+
+    Args:
+        script: The program's file.
+        *words: Its arguments.
+        where: Its working directory.
+    """
+    command = [executable(), str(script), *map(str, words)]
+    options: dict[str, Any] = {"stdin": subprocess.DEVNULL, "capture_output": True, "timeout": 300}
+    return subprocess.run(command, cwd=where, text=True, check=False, **options)
+
+
 class Request:
     """What a program is to be.
 

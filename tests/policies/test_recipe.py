@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from warm_program import run
+from warm_python import run
 
 from hooktrainer import ConfigError, list_policies, load_policy, play_episodes
 from hooktrainer.run.recipe import Run, RunConfig

@@ -16,7 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from warm_program import run
+from warm_python import run
 
 from hooktrainer import ConfigError
 from hooktrainer.log import read_csv

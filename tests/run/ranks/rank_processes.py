@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing as mp
 import os
 import signal
 import socket
@@ -12,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from warm_program import CONTEXT, warm_up
+CONTEXT = mp.get_context("spawn")
 
 
 class RankProcesses:
@@ -31,7 +32,6 @@ class RankProcesses:
         self.log = log
         log.mkdir(parents=True, exist_ok=True)
         port = free_port()
-        warm_up()
         self.processes = [
             CONTEXT.Process(target=_call, args=(rank, number, port, log, function, args))
             for rank in range(number)

@@ -86,21 +86,21 @@ def test_a_process_that_dies_again_and_again_ends_the_run(cluster):
 
 @pytest.mark.slow
 def test_a_killed_machine_does_not_end_the_run(machines, cluster):
-    """The last test: afterwards a machine is missing."""
-    local_cluster, nodes = machines
     alive = len(cluster.nodes())
     collector = RayCollector(local(policy()), Place("node", (1, 2)), cluster, overlap=1)
     assert collector.collect().shape == (4, 16)
-    local_cluster.remove_node(nodes[0], allow_graceful=False)
+    machines.lose()
     batches = [collector.collect() for _ in range(3)]
     assert [batch.shape for batch in batches] == [(4, 16)] * 3
     assert collector.restarts >= 1
     assert len(cluster.nodes()) == alive - 1
     collector.shutdown()
+    machines.add()
 
 
 @pytest.mark.slow
-def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(tmp_path):
+def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(machines, tmp_path):
+    """It begins a cluster of its own, and goes on in one that is there."""
     run = tmp_path / "run"
     command = [sys.executable, str(ROOT / "recipes/ppo_cartpole.py"), "--run-dir", str(run)]
     command += ["--engine", "ray", "--collectors", "2", "--no-progress-bar", "--logger", "csv"]
@@ -121,6 +121,7 @@ def test_nothing_is_left_of_a_killed_driver_and_its_run_goes_on(tmp_path):
     wait_for(lambda: not processes_of(session), 10)
     frames = committed(run)[-1] + 2048
     command += ["--resume", "latest", "--total-frames", str(frames)]
+    environment["RAY_ADDRESS"] = machines.address
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "resumed from" in done.stdout
