@@ -180,6 +180,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name in ("pyproject.toml", "mkdocs.yml", "README.md", "CHANGELOG.md", "CONTRIBUTING.md"):
         shutil.copy(ROOT / name, tree)
     (tree / "tests/hooks/test_count_batches.py").write_text('"""Its own tests."""\n')
+    (tree / "tests/test_uses.py").write_text(USES)
     for name, text in ADDED.items():
         (tree / "hooktrainer" / name).write_text(text.lstrip())
     for name, (before, line) in LINES.items():
@@ -190,18 +191,39 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tree
 
 
+USES = '''
+"""Uses each of them, as a program would."""
+
+from hooktrainer import CountBatches, algorithms, get_logger
+from hooktrainer.cli import main
+from hooktrainer.store import known_backends
+
+
+def test_each_can_be_used(tmp_path, capsys):
+    assert CountBatches()(None) == {"train/batches": 1}
+    assert algorithms.LOOSE(env="X", total_frames=1).clip_epsilon == 0.5
+    assert main(["greet", "you"]) == 0
+    assert capsys.readouterr().out == "hello you\\n"
+    assert "echo" in known_backends()
+    logger = get_logger("lines", tmp_path, "first")
+    logger.log_scalar("a", 1.5, 3)
+    logger.close()
+    assert (tmp_path / "first/metrics.txt").read_text() == "3 a 1.5\\n"
+'''
+
 TESTS = {
     "hooks/test_conformance.py": ["CountBatches", "listed", "every_hook"],
     "algorithms/test_algorithms.py": ["loose", "public_names"],
     "algorithms/test_description.py": ["LOOSE"],
     "cli/test_cli.py": ["greet", "every"],
     "store/test_backends.py": ["echo"],
+    "test_uses.py": ["each_can_be_used"],
     "test_docs.py": ["every_command", "every_public", "of_the_architecture"],
 }
 
 
 @pytest.mark.slow
-def test_the_tests_find_it_by_themselves(copy: Path) -> None:
+def test_it_can_be_used_and_the_tests_find_it_by_themselves(copy: Path) -> None:
     """All of them in one process, which takes as long to start as they take."""
     some = [f"({Path(file).stem} and ({' or '.join(names)}))" for file, names in TESTS.items()]
     done = subprocess.run(
@@ -218,24 +240,3 @@ def test_the_tests_find_it_by_themselves(copy: Path) -> None:
     for file, names in TESTS.items():
         ran = re.findall(rf"^tests/{file}::(\S+) PASSED", done.stdout, re.MULTILINE)
         assert [name for name in names if not any(name.lower() in r.lower() for r in ran)] == []
-
-
-def test_it_can_be_used(copy: Path) -> None:
-    program = (
-        "from hooktrainer import CountBatches, algorithms; from hooktrainer.cli import main; "
-        "from hooktrainer.store import known_backends; "
-        "assert algorithms.LOOSE(env='X', total_frames=1).clip_epsilon == 0.5; "
-        "assert 'echo' in known_backends(); main(['greet', 'you']); print(CountBatches().batches); "
-        "from hooktrainer import get_logger; logger = get_logger('lines', 'runs', 'first'); "
-        "logger.log_scalar('a', 1.5, 3); logger.close(); "
-        "print(open('runs/first/metrics.txt').read(), end='')"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=copy,
-        env={**os.environ, "PYTHONPATH": str(copy)},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert done.stdout == "hello you\n0\n3 a 1.5\n", done.stderr

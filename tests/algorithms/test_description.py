@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import runpy
-import subprocess
 import sys
 from dataclasses import MISSING, FrozenInstanceError, fields, replace
 from fnmatch import fnmatchcase
@@ -17,6 +15,7 @@ import pytest
 from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
 from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.cli import main
 from hooktrainer.collect.agents import is_several, make_world
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import ConfigError
@@ -112,27 +111,18 @@ def test_what_needs_a_directory_is_refused_without_one() -> None:
             PPO(env=CARTPOLE, total_frames=8, **{name: value}).trainer()
 
 
-def hooktrainer(*words: object, where: Path) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "hooktrainer", *map(str, words)],
-        cwd=where,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 @pytest.mark.learning
-def test_a_configuration_makes_the_run_again(tmp_path: Path) -> None:
+def test_a_configuration_makes_the_run_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     options = "--total-frames 2048 --workers 2 --trace 2 --eval-episodes 2 --seed 3"
     first, second = str(tmp_path / "a"), str(tmp_path / "b")
     PPO.main(f"--env {CARTPOLE} {options} --run-dir {first} --no-progress-bar".split())
     assert (tmp_path / "a/trace.json").is_file()
     PPO.main(["--config", f"{first}/config.yaml", "--run-dir", second])
-    assert hooktrainer("ckpt", "diff", "a", "b", where=tmp_path) == "identical\n"
+    capsys.readouterr()
+    assert main(["ckpt", "diff", first, second]) == 0
+    assert capsys.readouterr().out == "identical\n"
 
 
 FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes": 2, "seed": 1}

@@ -14,6 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from warm_python import executable
 
 from hooktrainer.store import list_checkpoints
 
@@ -29,10 +30,10 @@ pytestmark = [
 class Driver:
     """A recipe in a process, and whatever it starts."""
 
-    def __init__(self, run: Path, *options: str) -> None:
+    def __init__(self, run: Path, *options: str, python: str = sys.executable) -> None:
         self.run = run
         self.mark = str(uuid.uuid4())
-        command = [sys.executable, str(ROOT / "recipes/ppo_cartpole.py"), "--run-dir", str(run)]
+        command = [python, str(ROOT / "recipes/ppo_cartpole.py"), "--run-dir", str(run)]
         command += ["--overlap", "1", "--no-progress-bar", "--logger", "csv", "--stop-at", "1000"]
         command += ["--eval-episodes", "2", "--save-interval", "1024", *options]
         self.errors = run.parent / f"{self.mark}.txt"
@@ -46,12 +47,16 @@ class Driver:
             )
 
     def family(self) -> list[int]:
-        """Ids of all processes that it started and that are alive, its own included."""
+        """Ids of all processes that it started and that are alive, its own included.
+
+        They have its mark in their environment, or in the name of their standard error.
+        """
         found = []
         for entry in Path("/proc").iterdir():
             if entry.name.isdecimal():
                 with suppress(OSError):
-                    if self.mark.encode() in (entry / "environ").read_bytes():
+                    environment = (entry / "environ").read_bytes()
+                    if self.mark in f"{environment!r}{os.readlink(entry / 'fd/2')}":
                         found.append(int(entry.name))
         return found
 
@@ -98,7 +103,8 @@ def driver(tmp_path: Path) -> Iterator[Driver]:
 
 
 def resume(run: Path, frames: int) -> None:
-    again = Driver(run, "--resume", "latest", "--total-frames", str(frames))
+    words = ("--resume", "latest", "--total-frames", str(frames))
+    again = Driver(run, *words, python=executable())
     try:
         assert again.process.wait(60) == 0, again.errors.read_text()
         again.check_that_nothing_is_left()

@@ -541,4 +541,4 @@ def test_a_memory_is_a_graph_a_step(kind, called, monkeypatch, capsys):
 @pytest.mark.slow
 def test_inductors_graphs_equal_eager_ones(monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "inductor")
-    assert_same(train(step=CompiledStep(3)), train(step=None))
+    assert_same(train(step=CompiledStep(2)), train(step=None))
