@@ -70,7 +70,7 @@ $(VENV)/bin/pip:
 	$(PYTHON) -m venv $(VENV)
 
 # The pip file is an order-only prerequisite: an upgrade of pip is no reason to install again.
-# What is imported is compiled then: pip would take a minute to compile ten times as much.
+# What is imported is compiled then: pip would take a minute to compile three times as much.
 $(VENV)/.dev: EXTRAS = [dev]
 $(VENV)/.docs: EXTRAS = [docs]
 $(VENV)/.train $(VENV)/.dev $(VENV)/.docs: pyproject.toml constraints.txt | $(VENV)/bin/pip
