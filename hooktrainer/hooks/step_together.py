@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -18,6 +19,7 @@ from ..graphs.gradient_graph import Gradient, Grads
 from ..graphs.independent import why_not_together
 from ..graphs.objective import Objective, Reached, reached
 from ..graphs.random_calls import RandomCall
+from ..graphs.room import Room
 from ..graphs.side_by_side import SideBySide
 from ..graphs.step_graph import StepOutcome, StepRules
 from ..graphs.together import (
@@ -182,6 +184,7 @@ class _StepServer:
         self._groups: dict[tuple[int, ...], _Group] = {}  # by the losses, which they keep alive
         self._served = 0
         self._patterns: dict[tuple[Hashable, int], _Pattern] = {}  # by keys and rows
+        self._rooms: list[Room] = []
 
     def serve(self, requests: Sequence[_Request]) -> Sequence[Any]:
         """Steps, or gradients, of those that ask for the same, at once."""
@@ -195,10 +198,13 @@ class _StepServer:
                 answers[place] = answer
         return answers
 
-    def rows(self, least: int) -> int:
-        """How many rows a group has that needs so many: what is compiled serves for fewer, too."""
-        made = [rows for _, rows in self._patterns if least <= rows <= 2 * least]
-        return min(made) if made and self._compiled else least
+    def room(self, needed: int) -> Room:
+        """That of a group which needs so many rows: the smallest there is, or another one."""
+        fitting = [room for room in self._rooms if room.fits(needed)]
+        if not fitting:
+            fitting = [Room(needed, self._compiled)]
+            self._rooms += fitting
+        return min(fitting, key=lambda room: room.rows)
 
     def pattern(self, asked: Sequence[_Request], rows: int) -> _Pattern:
         """What is computed for these; made anew when the learner it is made from has ended."""
@@ -245,37 +251,41 @@ class _Group:
         self._optimizers = [member.optimizers for member in members]
         self._server = server
         self.met = 0
+        self._needed = 0  # rows
         self._graphs: dict[Hashable, GradientsTogether] = {}
         self._beside: SideBySide | None = None
 
     def __call__(self, asked: Sequence[_Request]) -> Sequence[Any]:
+        start = perf_counter()
         first = asked[0]
+        self._needed = max(self._needed, len(asked) + spare_rows_for(first.brought))
+        room = self._server.room(self._needed)
+        if self._beside is None or self._beside.rows != room.rows:
+            self._beside = SideBySide(self._losses, self._optimizers, room.rows)
+            self._graphs.clear()
         graph = self._graphs.get(first.key)
         if graph is None:
-            graph = self._graph(asked)  # which may forget the others
-            self._graphs[first.key] = graph
+            graph = self._graphs[first.key] = self._graph(asked, self._beside)
         brought = [request.brought for request in asked]
         if isinstance(graph, StepsTogether):
-            return graph.steps(brought, first.clip_norm)
-        return graph(brought)
+            answers: Sequence[Any] = graph.steps(brought, first.clip_norm)
+        else:
+            answers = graph(brought)
+        room.used(self._needed, perf_counter() - start)
+        return answers
 
     def leave(self) -> None:
         """Leave each loop its own memory, for it will come back no more."""
         if self._beside is not None:
             self._beside.leave()
 
-    def _graph(self, asked: Sequence[_Request]) -> GradientsTogether:
-        rows = len(asked) + spare_rows_for(asked[0].brought)
-        if self._beside is None or self._beside.rows < rows:
-            rows = self._server.rows(rows)
-            self._beside = SideBySide(self._losses, self._optimizers, rows)
-            self._graphs.clear()  # which have the former rows
-        pattern, rules = self._server.pattern(asked, self._beside.rows), asked[0].rules
+    def _graph(self, asked: Sequence[_Request], beside: SideBySide) -> GradientsTogether:
+        pattern, rules = self._server.pattern(asked, beside.rows), asked[0].rules
         on = [_likewise(pattern, request.loss) for request in asked]
         if rules is None:
-            return GradientsTogether(pattern.gradient, on, self._beside)
+            return GradientsTogether(pattern.gradient, on, beside)
         flat = [one for (one,) in self._optimizers if isinstance(one, FlatAdam)]
-        return StepsTogether(pattern.gradient, on, self._beside, flat, rules)
+        return StepsTogether(pattern.gradient, on, beside, flat, rules)
 
 
 def _likewise(pattern: _Pattern, loss: FunctionalLoss) -> Reached:

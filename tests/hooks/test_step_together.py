@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain, count
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -12,6 +14,7 @@ from hooktrainer.base.noise import normal_like
 from hooktrainer.graphs import compiling
 from hooktrainer.graphs.compiling import CannotCompileError
 from hooktrainer.graphs.random_calls import GivenDraws, NotedDraws
+from hooktrainer.hooks import step_together
 from hooktrainer.loop.lockstep import Lockstep
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import FakeCollector
@@ -228,18 +231,25 @@ def test_each_learner_steps_by_its_own_learning_rate():
         assert torch.equal(weights(member.loop), weights(alone.members[0].loop))
 
 
-def test_what_is_compiled_serves_until_half_of_the_learners_have_ended():
-    def made(seeds, frames):
+@pytest.mark.parametrize(("seconds", "made"), [(1e9, [22]), (20.0, [22, 17])])
+def test_what_is_compiled_serves_until_what_it_wastes_costs_more_than_compiling(
+    seconds, made, monkeypatch
+):
+    """Six learners, and behind them sixteen times the first, as mini-batches have two rows."""
+    clock = chain([0.0, seconds], count(seconds))  # a second for each step but the first
+    monkeypatch.setattr(step_together, "perf_counter", lambda: next(clock))
+
+    def trainers(seeds, frames):
         for seed in seeds:
             one = trainer(seed, compiled=True)
-            one.total_frames = frames.get(seed, 320)
+            one.total_frames = frames.get(seed, 3200)
             yield one
 
-    frames = {1: 32, 2: 64, 3: 96, 4: 128}
-    group = Lockstep(made(range(6), frames))
+    frames = {1: 32, 2: 64, 3: 96, 4: 128, 0: 128}
+    group = Lockstep(trainers(range(6), frames))
     assert group.run() == [None] * 6
     (server,) = group.servers.values()
-    assert [rows for _, rows in server._patterns] == [22]  # of two rows each; sixteen times again
-    alone = Lockstep(made([5], frames))
+    assert [rows for _, rows in server._patterns] == made
+    alone = Lockstep(trainers([5], frames))
     assert alone.run() == [None]
     assert torch.equal(weights(group.members[5].loop), weights(alone.members[0].loop))

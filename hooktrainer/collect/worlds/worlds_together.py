@@ -17,6 +17,7 @@ from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import set_interaction_type
 
 from ...graphs.compiling import CannotCompileError, GraphOr
+from ...graphs.room import Room
 from ...graphs.side_by_side import spare_rows
 from ..buffers import OutputBuffers
 from .batch_parts import BatchParts, Entries, Parts, as_batch
@@ -75,14 +76,17 @@ class _Kind:
         self.pattern = pattern
         self._say = say
         self._worlds: LargerWorld | None = None
+        self._room = Room(0, False)
 
     def __call__(self, rollouts: Sequence[WorldRolloutInCompany]) -> Sequence[Made]:
-        least = len(rollouts) + spare_rows(self.pattern.world.num_envs)
-        # What is compiled serves for fewer learners, too.
-        most = 2 * least if self.pattern.compiles else least
-        if self._worlds is None or not least <= self._worlds.rows <= most:
-            self._worlds = LargerWorld(self.pattern, least, self._say)
-        return self._worlds(rollouts)
+        start = perf_counter()
+        needed = len(rollouts) + spare_rows(self.pattern.world.num_envs)
+        if self._worlds is None or not self._room.fits(needed):
+            self._room = Room(needed, self.pattern.compiles)
+            self._worlds = LargerWorld(self.pattern, needed, self._say)
+        made = self._worlds(rollouts)
+        self._room.used(needed, perf_counter() - start)
+        return made
 
 
 class LargerWorld:
