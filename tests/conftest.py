@@ -115,6 +115,22 @@ class MemoryLogger:
         ]
 
 
+@pytest.fixture
+def inductor(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Inductor compiles what is compiled, and nothing is computed eagerly in its place."""
+    refused: list[tuple[str, ...]] = []
+
+    class Noted(compiling.CannotCompileError):
+        def __init__(self, *args: str) -> None:
+            super().__init__(*args)
+            refused.append(args)
+
+    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+    monkeypatch.setattr(compiling, "CannotCompileError", Noted)
+    yield
+    assert not refused
+
+
 @pytest.fixture(autouse=True)
 def _one_thread_one_seed() -> None:
     torch.set_num_threads(1)

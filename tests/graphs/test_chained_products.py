@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer.graphs import compiling
 from hooktrainer.graphs.chained_products import separate_bmm, separate_products
 from hooktrainer.graphs.compiling import Graph, quiet
 
@@ -39,8 +38,8 @@ def test_other_types_are_multiplied_as_ever():
 
 
 @pytest.mark.slow
-def test_a_graph_computes_what_the_operator_does(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+@pytest.mark.usefixtures("inductor")
+def test_a_graph_computes_what_the_operator_does():
     left, right = matrices(27, 300, 9, True)
     graph = Graph(lambda a, b: torch.bmm(a, b) + 1, "a product", quiet, separate_products)
     assert torch.equal(graph(left, right), separate_bmm(left, right) + 1)

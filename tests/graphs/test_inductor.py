@@ -11,7 +11,7 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from hooktrainer.graphs import compiling, cpu_products, inductor
+from hooktrainer.graphs import cpu_products, inductor
 from hooktrainer.graphs.chained_products import separate_products
 from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.inductor import ByName
@@ -34,8 +34,8 @@ def looked_up(replacements: Any = None) -> tuple[str, torch.Tensor]:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("inductor")
 def test_a_graph_is_found_again_where_all_it_depends_on_is_the_same(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
     with fresh_cache():
         missed, first = looked_up(separate_products)
         found, again = looked_up(separate_products)

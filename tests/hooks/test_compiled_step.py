@@ -539,6 +539,6 @@ def test_a_memory_is_a_graph_a_step(kind, called, monkeypatch, capsys):
 
 
 @pytest.mark.slow
-def test_inductors_graphs_equal_eager_ones(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+@pytest.mark.usefixtures("inductor")
+def test_inductors_graphs_equal_eager_ones():
     assert_same(train(step=CompiledStep(2)), train(step=None))

@@ -161,8 +161,8 @@ def test_what_a_loss_draws_is_each_learners_own(compiled, monkeypatch):
 
 
 @pytest.mark.slow
-def test_compiled_networks_of_odd_sizes_do_not_depend_on_how_many_there_are(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+@pytest.mark.usefixtures("inductor")
+def test_compiled_networks_of_odd_sizes_do_not_depend_on_how_many_there_are():
 
     def odd_network():
         return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 5), nn.Linear(5, 1))

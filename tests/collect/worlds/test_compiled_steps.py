@@ -105,8 +105,8 @@ def test_steps_are_one_graph(monkeypatch):
 
 
 @pytest.mark.slow
-def test_inductors_steps_equal_eager_ones(monkeypatch):
-    monkeypatch.setattr(compiling, "BACKEND", "inductor")
+@pytest.mark.usefixtures("inductor")
+def test_inductors_steps_equal_eager_ones():
     own = batches(collector(Wind, True, 2), 4)
     assert_equal(own, batches(collector(Wind, False, 2), 4), exactly=False)
 
