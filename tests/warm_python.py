@@ -191,6 +191,9 @@ def serve(address: str, modules: Sequence[str]) -> Request:
                     continue
                 pid = os.fork()
                 if pid == 0:
+                    # Garbage that is found later would close files of the program by their numbers.
+                    for own in (watched, listening, connection, *children):
+                        own.close()
                     return request
                 for file in request.files:
                     os.close(file)

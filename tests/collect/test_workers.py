@@ -505,7 +505,7 @@ def test_workers_end_with_the_process_that_uses_them(how: str, tmp_path: Path) -
     ) as process:
         assert process.stdout is not None
         left = [int(pid) for pid in process.stdout.readline().split()]
-        assert len(left) == 2
+        assert len(left) == 2, process.communicate()[1]
         if how == "SIGKILL":
             process.kill()
         assert until(lambda: not any(map(alive, left)))

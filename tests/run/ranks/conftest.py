@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import builtins
 import logging
 import os
 import signal
@@ -14,6 +13,8 @@ from typing import Any
 
 import pytest
 from warm_python import executable
+
+os.environ["RAY_TQDM_PATCH_PRINT"] = "0"  # else Ray replaces ``print`` for the tests behind, too
 
 HERE = Path(__file__).parent
 WORKER = {"worker_path": str(HERE / "warm_ray_worker.py"), "object_store_memory": 80_000_000}
@@ -38,11 +39,10 @@ class Machines:
 
     @contextmanager
     def environment(self) -> Iterator[None]:
-        """What a machine begins with; the signals' handlers and ``print`` stay as they are."""
+        """What a machine begins with; the signals' handlers stay as they are."""
         # Machines of a cluster take SIGTERM for themselves, and would keep it for the tests behind.
         handlers = {n: signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)}
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(builtins, "print", print)  # of which Ray puts one of its own into place
             patch.setenv("PYTHONPATH", str(HERE), prepend=os.pathsep)
             patch.setenv("WARM_PYTHON", executable("warm_ray"))
             yield
