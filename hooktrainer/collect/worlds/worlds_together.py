@@ -76,16 +76,13 @@ class _Kind:
         self.pattern = pattern
         self._say = say
         self._worlds: LargerWorld | None = None
-        self._room = Room(0, False)
 
     def __call__(self, rollouts: Sequence[WorldRolloutInCompany]) -> Sequence[Made]:
-        start = perf_counter()
         needed = len(rollouts) + spare_rows(self.pattern.world.num_envs)
-        if self._worlds is None or not self._room.fits(needed):
-            self._room = Room(needed, self.pattern.compiles)
+        if self._worlds is None or not self._worlds.room.fits(needed):
             self._worlds = LargerWorld(self.pattern, needed, self._say)
         made = self._worlds(rollouts)
-        self._room.used(needed, perf_counter() - start)
+        self._worlds.room.used(needed, sum(seconds for _, seconds in made))
         return made
 
 
@@ -101,13 +98,13 @@ class LargerWorld:
         say: Told when something is compiled.
 
     Attributes:
-        rows: Likewise.
+        room: These rows.
     """
 
     def __init__(
         self, pattern: WorldRolloutInCompany, rows: int, say: Callable[[str], None]
     ) -> None:
-        self.rows = rows
+        self.room = Room(rows, pattern.compiles)
         self._pattern = pattern
         self._size = size = pattern.world.num_envs
         horizon, outputs = pattern.horizon, pattern.outputs
@@ -167,7 +164,7 @@ class LargerWorld:
 
     def _step(self, rollouts: Sequence[WorldRolloutInCompany]) -> None:
         """Make all steps, and leave each world where it stands then."""
-        spare = self.rows - len(rollouts)
+        spare = self.room.rows - len(rollouts)
         carries = []
         for rollout in rollouts:
             assert rollout.world.carry is not None
@@ -193,7 +190,7 @@ class LargerWorld:
             rollout.buffers.restore(seen)
 
     def _batches(self, rollouts: Sequence[WorldRolloutInCompany]) -> list[TensorDict]:
-        spare = self.rows - len(rollouts)
+        spare = self.room.rows - len(rollouts)
         sums = zip(*(rollout.sums for rollout in rollouts), strict=True)
         root, following, *rest = self._parts(*(torch.cat([*s, *s[:1] * spare]) for s in sums))
         pieces = (torch.split(x, self._size) for x in rest)
