@@ -14,6 +14,7 @@ from ..loop.cadence import Every
 from ..networks import MemoryTrunk, ValueNetwork
 from ..objectives import SoftUpdate
 from ..objectives.sequences import ReplayLoss
+from ..optim import FlatAdam
 from ..replay import ReplayBuffer
 from ..run.fields import Between, Count, Fraction, Number, OneOf, PerLearner, Rate
 from ..trainer import Trainer
@@ -133,6 +134,19 @@ class ActorCriticOffPolicy(OffPolicy):
         """Two Q-functions; without a memory that they share, the one that the loss copies."""
         return task.qvalue() if trunk is None else [task.qvalue(trunk), task.qvalue(trunk)]
 
+    def _optimizer(self, loss_module: ReplayLoss, actor_lr: float | None = None) -> FlatAdam:
+        """Adam with two groups: the parameters that only the policy has, and all others.
+
+        Args:
+            loss_module: The loss.
+            actor_lr: The learning rate of the first group; ``None`` for that of the others.
+        """
+        critics = set(loss_module.qvalue_network.parameters())  # a shared memory is the critics'
+        actor = [p for p in loss_module.actor_network.parameters() if p not in critics]
+        others = [p for p in loss_module.parameters() if all(p is not own for own in actor)]
+        rate = self.lr if actor_lr is None else actor_lr
+        return FlatAdam([{"params": actor, "lr": rate}, {"params": others}], lr=self.lr)
+
     def _learn(
         self,
         task: Task,
@@ -150,13 +164,13 @@ class ActorCriticOffPolicy(OffPolicy):
             loss_module: The loss, with target networks.
             actor: The policy that is evaluated.
             explores: What collects; by default ``actor``.
-            optimizer: By default Adam over all parameters of the loss.
+            optimizer: By default Adam over all parameters of the loss as one group.
             target_every: When the target networks follow; by default at every optimizer step.
         """
         buffer = task.replay_buffer(loss_module, *self._rows())
         updater = SoftUpdate(loss_module, tau=self.tau)
         if optimizer is None:
-            optimizer = torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True)
+            optimizer = FlatAdam(loss_module.parameters(), lr=self.lr)
         policy = actor if explores is None else explores
         trainer = self._trainer(task, policy, loss_module, optimizer, buffer)
         TargetNetUpdaterHook(updater, every=target_every).register(trainer)

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar
 
-import torch
-
 from ..collect.datasets import Dataset, DatasetCollector, load_dataset
 from ..errors import ConfigError
 from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
+from ..optim import FlatAdam
 from ..run.fields import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
@@ -57,7 +56,7 @@ class Offline(Algorithm):
         trainer = task.trainer(
             DatasetCollector(dataset, self.batch_size, loss_module.in_keys, device=task.device),
             loss_module,
-            torch.optim.Adam(loss_module.parameters(), lr=self.lr, fused=True),
+            FlatAdam(loss_module.parameters(), lr=self.lr),
             optim_steps_per_batch=1,
         )
         updater.register(trainer)

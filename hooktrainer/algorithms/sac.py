@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
-import torch
-
 from ..networks import MemoryTrunk, Policy, SquashedStateDependentGaussian
 from ..objectives import SACLoss
 from ..run.fields import Rate
@@ -93,7 +91,8 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
             target_entropy=self.target_entropy,
             burn_in=self._burnt,
         ).to(task.device)
-        optimizer = self._optimizer(loss_module)
+        lr = self.actor_lr
+        optimizer = None if lr is None else self._optimizer(loss_module, lr)
         explores = self._explores(actor)
         return self._learn(task, loss_module, actor, explores=explores, optimizer=optimizer)
 
@@ -105,14 +104,3 @@ class SAC(ActorCriticOffPolicy, WithStateDependentExploration):
         return Policy(network, distribution, keys, out_keys=["action"], trunk=memory).to(
             task.device
         )
-
-    def _optimizer(self, loss_module: SACLoss) -> torch.optim.Optimizer | None:
-        if self.actor_lr is None:
-            return None  # one rate for all
-        others = list(loss_module.qvalue_network.parameters())
-        shared = set(map(id, others))  # a memory's
-        actor = [p for p in loss_module.actor_network.parameters() if id(p) not in shared]
-        if not self.fixed_alpha:
-            others.append(loss_module.log_alpha)
-        groups = [{"params": actor, "lr": self.actor_lr}, {"params": others, "lr": self.lr}]
-        return torch.optim.Adam(groups, fused=True)

@@ -62,5 +62,7 @@ class TD3(ActorCriticOffPolicy):
             loss_module,
             actor,
             explores=AdditiveGaussian(actor, self.sigma),
+            # The actor has a gradient only at every policy_delay-th step.
+            optimizer=self._optimizer(loss_module),
             target_every=Every(optim_steps=self.policy_delay),
         )

@@ -22,8 +22,8 @@ def _mm(a: torch.Tensor, b: torch.Tensor) -> Any:
     (m, k), n = a.shape, b.shape[1]
     if 1 < n <= _THIN < m < k:
         # The gradient of a layer of few inputs: MKL takes six times as long for few columns as for
-        # few rows.
-        return torch.ops.aten.mm(b.t(), a.t()).t()
+        # few rows. Like the result of mm it is contiguous, since optimizers may ignore strides.
+        return torch.ops.aten.mm(b.t(), a.t()).t().contiguous()
     return _linear(a, b, None) if _is_of_onednn(a, n) else NotImplemented
 
 

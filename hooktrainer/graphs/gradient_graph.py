@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import nn
 
+from ..base.layout import laid_out_as
 from ..objectives.common import Entries
 from .compiling import Graph, quiet
 from .functional_loss import FunctionalLoss, Losses
@@ -61,7 +62,7 @@ class Gradient:
             grads, out = torch.func.grad(
                 lambda *values: _summed(*totals(*values)), everywhere, has_aux=True
             )(*parameters)
-            return out, self._by_objective([grads] * len(self._objectives))
+            return out, self._by_objective(parameters, [grads] * len(self._objectives))
         found, pull_back, out = torch.func.vjp(  # type: ignore[misc]
             totals, *parameters, has_aux=True
         )
@@ -74,7 +75,7 @@ class Gradient:
                 place += 1
             else:
                 pulled.append(())
-        return out, self._by_objective(pulled)
+        return out, self._by_objective(parameters, pulled)
 
     def totals(
         self,
@@ -99,12 +100,15 @@ class Gradient:
         ]
         return kept, {key: value.detach() for key, value in out.items()}
 
-    def _by_objective(self, grads: Sequence[Sequence[torch.Tensor]]) -> list[list[torch.Tensor]]:
+    def _by_objective(
+        self, parameters: Sequence[torch.Tensor], grads: Sequence[Sequence[torch.Tensor]]
+    ) -> list[list[torch.Tensor]]:
         """Of the gradients of all parameters by every objective, each one's own."""
         out, first = [], 0
         for mine, own in zip(grads, self._reached.parameters, strict=True):
-            out.append(list(mine[first : first + len(own)]))
-            first += len(own)
+            end = first + len(own)
+            out.append(list(map(laid_out_as, parameters[first:end], mine[first:end])))
+            first = end
         return out
 
 
@@ -130,6 +134,8 @@ class GradientGraph(Gradient):
 
     def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
         """The losses of a batch, and by objective the parameters and their gradients.
+
+        A gradient has the strides of its parameter, as autograd's have.
 
         Raises:
             CannotCompileError: If they are no graph.

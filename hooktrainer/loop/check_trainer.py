@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from ..base.checks import check_count
+from ..base.layout import laid_out_as
 from ..base.total_loss import is_loss
 from ..errors import ConfigError, StateMismatchError
 
@@ -64,9 +65,10 @@ _MOMENTS = frozenset(
 
 
 def check_moments(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse moments that are not of their parameter's shape: fused optimizers do not look at it.
+    """Refuse moments that are not of their parameter's shape, and give them its strides.
 
-    Only optimizers of torch are known well enough to say what their state is.
+    Fused optimizers look at neither. Only optimizers of torch are known well enough to say what
+    their state is.
 
     Raises:
         StateMismatchError: Names what does not fit.
@@ -83,6 +85,8 @@ def check_moments(optimizer: torch.optim.Optimizer) -> None:
                     f"the optimizer's {name!r} is {list(value.shape)} in the state, and its "
                     f"parameter {list(parameter.shape)}."
                 )
+            if name != "step":
+                state[name] = laid_out_as(parameter, value)
 
 
 def check_optimizer(optimizer: Any, loss_module: Any) -> None:

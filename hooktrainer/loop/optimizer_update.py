@@ -9,6 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
+from ..base.layout import laid_out_as
 from ..base.total_loss import total_loss
 from ..errors import HookError
 from .check_trainer import parameters_of
@@ -87,6 +88,7 @@ class EagerUpdate:
     def step(self) -> None:
         """Take the step, unless something is not finite, and forget the gradients."""
         optimizer: Any = self._optimizer
+        _lay_out_gradients(optimizer)
         can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
         if self.checks is not None and not can_leave_out:
             self.checks.settle()
@@ -125,3 +127,16 @@ class EagerUpdate:
                 "pass OptimizerHook their names as loss_components."
             )
         return total
+
+
+def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
+    """Copy the gradients that do not have the strides of their parameters.
+
+    Those that users or other libraries assign may not, and torch's fused kernels would scramble
+    them without an error. Other optimizers follow the strides of both.
+    """
+    for group in optimizer.param_groups:
+        if group.get("fused"):
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.grad = laid_out_as(parameter, parameter.grad)

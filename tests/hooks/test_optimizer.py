@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from hooktrainer import (
     OptimizerHook,
     StateMismatchError,
 )
+from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 
@@ -40,6 +42,41 @@ def test_all_losses_are_added_and_nothing_else():
     parts = losses(loss_a=w.sum(), loss_b=2 * w.sum(), entropy=100 * w.sum())
     hook(parts, True, None, 0)
     assert w.item() == pytest.approx(-2.0)
+
+
+@pytest.mark.parametrize("kind", [partial(torch.optim.Adam, fused=True), FlatAdam])
+@pytest.mark.parametrize("transposed", ["gradient", "parameter"])
+def test_a_gradient_with_other_strides_than_its_parameter(kind, transposed):
+    """Fused kernels walk through the memory of both, whatever their strides."""
+    values, slope = torch.randn(4, 3), torch.randn(4, 3)
+    plain = torch.nn.Parameter(values.clone())
+    odd = torch.nn.Parameter(
+        values.clone() if transposed == "gradient" else values.t().contiguous().t()
+    )
+    for w in (plain, odd):
+        hook = OptimizerHook(kind([w], lr=0.1))
+
+        def assign(optimizer, w=w):
+            w.grad = slope.t().contiguous().t() if w is odd and transposed == "gradient" else slope
+
+        hook.gradient_hooks.append(assign)
+        for _ in range(2):
+            hook(losses(loss=w.sum()), True, None, 0)
+    torch.testing.assert_close(odd, plain)
+
+
+def test_restored_moments_have_the_strides_of_their_parameter():
+    """Checkpoints keep values alone."""
+    w = torch.nn.Parameter(torch.randn(3, 4).t())
+    hook = OptimizerHook(torch.optim.Adam([w], fused=True))
+    hook(losses(loss=(w * torch.randn(4, 3)).sum()), True, None, 0)
+    state = hook.state_dict()
+    expected = state["state"][0]["exp_avg"]
+    state["state"] = {0: {key: x.contiguous() for key, x in state["state"][0].items()}}
+    hook.load_state_dict(state)
+    restored = hook.optimizer.state[w]["exp_avg"]
+    assert torch.equal(restored, expected)
+    assert restored.stride() == w.stride()
 
 
 def test_clipping_the_norm():
