@@ -103,8 +103,11 @@ class Meter:
         self.returns: deque[float] = deque(maxlen=EPISODES)
         """The returns of the last training episodes; the scripts add to it."""
         self.over = False
+        self.learned: float | None = None
+        """The mean return of the deterministic policy at the end."""
         self._first: tuple[int, float, float, float] | None = None
         self._last: tuple[int, float, float, float] | None = None
+        self._peak = 0  # KiB, before what is learned is measured
         self._paused_cpu = 0.0
         self._paused_wall = 0.0
         self._next_evaluation = self.goal.interval
@@ -117,7 +120,8 @@ class Meter:
     def tick(self, frames: int, act: Act | None = None) -> bool:
         """Note that `frames` frames were collected and trained on; true when the run is over.
 
-        `act` is the deterministic policy. It is called with `solve` only, while the clock stands.
+        `act` is the deterministic policy. Its return is measured when the run is over, and with
+        `solve` in between, while the clock stands.
         """
         if self._first is None and frames >= self.run.warmup * self.runs:
             self._first = self._now(frames)
@@ -127,6 +131,9 @@ class Meter:
         if self.run.solve and act is not None:
             with self.paused():
                 self.over = self._judge(frames, act) or self.over
+        self._peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        if self.over and act is not None:
+            self.learned = round(mean_return(self.env_id, act), 2)
         return self.over
 
     @contextmanager
@@ -153,7 +160,8 @@ class Meter:
             "frames_per_cpu_second": round(frames / cpu, 1),
             "cpu_microseconds_a_frame": round(1e6 * cpu / frames, 3),
             "memory_growth_mib": round(memory, 1),
-            "peak_memory_mib": round(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, 1),
+            "peak_memory_mib": round(self._peak / 1024, 1),
+            "mean_return": self.learned,
             "options": {k: v for k, v in options.items() if not isinstance(v, Path)},
             **extra,
         }

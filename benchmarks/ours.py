@@ -1,21 +1,12 @@
-"""What hooktrainer's own benchmark scripts share: the meter's hook, the logger, the recipes."""
+"""What hooktrainer's own benchmark scripts share: the meter's hook and the logger."""
 
 from __future__ import annotations
-
-import importlib.util
-import sys
-from pathlib import Path
-from types import ModuleType
 
 from measure import Act, Meter, Run
 from tensordict import TensorDictBase
 
 from hooktrainer import Trainer, TrainerHookBase, get_logger
 from hooktrainer.log import Logger
-from hooktrainer.run.recipe import RunConfig
-
-LOG_INTERVAL = RunConfig.log_interval
-"""Frames in a log window: as in every recipe."""
 
 
 class Tick(TrainerHookBase):
@@ -61,13 +52,3 @@ class Tick(TrainerHookBase):
 def make_logger(run: Run) -> Logger:
     """Return a logger that writes CSV and TensorBoard files."""
     return get_logger(("csv", "tensorboard"), run.log_dir, "benchmark")
-
-
-def recipe(name: str) -> ModuleType:
-    """Return a recipe as a module, for its default options."""
-    path = Path(__file__).parent.parent / "recipes" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(f"recipe_{name}", path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    return module

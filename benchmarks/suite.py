@@ -93,6 +93,7 @@ SPEED = (
     Measure("frames per CPU second", ("frames_per_cpu_second",)),
     Measure("peak MiB", ("peak_memory_mib",), higher=False),
 )
+TRAINED = (*SPEED, Measure("return", ("mean_return",)))  # speed without learning is none
 
 
 def seconds_until(goal: str, label: str) -> tuple[Measure, Measure]:
@@ -152,9 +153,11 @@ PPO = Benchmark(
     name="ppo",
     title="PPO on CartPole-v1, 4 environments: 128 steps each, 4 epochs of 4 minibatches, 64x64",
     cases=(
-        Case("hooktrainer, eager", "hooktrainer_ppo.py", frames(90_000, 10_240)),
+        Case("hooktrainer, eager", "hooktrainer_algorithms.py", frames(90_000, 10_240)),
         Case(
-            "hooktrainer, compiled", "hooktrainer_ppo.py", frames(120_000, 10_240, "--compile=step")
+            "hooktrainer, compiled",
+            "hooktrainer_algorithms.py",
+            frames(120_000, 10_240, "--compile=step"),
         ),
         Case("hand-written, eager", "handwritten_ppo.py", frames(120_000, 10_240)),
         Case("hand-written, compiled", "handwritten_ppo.py", frames(150_000, 10_240, "--compile")),
@@ -173,7 +176,7 @@ PPO = Benchmark(
         Case("Stable-Baselines3, rl-zoo", "sb3.py", frames(40_000, 5_120, "--settings=zoo")),
         Case("CleanRL, ppo.py", "cleanrl.py", frames(50_000, 5_120)),
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, eager", "hooktrainer, compiled"),
     targets=(
         Ratio("hooktrainer, eager", "TorchRL, PPOTrainer", 6.0),
@@ -214,10 +217,10 @@ PPO64 = Benchmark(
     cases=tuple(
         Case(name, script, (*options, "--num-envs=64"))
         for name, script, options in (
-            ("hooktrainer, eager", "hooktrainer_ppo.py", frames(500_000, 50_000)),
+            ("hooktrainer, eager", "hooktrainer_algorithms.py", frames(500_000, 50_000)),
             (
                 "hooktrainer, compiled",
-                "hooktrainer_ppo.py",
+                "hooktrainer_algorithms.py",
                 frames(500_000, 50_000, "--compile=step"),
             ),
             ("hand-written, eager", "handwritten_ppo.py", frames(600_000, 50_000)),
@@ -232,7 +235,7 @@ PPO64 = Benchmark(
             ("CleanRL, ppo.py", "cleanrl.py", frames(200_000, 25_000)),
         )
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, eager", "hooktrainer, compiled"),
     targets=(
         Ratio("hooktrainer, eager", "TorchRL, PPOTrainer, vectorised environment", 2.5),
@@ -250,12 +253,12 @@ WORLDS = Benchmark(
         for case in (
             Case(
                 f"hooktrainer, all compiled, {envs} environments",
-                "hooktrainer_ppo.py",
+                "hooktrainer_algorithms.py",
                 frames(count, 50_000, "--world", "--compile=all", f"--num-envs={envs}"),
             ),
             Case(
                 f"hooktrainer, eager, {envs} environments",
-                "hooktrainer_ppo.py",
+                "hooktrainer_algorithms.py",
                 frames(count // 2, 50_000, "--world", f"--num-envs={envs}"),
             ),
             Case(
@@ -271,7 +274,7 @@ WORLDS = Benchmark(
             ),
         )
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=tuple(f"hooktrainer, all compiled, {envs} environments" for envs in (4, 64)),
     targets=(
         Ratio(
@@ -305,13 +308,13 @@ WORLDS1024 = Benchmark(
     cases=(
         Case(
             "hooktrainer, all compiled",
-            "hooktrainer_ppo.py",
+            "hooktrainer_algorithms.py",
             (*_ROBOT_FRAMES, *_ROBOTS, "--compile=all"),
         ),
-        Case("hooktrainer, eager", "hooktrainer_ppo.py", (*_ROBOT_FRAMES, *_ROBOTS)),
+        Case("hooktrainer, eager", "hooktrainer_algorithms.py", (*_ROBOT_FRAMES, *_ROBOTS)),
         Case("rsl_rl", "rsl_rl_ppo.py", frames(900_000, 100_000)),
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, all compiled", "hooktrainer, eager"),
     targets=(Ratio("hooktrainer, all compiled", "rsl_rl", 2.5),),
     rounds=3,
@@ -324,18 +327,20 @@ WORLDS1024 = Benchmark(
 ONE_BY_ONE = "--frames-per-batch=1"
 DQN_FRAMES = frames(12_000, 3_000)
 SAC_FRAMES = frames(1_500, 500)
+OUR_DQN = (*DQN_FRAMES, "--algorithm=dqn")
+OUR_SAC = (*SAC_FRAMES, "--algorithm=sac")
 
 DQN = Benchmark(
     name="dqn",
     title="DQN on CartPole-v1: one gradient step a frame, batches of 128, 120x84 ReLU",
     cases=(
-        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_dqn.py", DQN_FRAMES),
-        Case("hooktrainer, one at a time", "hooktrainer_dqn.py", (*DQN_FRAMES, ONE_BY_ONE)),
-        Case("hooktrainer, compiled", "hooktrainer_dqn.py", (*DQN_FRAMES, "--compile")),
+        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_algorithms.py", OUR_DQN),
+        Case("hooktrainer, one at a time", "hooktrainer_algorithms.py", (*OUR_DQN, ONE_BY_ONE)),
+        Case("hooktrainer, compiled", "hooktrainer_algorithms.py", (*OUR_DQN, "--compile=step")),
         Case(
             "hooktrainer, one at a time, compiled",
-            "hooktrainer_dqn.py",
-            (*DQN_FRAMES, ONE_BY_ONE, "--compile"),
+            "hooktrainer_algorithms.py",
+            (*OUR_DQN, ONE_BY_ONE, "--compile=step"),
         ),
         Case("hand-written, eager", "handwritten_dqn.py", frames(15_000, 3_000)),
         Case("hand-written, compiled", "handwritten_dqn.py", frames(15_000, 3_000, "--compile")),
@@ -348,7 +353,7 @@ DQN = Benchmark(
         Case("Stable-Baselines3, matched", "sb3.py", frames(8_000, 2_000, "--algorithm=dqn")),
         Case("CleanRL, dqn.py", "cleanrl.py", frames(10_000, 2_000, "--algorithm=dqn")),
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, 16 frames and steps at a time", "hooktrainer, one at a time"),
     targets=tuple(
         Ratio(f"hooktrainer, {rhythm}", peer, bound)
@@ -370,12 +375,12 @@ SAC = Benchmark(
     name="sac",
     title="SAC on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
     cases=(
-        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_continuous.py", SAC_FRAMES),
-        Case("hooktrainer, one at a time", "hooktrainer_continuous.py", (*SAC_FRAMES, ONE_BY_ONE)),
+        Case("hooktrainer, 16 frames and steps at a time", "hooktrainer_algorithms.py", OUR_SAC),
+        Case("hooktrainer, one at a time", "hooktrainer_algorithms.py", (*OUR_SAC, ONE_BY_ONE)),
         Case(
             "hooktrainer, one at a time, compiled",
-            "hooktrainer_continuous.py",
-            (*SAC_FRAMES, ONE_BY_ONE, "--compile"),
+            "hooktrainer_algorithms.py",
+            (*OUR_SAC, ONE_BY_ONE, "--compile=step"),
         ),
         Case("hand-written, eager", "handwritten_sac.py", frames(1_500, 500)),
         Case("TorchRL, SACTrainer", "torchrl_sac.py", frames(1_200, 500)),
@@ -391,7 +396,7 @@ SAC = Benchmark(
             frames(1_500, 500, "--algorithm=sac"),
         ),
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, 16 frames and steps at a time", "hooktrainer, one at a time"),
     targets=(
         *(
@@ -414,17 +419,17 @@ TD3 = Benchmark(
     name="td3",
     title="TD3 on Pendulum-v1: one gradient step a frame, batches of 256, 256x256 ReLU",
     cases=(
-        Case("hooktrainer, one at a time", "hooktrainer_continuous.py", (*_TD3, ONE_BY_ONE)),
+        Case("hooktrainer, one at a time", "hooktrainer_algorithms.py", (*_TD3, ONE_BY_ONE)),
         Case(
             "hooktrainer, one at a time, compiled",
-            "hooktrainer_continuous.py",
-            (*_TD3, ONE_BY_ONE, "--compile"),
+            "hooktrainer_algorithms.py",
+            (*_TD3, ONE_BY_ONE, "--compile=step"),
         ),
         Case("hand-written, eager", "handwritten_td3.py", SAC_FRAMES),
         Case("Stable-Baselines3, matched", "sb3.py", _TD3),
         Case("CleanRL, td3_continuous_action.py", "cleanrl.py", _TD3),
     ),
-    measures=SPEED,
+    measures=TRAINED,
     compared=("hooktrainer, one at a time", "hooktrainer, one at a time, compiled"),
     targets=(
         Ratio("hooktrainer, one at a time, compiled", "hand-written, eager", 1.0),
@@ -438,8 +443,12 @@ SOLVE_PPO = Benchmark(
     name="solve-ppo",
     title="CartPole-v1 solved by PPO: mean return of 100 episodes ≥ 475",
     cases=(
-        Case("hooktrainer, its recipe", "hooktrainer_ppo.py", solve(100_000, "--settings=recipe")),
-        Case("hooktrainer, matched", "hooktrainer_ppo.py", solve(400_000)),
+        Case(
+            "hooktrainer, its recipe",
+            "hooktrainer_algorithms.py",
+            solve(100_000, "--settings=tuned"),
+        ),
+        Case("hooktrainer, matched", "hooktrainer_algorithms.py", solve(400_000)),
         Case("hand-written, rl-zoo", "handwritten_ppo.py", solve(100_000, *ZOO_PPO)),
         Case("hand-written, matched", "handwritten_ppo.py", solve(400_000)),
         Case("TorchRL, matched", "torchrl_ppo.py", solve(400_000)),
@@ -463,7 +472,9 @@ SOLVE_DQN = Benchmark(
     name="solve-dqn",
     title="CartPole-v1 solved by DQN: mean return of 100 episodes ≥ 475",
     cases=(
-        Case("hooktrainer, matched", "hooktrainer_dqn.py", solve(100_000)),
+        Case(
+            "hooktrainer, matched", "hooktrainer_algorithms.py", solve(100_000, "--algorithm=dqn")
+        ),
         Case("hand-written, matched", "handwritten_dqn.py", solve(100_000)),
         Case(
             "Stable-Baselines3, rl-zoo",
@@ -488,7 +499,12 @@ SOLVE_SAC = Benchmark(
     name="solve-sac",
     title="Pendulum-v1 solved by SAC: mean return of 100 evaluation episodes ≥ -200",
     cases=(
-        Case("hooktrainer, rl-zoo", "hooktrainer_continuous.py", solve(20_000)),
+        Case("hooktrainer, rl-zoo", "hooktrainer_algorithms.py", solve(20_000, "--algorithm=sac")),
+        Case(
+            "hooktrainer, rl-zoo, compiled",
+            "hooktrainer_algorithms.py",
+            solve(20_000, "--algorithm=sac", "--compile=step"),
+        ),
         Case("hand-written, rl-zoo", "handwritten_sac.py", solve(20_000)),
         Case(
             "TorchRL, SACTrainer, 100 frames and steps at a time",
@@ -515,7 +531,7 @@ SCALE_ENVS = Benchmark(
             frames(k * n + 60_000, 20_000, f"--num-envs={n}"),
         )
         for library, script, k in (
-            ("hooktrainer", "hooktrainer_ppo.py", 4_000),
+            ("hooktrainer", "hooktrainer_algorithms.py", 4_000),
             ("hand-written", "handwritten_ppo.py", 4_000),
             ("Stable-Baselines3", "sb3.py", 1_000),
         )
@@ -533,13 +549,13 @@ SCALE_WIDTH = Benchmark(
     cases=tuple(
         Case(f"{library}, {w}x{w}", script, frames(count, count // 6, f"--width={w}"))
         for library, script in (
-            ("hooktrainer", "hooktrainer_ppo.py"),
+            ("hooktrainer", "hooktrainer_algorithms.py"),
             ("hand-written", "handwritten_ppo.py"),
             ("Stable-Baselines3", "sb3.py"),
         )
         for w, count in ((64, 50_000), (256, 30_000), (1024, 6_000))
     ),
-    measures=SPEED,
+    measures=TRAINED,
     rounds=3,
     quick=frames(2_048, 1_024),
     drawn=False,
@@ -584,7 +600,7 @@ MAPPO = Benchmark(
             frames(240_000, 60_000, "--settings=sota"),
         ),
     ),
-    measures=(*SPEED, Measure("mean return", ("mean_return",))),
+    measures=TRAINED,
     compared=("hooktrainer", "hooktrainer, matched"),
     targets=(Ratio("hooktrainer", "TorchRL, matched", 2.0),),
     rounds=3,

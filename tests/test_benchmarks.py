@@ -160,6 +160,15 @@ def test_meter_notes_both_goals_and_then_ends_the_run(monkeypatch):
     assert meter.reached["training"]["frames"] == 3_100
 
 
+def test_meter_says_what_was_learned_after_the_clock_has_stopped(monkeypatch, capsys):
+    monkeypatch.setattr(measure, "mean_return", lambda env_id, act: act(2))
+    meter = measure.Meter(measure.Run(frames=200, warmup=100), "CartPole-v1")
+    assert not meter.tick(100, act=lambda x: 3.0 * x)
+    assert meter.tick(200, act=lambda x: 4.0 * x)
+    meter.print()
+    assert json.loads(capsys.readouterr().out)["mean_return"] == 8.0
+
+
 def test_mean_return_counts_first_episodes_only():
     # Pushing to the left always, every pole falls within a few steps.
     assert 8 < measure.mean_return("CartPole-v1", lambda x: np.zeros(len(x), int)) < 11
