@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec
 
 import torch
 from tensordict import TensorDictBase
 from typing_extensions import Self
 
-from .base.checks import check_count
+from .base.checks import check_count, check_names
 from .collect.adapt import adapt
 from .collect.collector import Collector
 from .hooks.nan_guard import NanGuard
@@ -24,10 +26,24 @@ from .loop.saving import Saver
 from .loop.signals import GRACE
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import TorchRLBridge
-from .torchrl.names import TorchRLNames
+from .torchrl.names import INSTEAD, TorchRLNames
 
 if TYPE_CHECKING:
     from .store import CheckpointManager
+
+P = ParamSpec("P")
+
+
+def _explaining(init: Callable[P, None]) -> Callable[P, None]:
+    """Have an unknown argument refused with the nearest one, or with what replaces it."""
+    known = list(inspect.signature(init).parameters)[1:]
+
+    @functools.wraps(init)
+    def __init__(*args: P.args, **given: P.kwargs) -> None:  # noqa: N807
+        check_names("Trainer", given, known, INSTEAD)
+        init(*args, **given)
+
+    return __init__
 
 
 class Trainer(TorchRLNames, Loop):
@@ -79,6 +95,7 @@ class Trainer(TorchRLNames, Loop):
         ConfigError: If an argument cannot work.
     """
 
+    @_explaining
     def __init__(
         self,
         *,

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
+
 import pytest
 import torch
+import torchrl.trainers as theirs
 from tensordict import TensorDict
+from torchrl.trainers.algorithms import PPOTrainer, SACTrainer
 
-from hooktrainer import ConfigError, HookError, VectorCollector
+from hooktrainer import ConfigError, HookError, Trainer, VectorCollector
 from hooktrainer.objectives import GAE, DQNLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
@@ -19,6 +23,33 @@ COUNTS = [
     "save_trainer_interval",
     "log_interval",
 ]
+
+
+def test_an_unknown_argument_brings_the_nearest():
+    with pytest.raises(TypeError, match=r"no argument 'total_frame'. Did you mean total_frames"):
+        Trainer(total_frame=1)
+
+
+def arguments_of_torchrls_trainers() -> set[str]:
+    of_configurations = {"hooks", "create_env_fn", "actor_network", "critic_network"}
+    kinds = (theirs.Trainer, PPOTrainer, SACTrainer)
+    names = {name for kind in kinds for name in inspect.signature(kind.__init__).parameters}
+    return (names | of_configurations) - set(inspect.signature(Trainer.__init__).parameters)
+
+
+@pytest.mark.parametrize("name", sorted(arguments_of_torchrls_trainers()))
+def test_an_argument_of_torchrls_trainers_brings_what_replaces_it(name):
+    with pytest.raises(TypeError, match=rf"no argument '{name}'. [A-Z].*\.$") as raised:
+        Trainer(**{name: None})
+    assert "It takes" not in str(raised.value)
+    assert "Did you mean" not in str(raised.value)
+
+
+def test_an_optimizer_whose_step_needs_a_closure_is_refused():
+    loss = ScriptedLoss()
+    trainer = tiny_trainer(loss_module=loss, optimizer=torch.optim.LBFGS(loss.parameters()))
+    with pytest.raises(ConfigError, match=r"LBFGS.step needs a closure.*computes_loss"):
+        trainer.train()
 
 
 @pytest.mark.parametrize("name", COUNTS)

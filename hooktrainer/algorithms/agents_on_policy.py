@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
 from gymnasium import spaces
@@ -16,6 +17,7 @@ from ..trainer import Trainer
 from .agents_config import SeveralAgents
 from .agents_task import AgentsTask
 from .check_spaces import Actions, check_distribution
+from .on_policy import log_rate
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +108,8 @@ class AgentsOnPolicy(SeveralAgents):
         others: list[Any] = [MiniBatches(self.mini_batch_size, loss_module.in_keys)]
         if self.anneal_lr:
             others.append(Schedule.linear(optimizer, "lr", self.lr, 0.0))
+        else:
+            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
         for name, hook in hooks:
             hook.register(trainer, name)
         for other in others:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
 from typing_extensions import dataclass_transform
 
-from ..base.words import did_you_mean
+from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
 from ..run.recipe import mistakes_in_one_line
@@ -72,8 +72,11 @@ class Algorithm(AlgorithmConfig):
         """What follows from the fields."""
         return Task(self, keep)
 
-    def train(self, *, keep: bool | None = None) -> Any:
-        """Train, and return the trainer; with ``seeds`` a list of trainers, one for each.
+    def train(self, *, keep: bool | None = None) -> Trainer:
+        """Train, and return the trainer.
+
+        With ``seeds`` it returns a list of trainers, one for each. A type checker cannot tell:
+        `train_seeds` is typed as that.
 
         Args:
             keep: As for `trainer`.
@@ -81,17 +84,38 @@ class Algorithm(AlgorithmConfig):
         Raises:
             ConfigError: If a field cannot work.
         """
+        if self.seeds is not None:
+            return self.train_seeds(keep=keep)  # type: ignore[return-value]
+        self._announce()
+        trainer = self.trainer(keep=keep)
+        trainer.train()
+        return trainer
+
+    def train_seeds(self, *, keep: bool | None = None) -> list[Trainer]:
+        """Train every one of ``seeds``.
+
+        Args:
+            keep: As for `trainer`.
+
+        Returns:
+            The trainers, in the order of the seeds; none if other processes have trained them.
+
+        Raises:
+            ConfigError: If a field cannot work, or there are no ``seeds``.
+        """
+        if self.seeds is None:
+            raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
+        self._announce()
+        keeps = self.run_dir is not None if keep is None else keep
+        return SeedRuns(self, lambda run: run.built(keeps), keeps).train()
+
+    def _announce(self) -> None:
+        """Print what the run has that was not asked for."""
         if settings := self.tuned_settings():
             said = ", ".join(f"{name}={value!r}" for name, value in settings.items())
             print(f"tuned for {self.env}: {said}; --no-tuned leaves it out")
         if wrapped := self.wrapped():
             print(wrapped.says)
-        if self.seeds is not None:
-            keeps = self.run_dir is not None if keep is None else keep
-            return SeedRuns(self, lambda run: run.built(keeps), keeps).train()
-        trainer = self.trainer(keep=keep)
-        trainer.train()
-        return trainer
 
     @classmethod
     def main(cls, words: Sequence[str] | None = None) -> None:
@@ -135,17 +159,3 @@ def algorithm(kind: Kind) -> Kind:
 
     made.__init__ = __init__
     return made
-
-
-def check_names(name: str, given: Mapping[str, Any], known: list[str]) -> None:
-    """Refuse fields that do not exist.
-
-    Raises:
-        TypeError: If there is one; it names the nearest field, and lists all.
-    """
-    for other in given:
-        if other not in known:
-            raise TypeError(
-                f"{name} has no option {other!r}.{did_you_mean(other, known)} It takes: "
-                f"{', '.join(known)}."
-            )

@@ -109,7 +109,7 @@ class AlgorithmConfig(RunConfig):
     tuned: bool = True
     """whether the settings known to be good for this environment are the defaults"""
     loggers: Suppress[Sequence[Any]] = ()
-    """loggers of yours, beside those that ``logger`` names"""
+    """loggers of yours, in addition to those of ``logger``, which also takes them"""
     collector: Suppress[Callable[..., Iterable[Any]] | None] = None
     """what makes the collector, called with the arguments of `VectorCollector`, its default"""
     hooks: Suppress[Sequence[TrainerHookBase]] = ()
@@ -126,8 +126,13 @@ class AlgorithmConfig(RunConfig):
     """The observations it can take."""
 
     def __post_init__(self) -> None:
-        """Accept seeds in any of their forms."""
+        """Accept seeds in any of their forms, and loggers among the names of loggers."""
         super().__post_init__()
+        logger = self.logger if isinstance(self.logger, tuple) else (self.logger,)
+        objects = [one for one in logger if not isinstance(one, (str, type(None)))]
+        names = tuple(one for one in logger if isinstance(one, str))
+        object.__setattr__(self, "logger", names)
+        object.__setattr__(self, "loggers", (*self.loggers, *objects))
         given = (self.seed,) if self.seeds == OWN else self.seeds
         object.__setattr__(self, "seeds", as_seeds(given))
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
+import torch
 from torch import nn
 
 from ..base.space_parts import CRITIC
@@ -212,7 +213,14 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
         )
         for hook in hooks:
             hook.register(trainer)
+        if desired_kl is None and not self.anneal_lr:
+            trainer.register_op("pre_steps_log", partial(log_rate, optimizer))
         return task.finish(trainer, actor)
+
+
+def log_rate(optimizer: torch.optim.Optimizer, batch: Any) -> dict[str, Any]:
+    """Metric: a learning rate that no schedule changes, or logs."""
+    return {"train/lr": optimizer.param_groups[0]["lr"]}
 
 
 def _nothing(features: int) -> tuple[nn.Module, int]:

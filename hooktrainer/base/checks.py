@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from ..errors import ConfigError
+from .words import did_you_mean
 
 
 def check_count(name: str, value: Any, *, none: str | None = None, least: int = 1) -> None:
-    """Refuse ``value`` unless it is a positive integer, or one of 0 and more.
+    """Refuse ``value`` unless it is a positive integer, or one of at least ``least``.
 
     Args:
         name: The argument.
         value: What was passed.
         none: What ``None`` means for this argument; ``None`` is refused if this is omitted.
-        least: 1, or 0.
+        least: The smallest that is accepted.
     """
     if value is None and none is not None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         extra = f", or None ({none})" if none else ""
-        kind = "a positive integer" if least else "an integer of 0 or more"
+        kind = "a positive integer" if least == 1 else f"an integer of {least} or more"
         raise ConfigError(f"{name}={value!r}: pass {kind}{extra}.")
 
 
@@ -74,3 +77,38 @@ def share_equally(number: int, world_size: int, what: str) -> int:
             f"of {world_size}."
         )
     return number // world_size
+
+
+def check_names(
+    name: str, given: Iterable[str], known: Iterable[str], instead: Mapping[str, str] | None = None
+) -> None:
+    """Refuse arguments that do not exist.
+
+    Args:
+        name: What they are given to.
+        given: Their names.
+        known: The names that there are.
+        instead: By name, what to do in place of giving an argument that others have.
+
+    Raises:
+        TypeError: If there is one; it names the nearest argument, or what to do instead.
+    """
+    known = list(known)
+    for other in given:
+        if other not in known:
+            todo = (instead or {}).get(other)
+            near = f" {todo}." if todo else did_you_mean(other, known)
+            what = near or f" It takes: {', '.join(known)}."
+            raise TypeError(f"{name} has no argument {other!r}.{what}")
+
+
+def needed_by_step(stepper: Any) -> str | None:
+    """The first argument that ``stepper.step`` needs, such as the ``closure`` of LBFGS, or none.
+
+    The class is read, since a learning-rate scheduler wraps the ``step`` of the optimizer itself.
+    """
+    step = getattr(type(stepper), "step", None)
+    parameters = [] if step is None else list(inspect.signature(step).parameters.values())[1:]
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    needed = (one.name for one in parameters if one.default is one.empty and one.kind not in kinds)
+    return next(needed, None)

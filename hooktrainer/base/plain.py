@@ -35,6 +35,16 @@ def to_plain(config: Any) -> dict[str, Any]:
     return plain
 
 
+def without_omegaconf(value: Any) -> Any:
+    """OmegaConf's lists and dicts as Python's; every other value unchanged."""
+    kind = type(value).__name__
+    if kind == "ListConfig":
+        return [without_omegaconf(item) for item in value]
+    if kind == "DictConfig":
+        return {key: without_omegaconf(item) for key, item in value.items()}
+    return value
+
+
 def flatten_config(config: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Join the keys of nested dicts with dots: `{"optim": {"lr": 1}}` becomes `{"optim.lr": 1}`."""
     flat: dict[str, Any] = {}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from torch.optim.lr_scheduler import LRScheduler
 
+from ..base.checks import needed_by_step
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 
@@ -27,6 +28,10 @@ class LRSchedulerHook(TrainerHookBase):
     Args:
         scheduler: The scheduler.
         interval: ``"batch"`` or ``"optim"``.
+
+    Raises:
+        ConfigError: If the interval is another, or the scheduler's step takes a metric, as that of
+            ``ReduceLROnPlateau`` does.
     """
 
     def __init__(
@@ -34,6 +39,11 @@ class LRSchedulerHook(TrainerHookBase):
     ) -> None:
         if interval not in ("batch", "optim"):
             raise ConfigError(f"LRSchedulerHook(interval={interval!r}): pass 'batch' or 'optim'.")
+        if (needed := needed_by_step(scheduler)) is not None:
+            raise ConfigError(
+                f"{type(scheduler).__name__}.step needs {needed}, which LRSchedulerHook has none "
+                "of: call it in a hook of yours, with trainer.metrics.latest(name) for instance."
+            )
         self.scheduler = scheduler
         self.interval = interval
         self._last_optim_count = 0

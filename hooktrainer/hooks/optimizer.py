@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase
 
+from ..base.checks import needed_by_step
 from ..errors import ConfigError, NonFiniteError
 from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer
@@ -258,7 +259,7 @@ class OptimizerHook(TrainerHookBase):
         """Refuse to stand beside a hook that takes the optimizer steps itself.
 
         Raises:
-            ConfigError: If there is one.
+            ConfigError: If there is one; or if the optimizer's step needs a closure.
         """
         entries = trainer.registry.points["optimizer"].entries
         own = next((entry.name for entry in entries if entry.computes_loss), None)
@@ -266,6 +267,12 @@ class OptimizerHook(TrainerHookBase):
             raise ConfigError(
                 f"{own!r} computes the losses and takes the optimizer steps, so an OptimizerHook "
                 "has nothing to do: pass Trainer no optimizer=, and register none."
+            )
+        if (needed := needed_by_step(self.optimizer)) is not None:
+            kind = type(self.optimizer).__name__
+            raise ConfigError(
+                f"{kind}.step needs a {needed}, which the trainer has none of: take the step in a "
+                "hook with computes_loss = True, and pass Trainer no optimizer=."
             )
 
     def _shared_with(self, other: OptimizerHook) -> str:

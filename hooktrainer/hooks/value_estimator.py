@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from tensordict import TensorDictBase
+import torch
+from tensordict import TensorDictBase, unravel_key
 
+from ..base.batches import valid
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..loop.part import has_state
@@ -18,6 +20,10 @@ if TYPE_CHECKING:
 
 class ValueEstimatorHook(TrainerHookBase):
     """Applies a value estimator, such as GAE, to the collected batch.
+
+    Of each batch it logs ``train/advantage_min``, ``_mean`` and ``_max``, the same of
+    ``train/value_target``, and ``train/reward``, the mean reward, scaled where a hook scales it.
+    Entries of a group of agents are logged as ``train/<group>/advantage_min`` and so on.
 
     Args:
         value_estimator: Writes advantages and value targets into a batch ``[num_envs, time]`` and
@@ -61,6 +67,26 @@ class ValueEstimatorHook(TrainerHookBase):
             self._renewed = self.value_estimator(batch)
         return batch if self._renewed is None else self._renewed
 
+    def log_estimates(self, batch: TensorDictBase | None) -> dict[str, torch.Tensor]:
+        """Metrics: the range and mean of the estimates, and the mean reward."""
+        metrics: dict[str, torch.Tensor] = {}
+        if batch is None:
+            return metrics
+        keys = getattr(self.value_estimator, "tensor_keys", None)
+        for name in ("advantage", "value_target", "reward"):
+            key = getattr(keys, name, name)
+            place = unravel_key(("next", key)) if name == "reward" else key
+            if batch.get(place, None) is None:
+                continue
+            values = valid(batch, place).detach().float()
+            metric = "/".join(["train", *([key] if isinstance(key, str) else key)])
+            if name == "reward":
+                metrics[metric] = values.mean()
+            else:
+                metrics[f"{metric}_min"], metrics[f"{metric}_max"] = values.aminmax()
+                metrics[f"{metric}_mean"] = values.mean()
+        return metrics
+
     def state_dict(self) -> dict[str, Any]:
         """Return the estimator's state, if it has any."""
         if not has_state(self.value_estimator):
@@ -75,9 +101,13 @@ class ValueEstimatorHook(TrainerHookBase):
             )
 
     def register(self, trainer: Loop, name: str = "value_estimator") -> None:
-        """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``."""
+        """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``.
+
+        It logs at ``pre_steps_log``.
+        """
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self)
+        trainer.register_op("pre_steps_log", self.log_estimates)
         if self.every_epoch:
             trainer.register_op("process_optim_batch", self.renew, priority=EARLY)
 

@@ -62,7 +62,7 @@ class DeterministicPolicy(TensorDictModuleBase):
         self.action_features = self.box.low.numel()
         self.in_keys = list(in_keys)
         self.out_keys = ["action", *next_states(trunk)]
-        self._infer = Inference(network)
+        self._infer = Inference(network, type(self).__name__)
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from .inputs import arguments, takes_one
+from .inputs import arguments, check_size, takes_one
 
 Step = Callable[[np.ndarray], np.ndarray]
 
@@ -30,16 +30,21 @@ class Inference:
     Args:
         network: Any module that maps tensors to one tensor. Its layers, and whether they have
             forward hooks, are looked at once, here.
+        name: What it belongs to, for messages.
 
     Attributes:
         joins: Whether the network takes one tensor, so that several inputs are joined.
+
+    Raises:
+        ConfigError: At a call, if the inputs are not of the size that the network takes.
     """
 
     # What is for acting alone; what is compiled calls the network.
     not_in_graphs: ClassVar = frozenset({"_layers", "_addresses", "_steps", "_dtype"})
 
-    def __init__(self, network: nn.Module) -> None:
+    def __init__(self, network: nn.Module, name: str = "Inference") -> None:
         self._network = network
+        self._name = name
         self.joins = takes_one(network)
         self._layers = _supported_layers(network)
         self._addresses: list[int] = []
@@ -86,13 +91,21 @@ class Inference:
         if x.dtype is not self._dtype or not self._steps:
             return self._call_network(x)  # which knows what to do about it
         array = x.numpy()
-        for step in self._steps:
-            array = step(array)
+        try:
+            for step in self._steps:
+                array = step(array)
+        except ValueError:
+            check_size(self._name, self._network, inputs)
+            raise
         return torch.from_numpy(array)
 
     @torch.no_grad()
     def _call_network(self, *inputs: torch.Tensor) -> torch.Tensor:
-        return self._network(*inputs)
+        try:
+            return self._network(*inputs)
+        except RuntimeError:
+            check_size(self._name, self._network, inputs)
+            raise
 
     def _bind(self, addresses: list[int]) -> None:
         self._addresses = addresses

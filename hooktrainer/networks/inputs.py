@@ -40,6 +40,28 @@ def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequen
         )
 
 
+def check_size(name: str, network: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+    """Refuse inputs that the first layer of a network cannot take; called when one has failed.
+
+    Args:
+        name: What the network belongs to.
+        network: The network; only one that begins with a linear layer is checked.
+        inputs: What it was called with, ``[*batch, features]`` each, joined if there are several.
+
+    Raises:
+        ConfigError: If together they have not as many features as the first layer takes.
+    """
+    while type(network) is nn.Sequential and len(network):
+        network = network[0]
+    given = [one.shape[-1] for one in inputs if one.ndim]
+    if isinstance(network, nn.Linear) and sum(given) != network.in_features:
+        sizes = " + ".join(map(str, given))
+        raise ConfigError(
+            f"{name}: its network takes {network.in_features} features, and its inputs have "
+            f"{sizes}: build it for {sum(given)}, or change in_keys."
+        )
+
+
 def split_mask(
     inputs: Sequence[torch.Tensor], has_mask: bool
 ) -> tuple[Sequence[torch.Tensor], torch.Tensor | None]:

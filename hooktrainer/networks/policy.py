@@ -96,7 +96,7 @@ class Policy(TensorDictModuleBase):
         self._wanted = list(out_keys)
         self.log_prob_keys = ["action_log_prob"]
         self.dist_sample_keys = ["action"]
-        self._infer = Inference(network)
+        self._infer = Inference(network, type(self).__name__)
         self._is_checked = False
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:

@@ -51,7 +51,7 @@ class QNetwork(TensorDictModuleBase):
         self.action_mask_key = action_mask_key
         self.in_keys = [*in_keys, *([] if action_mask_key is None else [action_mask_key])]
         self.out_keys = ["action_value", "action", "chosen_action_value", *next_states(trunk)]
-        self._infer = Inference(network)
+        self._infer = Inference(network, type(self).__name__)
 
     @property
     def uses_numpy(self) -> bool:

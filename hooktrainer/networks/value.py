@@ -44,7 +44,7 @@ class ValueNetwork(TensorDictModuleBase):
         default = "state_action_value" if "action" in self.in_keys else "state_value"
         self.out_keys = list(out_keys or [default])
         self._rest = 1 if "action" in self.in_keys else 0
-        self._infer = Inference(network)
+        self._infer = Inference(network, type(self).__name__)
 
     @property
     def joins(self) -> bool:

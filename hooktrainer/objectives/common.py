@@ -17,7 +17,7 @@ from torch.nn.functional import l1_loss
 from ..base.tensordicts import entries_of, tensordict_of
 from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
-from ..networks.inputs import arguments
+from ..networks.inputs import arguments, check_size
 
 Distance: TypeAlias = Callable[..., torch.Tensor]
 Entries: TypeAlias = Mapping[NestedKey, torch.Tensor]
@@ -139,9 +139,25 @@ class Loss(KeyedModule, ABC):
             tensordict: ``[*batch]``.
         """
         self._begin()
-        out = compute(tensordict)
+        try:
+            out = compute(tensordict)
+        except RuntimeError:
+            self._check_sizes(tensordict)
+            raise
         self._write(out, tensordict)
         return tensordict_of(out, _NO_BATCH)
+
+    def _check_sizes(self, tensordict: TensorDictBase) -> None:
+        """Refuse a batch whose entries have not the sizes that a network takes."""
+        for name, module in self.named_modules():
+            network: Any = getattr(module, "network", None)
+            if network is None or getattr(module, "trunk", None) is not None:
+                continue
+            mask = getattr(module, "action_mask_key", None)
+            inputs = [tensordict.get(key, None) for key in module.in_keys if key != mask]
+            if all(one is not None for one in inputs):
+                who = f"{type(self).__name__}: {name} ({type(module).__name__})"
+                check_size(who, network, inputs)
 
     def add_term(self, term: Term) -> None:
         """Have every call compute something more, as a part of the same graph.

@@ -49,6 +49,8 @@ class ClipPPOLoss(Loss):
         normalize_advantage: Whether the advantages of each batch get mean 0 and deviation 1.
         clip_value: How far the value may leave its old one before it stops being trained; ``True``
             for ``clip_epsilon``, ``None`` or ``False`` for no limit.
+        dual_clip: With a negative advantage, the ratio above which the policy is not trained, 3
+            for instance (Ye et al., 2020, arXiv:1912.09729); ``None`` for no limit.
         diagnostics: The entries that are not losses come at every n-th call, since for small
             networks they take a tenth of the time of an optimizer step; 0 for never.
         kl: Whether the divergence from the old policy is returned.
@@ -62,13 +64,17 @@ class ClipPPOLoss(Loss):
         >>> loss.clip_epsilon = 0.1  # coefficients can be annealed
     """
 
-    hint = "GAE writes advantages and value targets, the policy its log-probabilities."
+    hint = (
+        "Register ValueEstimatorHook(GAE(...)), which writes advantages and value targets; the "
+        "policy writes its log-probabilities."
+    )
 
     actor_network: Any
     critic_network: Any
     entropy_coeff: Any
     critic_coeff: Any
     clip_value: Any
+    dual_clip: Any
 
     def __init__(
         self,
@@ -82,6 +88,7 @@ class ClipPPOLoss(Loss):
         loss_critic_type: str = "smooth_l1",
         normalize_advantage: bool = False,
         clip_value: bool | float | None = None,
+        dual_clip: float | None = None,
         diagnostics: int = 1,
         kl: bool = False,
         reduction: str = "mean",
@@ -104,6 +111,8 @@ class ClipPPOLoss(Loss):
             clip_epsilon = (clip_epsilon, clip_epsilon)
         if min(clip_epsilon) < 0:
             raise ConfigError(f"clip_epsilon={clip_epsilon}: must not be negative.")
+        if dual_clip is not None and not dual_clip > 1 + clip_epsilon[1]:
+            raise ConfigError(f"dual_clip={dual_clip}: pass a ratio above {1 + clip_epsilon[1]}.")
         if clip_value is True:
             clip_value = max(clip_epsilon)
         for name, value in zip(self._clip_names, clip_epsilon, strict=True):
@@ -111,6 +120,7 @@ class ClipPPOLoss(Loss):
         self._register_coefficient("entropy_coeff", entropy_coeff)
         self._register_coefficient("critic_coeff", critic_coeff)
         self._register_coefficient("clip_value", clip_value or None)
+        self._register_coefficient("dual_clip", dual_clip)
         self.normalize_advantage = normalize_advantage
         self.diagnostics = diagnostics
         self.entropy_bonus = entropy_bonus
@@ -269,6 +279,9 @@ class ClipPPOLoss(Loss):
             clipped = ratio.clamp(1 - low, 1 + high)
             # min(ratio * A, clipped * A) has the gradient of the first product or none at all.
             trained = ratio * advantage <= clipped * advantage
+            if self.dual_clip is not None:
+                beyond = (advantage < 0) & (ratio > self.dual_clip)
+                clipped, trained = torch.where(beyond, self.dual_clip, clipped), trained & ~beyond
         gain = torch.dot(torch.where(trained, ratio, clipped), advantage)
         number = len(ratio) if self._reduction == "mean" else 1
         out = {"loss_objective": gain / -number}

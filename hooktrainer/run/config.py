@@ -14,15 +14,16 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from tyro.conf import UseAppendAction
 
-from ..base.plain import to_plain
+from ..base.plain import to_plain, without_omegaconf
 from ..loop.signals import GRACE
 from .fields import Count, FreeAmongSeeds, FreeOnResume, Mark, Means, Number, Rate, Seed, marked
 
 if TYPE_CHECKING:  # what may be given in Python, and is made what the command line gives
     Names = str | Sequence[str]
+    Loggers = Any  # an algorithm also takes loggers themselves
     Directory = str | Path
 else:
-    Names = UseAppendAction[tuple[str, ...]]
+    Names = Loggers = UseAppendAction[tuple[str, ...]]
     Directory = Path
 
 
@@ -39,7 +40,7 @@ class RunConfig:
     seed: FreeAmongSeeds[Seed] = 0
     """seed of the networks, the environments and the exploration"""
 
-    logger: Means[Names] = ()
+    logger: Means[Loggers] = ()
     """csv, tensorboard, mlflow or wandb; may be repeated; by default csv and tensorboard"""
     log_interval: FreeAmongSeeds[Count] = 5_000
     """frames in a log window"""
@@ -93,11 +94,12 @@ class RunConfig:
     def __post_init__(self) -> None:
         """Accept one name in place of several, a path as text, and lists, which become tuples."""
         for one in fields(self):
-            value = getattr(self, one.name)
+            value = without_omegaconf(getattr(self, one.name))
             if one.name in ("logger", "allow_change") and isinstance(value, str):
-                object.__setattr__(self, one.name, (value,))
+                value = (value,)
             elif isinstance(value, list):
-                object.__setattr__(self, one.name, tuple(value))
+                value = tuple(value)
+            object.__setattr__(self, one.name, value)
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", Path(self.run_dir))
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
+from ..base.checks import check_count, check_positive
 from ..errors import ConfigError
 
 
@@ -112,7 +113,7 @@ class Last(Retention):
     n: int
 
     def __post_init__(self) -> None:
-        _positive("Last", self.n)
+        check_count("Last: n", self.n)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the last ``n``."""
@@ -131,7 +132,7 @@ class Best(Retention):
     mode: Literal["max", "min"] = "max"
 
     def __post_init__(self) -> None:
-        _positive("Best", self.n)
+        check_count("Best: n", self.n)
         if self.mode not in ("max", "min"):
             raise ConfigError(f"Best(mode={self.mode!r}): the mode must be 'max' or 'min'.")
 
@@ -158,7 +159,7 @@ class EveryFrames(Retention):
     n: float
 
     def __post_init__(self) -> None:
-        _positive("EveryFrames", self.n)
+        check_positive("EveryFrames: n", self.n)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the first of each interval."""
@@ -173,7 +174,7 @@ class EveryHours(Retention):
     n: float
 
     def __post_init__(self) -> None:
-        _positive("EveryHours", self.n)
+        check_positive("EveryHours: n", self.n)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the first of each interval."""
@@ -188,7 +189,7 @@ class MaxBytes(Retention):
     n: int
 
     def __post_init__(self) -> None:
-        _positive("MaxBytes", self.n)
+        check_positive("MaxBytes: n", self.n)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of the latest that fit."""
@@ -209,8 +210,7 @@ class Spread(Retention):
     n: int
 
     def __post_init__(self) -> None:
-        if isinstance(self.n, bool) or self.n < 2:
-            raise ConfigError(f"Spread({self.n!r}): the number must be at least 2.")
+        check_count("Spread: n", self.n, least=2)
 
     def keep(self, saved: Sequence[Saved]) -> set[Path]:
         """Return the paths of those to keep; all, if there are no more than ``n``."""
@@ -233,11 +233,6 @@ def _first_of_each(numbered: Iterable[tuple[float, Saved]]) -> set[Path]:
     for number, one in numbered:
         first.setdefault(number, one.path)
     return set(first.values())
-
-
-def _positive(policy: str, value: float) -> None:
-    if isinstance(value, bool) or not value > 0:
-        raise ConfigError(f"{policy}({value!r}): the number must be positive.")
 
 
 def best_of(policy: Retention) -> Best | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_arg
 from typing import get_type_hints as hints_of
 
 from ..algorithms import Algorithm
+from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from ..run.fields import Between, Candidates, Mark, OneOf, check_ranges, marked, worth_trying
@@ -132,6 +133,7 @@ class SearchSpace:
 
 
 def _read(name: str, entry: Any) -> Candidates | None:
+    entry = without_omegaconf(entry)
     if entry is None:
         return None
     try:

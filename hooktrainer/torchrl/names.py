@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from ..loop.metrics import Metrics
 
@@ -12,6 +12,40 @@ if TYPE_CHECKING:
     from ..loop.control import Control
     from ..loop.progress import Progress
     from ..loop.registry import Registry
+
+INSTEAD: Final[Mapping[str, str]] = {
+    name: todo
+    for todo, names in {
+        "Register ReplayBufferTrainer(replay_buffer, batch_size)": "replay_buffer batch_size",
+        "Register TargetNetUpdaterHook(target_net_updater)": "target_net_updater",
+        "Call stepper.register(trainer)": "optimization_stepper",
+        "Pass collector=OverlappedCollector(collector)": "async_collection",
+        "Pass checkpoints=CheckpointManager(directory, keep=..., config=...)": (
+            "checkpoint checkpoint_rotation checkpoint_metadata"
+        ),
+        "Leave it out: this is always logged": "log_timings auto_log_optim_steps",
+        "Start several learners with torchrun": (
+            "learner_backend learner_backend_options learner_poll_interval"
+        ),
+        "Register LRSchedulerHook(lr_scheduler)": "lr_scheduler",
+        "Register ValueEstimatorHook(GAE(gamma=..., lmbda=..., value_network=...))": (
+            "gamma lmbda gae add_gae"
+        ),
+        "Register UpdateWeights(collector, 1, weight_update_map=...)": "weight_update_map",
+        "Call hook.register(trainer) of each": "hooks",
+        "Register LogScalar(key) for each entry that is to be logged": (
+            "enable_logging log_rewards log_actions log_observations"
+        ),
+        "Call set_keys of the loss and of the value estimator": (
+            "done_key terminated_key reward_key episode_reward_key action_key observation_key"
+        ),
+        "Leave it out: the loss and the collector have it": (
+            "create_env_fn actor_network critic_network"
+        ),
+    }.items()
+    for name in names.split()
+}
+"""By argument of TorchRL's trainers and their configurations, what replaces it here."""
 
 
 class TorchRLNames:

@@ -378,7 +378,7 @@ def test_an_unknown_name_brings_the_near_ones():
         algorithms.get("sca")
     with pytest.raises(ConfigError, match="Pendulum-v1"):
         algorithms.SAC(env="Pendulm-v1", total_frames=100).trainer()
-    with pytest.raises(TypeError, match=r"SAC has no option 'lrr'. Did you mean lr"):
+    with pytest.raises(TypeError, match=r"SAC has no argument 'lrr'. Did you mean lr"):
         algorithms.SAC(env=PENDULUM, total_frames=100, lrr=1.0)
     with pytest.raises(ConfigError, match="Did you mean 'evaluate'"):
         make("sac").remove_hook("evalute")
@@ -437,9 +437,25 @@ def test_unbounded_policies_are_clipped_by_the_environment():
 
 def test_loggers_of_ones_own_come_beside_those_of_the_run(tmp_path, make_logger):
     mine = [make_logger(), make_logger()]
-    make("sac", run_dir=tmp_path / "run", loggers=mine).train()
+    make("sac", run_dir=tmp_path / "run", loggers=mine[:1], logger=["csv", mine[1]]).train()
     assert all(logger.rows and logger.closed == 1 for logger in mine)
     assert (tmp_path / "run/metrics.csv").stat().st_size
+
+
+def test_logger_takes_a_logger_as_a_trainer_does(logger):
+    trainer = make("a2c", logger=logger, anneal_lr=False)
+    trainer.train()
+    assert {"train/advantage_mean", "train/reward", "train/lr"} <= logger.rows[0][1].keys()
+    assert make("a2c", logger=None).logger == []
+
+
+def test_omegaconfs_lists_and_dicts_are_pythons():
+    omegaconf = pytest.importorskip("omegaconf")
+    given = {"env": PENDULUM, "total_frames": 9, "num_cells": [8, 4], "env_kwargs": {"g": [9.8]}}
+    run = algorithms.SAC(**omegaconf.OmegaConf.create(given))
+    assert run == algorithms.SAC(**given)
+    assert run.num_cells == (8, 4)
+    assert type(run.env_kwargs["g"]) is list
 
 
 def test_the_same_seed_gives_the_same_run():

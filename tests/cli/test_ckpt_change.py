@@ -66,7 +66,7 @@ def test_a_size_is_read_as_people_write_it(text, nbytes):
         ({}, "say what to keep"),
         ({"best": ["eval/return"]}, "write N:METRIC"),
         ({"max_bytes": "plenty"}, "500MB"),
-        ({"latest": 0}, "must be positive"),
+        ({"latest": 0}, "n=0"),
     ],
 )
 def test_a_rule_that_makes_no_sense_is_refused(rule, message):

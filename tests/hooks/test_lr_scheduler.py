@@ -91,6 +91,14 @@ def test_it_resumes():
 
 
 SCHEDULERS = torch.optim.lr_scheduler
+
+
+def test_a_scheduler_that_needs_a_metric_is_refused():
+    scheduler = SCHEDULERS.ReduceLROnPlateau(tiny_trainer().optimizer)
+    with pytest.raises(ConfigError, match=r"ReduceLROnPlateau.step needs metrics"):
+        LRSchedulerHook(scheduler)
+
+
 AT_THEIR_END = [
     lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.0, total_iters=3),
     lambda optimizer: SCHEDULERS.LinearLR(optimizer, 1.0, 0.1, total_iters=3),

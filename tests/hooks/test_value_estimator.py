@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from tensordict import TensorDict
@@ -70,6 +72,29 @@ def test_gae_by_hand():
     )
     assert hook(batch)["advantage"].flatten().tolist() == [3.0, 4.0, 4.0]
     assert hook.state_dict()["value_estimator"]
+
+
+def test_the_range_of_the_estimates_is_logged(logger):
+    """Once a batch, of the keys of the estimator, and without padding."""
+
+    class Estimator:
+        tensor_keys = SimpleNamespace(advantage=("wolves", "advantage"), reward="gain")
+
+        def __call__(self, batch):
+            number = torch.arange(float(batch.numel())).reshape(batch.shape)
+            batch[("collector", "mask")] = number < 4
+            batch[("next", "gain")] = batch["value_target"] = number
+            return batch.set(("wolves", "advantage"), number - 1)
+
+    trainer = tiny_trainer(total_frames=10, num_epochs=3, logger=logger)
+    ValueEstimatorHook(Estimator()).register(trainer)
+    trainer.train()
+    metrics = {name: trainer.metrics.reported[f"train/{name}"] for name in (
+        *(f"wolves/advantage_{which}" for which in ("min", "mean", "max")),
+        *(f"value_target_{which}" for which in ("min", "mean", "max")),
+        "gain",
+    )}  # fmt: skip
+    assert list(metrics.values()) == [-1.0, 0.5, 2.0, 0.0, 1.5, 3.0, 1.5]
 
 
 def test_an_estimator_without_state():

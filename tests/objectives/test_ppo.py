@@ -112,6 +112,29 @@ def test_a_clipped_ratio_has_no_gradient_but_one_inside_the_range_does():
     assert logits.grad.tolist() == [[0.0, 0.0], [-0.25, 0.25]]
 
 
+def test_dual_clip_bounds_what_a_negative_advantage_can_cost():
+    actor = CategoricalPolicy(torch.nn.Identity())
+    logits = torch.zeros(4, 2, requires_grad=True)
+    batch = TensorDict(
+        observation=logits,
+        action=torch.zeros(4, dtype=torch.int64),
+        action_log_prob=torch.tensor([0.1, 0.2, 0.1, 0.4]).log(),  # ratios 5, 2.5, 5 and 1.25
+        advantage=torch.tensor([[-1.0], [-1.0], [1.0], [-1.0]]),
+        batch_size=[4],
+    )
+    losses = ClipPPOLoss(actor, entropy_bonus=False, dual_clip=3.0)(batch)
+    assert losses["loss_objective"].item() == pytest.approx((3 + 2.5 - 1.2 + 1.25) / 4)
+    losses["loss_objective"].backward()
+    assert logits.grad.any(-1).tolist() == [False, True, False, True]
+
+
+def test_a_network_of_another_size_is_named_with_both_sizes():
+    batch = make_batch(make_actor("categorical"))
+    loss = ClipPPOLoss(make_actor("categorical"), ValueNetwork(mlp(5, 1)))
+    with pytest.raises(ConfigError, match=r"critic_network \(ValueNetwork\).* 5 features.* 4"):
+        loss(batch)
+
+
 def test_torchrls_actors_and_critics_work_too():
     network, critic = mlp(4, 3), mlp(4, 1)
     actor = ProbabilisticActor(
@@ -191,13 +214,18 @@ def test_compiled_equals_eager():
 def test_a_missing_entry_is_named_with_what_writes_it():
     actor = make_actor("categorical")
     batch = make_batch(actor).exclude("advantage")
-    with pytest.raises(KeyError, match=r"ClipPPOLoss needs 'advantage'.*GAE writes"):
+    with pytest.raises(KeyError, match=r"ClipPPOLoss needs 'advantage'.*ValueEstimatorHook"):
         ClipPPOLoss(actor)(batch)
 
 
 @pytest.mark.parametrize(
     "arguments",
-    [{"clip_epsilon": -0.1}, {"loss_critic_type": "huber"}, {"reduction": "none"}],
+    [
+        {"clip_epsilon": -0.1},
+        {"loss_critic_type": "huber"},
+        {"reduction": "none"},
+        {"dual_clip": 1.1},
+    ],
 )
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ConfigError, match=str(next(iter(arguments.values())))):

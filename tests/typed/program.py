@@ -88,7 +88,10 @@ def by_hand() -> Trainer:
 def in_one_line() -> None:
     """An algorithm, and its policy."""
     hooks = [EveryTenth(), LogEpisodes()]
-    algorithms.PPO(env="CartPole-v1", total_frames=20_000, seed=1, hooks=hooks).train()
+    run = algorithms.PPO(env="CartPole-v1", total_frames=20_000, seed=1, hooks=hooks)
+    print(run.train().no_such_name)  # type: ignore[attr-defined]
+    several: list[Trainer] = run.train_seeds()
+    print(several)
     algorithms.PPO(env="CartPole-v1", total_frames=9, logger="csv", run_dir="runs/a", workers=2)
     hooktrainer.algorithms.SAC(env="Pendulum-v1", total_frames=9, lrr=1)  # type: ignore[call-arg]
     print(load_policy("runs/first@best"), hooktrainer.__version__)
