@@ -11,7 +11,7 @@ from tensordict import TensorDict
 from torch import nn
 
 from hooktrainer import objectives
-from hooktrainer.graphs import FunctionalLoss, StepGraph, compiling
+from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, compiling
 from hooktrainer.graphs.objective import Objective, reached
 from hooktrainer.graphs.step_graph import StepRules
 from hooktrainer.graphs.unchanged import Unchanged
@@ -165,6 +165,32 @@ def test_parameters_and_modules_in_several_places(monkeypatch):
         graph([entries], None)
     torch.testing.assert_close(compiled.state_dict(), eager.state_dict())
     assert all(isinstance(p, nn.Parameter) for p in compiled.parameters())
+
+
+class Turned(nn.Module):
+    """A layer whose weight is copied transposed, so that its gradient comes transposed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3, 4))
+
+    def forward(self, batch: TensorDict) -> TensorDict:
+        out = batch["observation"] @ self.weight.t().contiguous()
+        return TensorDict({"loss": out.square().mean()})
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_gradients_have_the_strides_of_their_parameters(backend, monkeypatch):
+    monkeypatch.setattr(compiling, "BACKEND", backend)
+    loss = Turned()
+    functional = FunctionalLoss(loss)
+    objectives, entries = [Objective(list(loss.parameters()))], functional.read(batch(DQNLoss))
+    graph = GradientGraph(functional, objectives, reached(functional, entries, objectives))
+    ((parameters, grads),) = graph(entries)[1]
+    loss(batch(DQNLoss))["loss"].backward()
+    for parameter, grad in zip(parameters, grads, strict=True):
+        assert grad.stride() == parameter.stride()
+        torch.testing.assert_close(grad, parameter.grad)
 
 
 @pytest.mark.parametrize("kind", MAKE, ids=lambda kind: kind.__name__)
