@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from pathlib import Path
+from typing import Any
 
 
 class ConfigError(ValueError):
@@ -49,6 +50,9 @@ class CollectorError(RuntimeError):
 
 class NonFiniteError(FloatingPointError):
     """A loss or a gradient is NaN or infinite; raised before the optimizer step."""
+
+    batch: Any = None
+    """What the loss was computed of, where the loop knows it."""
 
 
 class StateMismatchError(RuntimeError):

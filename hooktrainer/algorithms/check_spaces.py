@@ -9,6 +9,7 @@ import gymnasium as gym
 from gymnasium import spaces
 
 from ..base.space_parts import MASK, leaves_of, parts_of
+from ..collect.envpool import is_envpool
 from ..collect.worlds.world_ids import is_built, is_world, world_name
 from ..errors import ConfigError
 
@@ -30,9 +31,16 @@ def check_env(algorithm: str, env: Any, eval_episodes: int) -> None:
             f"{algorithm}: env={name_of(env)} is built already, and the policy is evaluated in "
             "environments of its own: give the function that builds it, or eval_episodes=0."
         )
-    if isinstance(env, (gym.Env, gym.vector.VectorEnv)) and not is_built(env):
+    several = isinstance(env, gym.vector.VectorEnv) or is_envpool(env)
+    if several and not is_built(env):
         raise ConfigError(
-            f"{algorithm}: env={env!r} is built already; give its id, or a function that builds "
+            f"{algorithm}: env={env} is several environments, built already: give an id, or a "
+            "function that builds one of them, and num_envs. To collect from these, add "
+            "collector=lambda env, num_envs, **options: VectorCollector(<these>, **options)."
+        )
+    if isinstance(env, gym.Env) and not is_built(env):
+        raise ConfigError(
+            f"{algorithm}: env={env} is built already; give its id, or a function that builds "
             "one, since the policy is evaluated in environments of its own."
         )
 

@@ -82,10 +82,16 @@ def did_you_mean(name: str, known: Iterable[str], most: int = 2) -> str:
         >>> did_you_mean("tensorbord", ["csv", "tensorboard"])
         ' Did you mean tensorboard?'
     """
+    near = nearest(name, known, most)
+    return f" Did you mean {' or '.join(near)}?" if near else ""
+
+
+def nearest(name: str, known: Iterable[str], most: int = 2) -> list[str]:
+    """The names that were meant by one that there is not, the most alike first."""
     word, words = _bare(name), {_bare(other): other for other in known}
     begun = [other for other in words if other.startswith(word) and len(word) > 1]
     near = begun[:most] or difflib.get_close_matches(word, words, n=most, cutoff=0.6)
-    return f" Did you mean {' or '.join(words[other] for other in near)}?" if near else ""
+    return [words[other] for other in near]
 
 
 def _bare(name: str) -> str:

@@ -20,9 +20,6 @@ RunPath = Annotated[Path, Positional, shown_as("RUN")]
 CheckpointSpec = Annotated[str, Positional, shown_as("RUN[@WHICH]")]
 """A checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of one."""
 
-ScriptPath = Annotated[Path, Positional, shown_as("SCRIPT")]
-"""A training script."""
-
 ScriptArgs = Annotated[tuple[str, ...], Positional, shown_as("[-- ARGS ...]")]
 """What follows ``--``: arguments of a script."""
 

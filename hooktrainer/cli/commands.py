@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pkgutil import resolve_name
@@ -20,7 +19,7 @@ from tyro.extras import SubcommandApp
 from ..base.version import __version__
 from ..base.words import did_you_mean
 from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
-from ..run.command_line import parse
+from ..run.command_line import parse, unread
 from . import output
 from . import sweep as sweeping
 from .completion import completing_files
@@ -144,17 +143,14 @@ def run(args: Sequence[str] | None = None) -> int:
         print(f"hooktrainer {__version__}")
         return 0
     try:
-        elsewhere = take_launch(given)
-        if elsewhere is not None:
-            code = launch(elsewhere)
-        else:
-            code = _read(sweeping.separate_arguments(separate_arguments(given)))()
-        sys.stdout.flush()
+        with unread():
+            elsewhere = take_launch(given)
+            if elsewhere is not None:
+                code = launch(elsewhere)
+            else:
+                code = _read(sweeping.separate_arguments(separate_arguments(given)))()
     except DamagedCheckpointError as error:
         return _fail(error, 1)
-    except BrokenPipeError:  # whoever reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except (*USER_ERRORS, OSError) as error:  # and files that cannot be read or written
         return _fail(error, 2)
     except KeyboardInterrupt:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..store import Best, Checkpoint, find
-from ..store.lookup import checkpoint_directory
+from ..store.lookup import checkpoint_directory, no_run
 from ..store.run_dir import RunDir
 from ..store.stored import NAME
 
@@ -17,7 +17,7 @@ def checkpoints_of(run: Path) -> Path:
         FileNotFoundError: If there is no such run.
     """
     if not run.is_dir():
-        raise FileNotFoundError(f"there is no run {run}.")
+        raise FileNotFoundError(no_run(run))
     if not RunDir(run).holds_run and not any(NAME.fullmatch(path.name) for path in run.iterdir()):
         raise FileNotFoundError(f"{run} holds no run: no run.json, no checkpoints.")
     return checkpoint_directory(run)

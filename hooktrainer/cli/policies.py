@@ -256,14 +256,13 @@ def print_episodes(evaluation: Evaluation) -> None:
 
 def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
+    from ..store.lookup import no_run
     from ..store.run_dir import RunDir
 
     directory = policy_directory(run)
     if not directory.is_dir() and not (run.is_dir() and RunDir(run).holds_run):
         raise FileNotFoundError(
-            f"{run} holds no run: no run.json, no policies."
-            if run.is_dir()
-            else f"there is no run {run}."
+            f"{run} holds no run: no run.json, no policies." if run.is_dir() else no_run(run)
         )
     return scan_policies(directory)
 

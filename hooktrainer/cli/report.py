@@ -78,6 +78,7 @@ def report(
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
     from ..statistics.reference_table import REFERENCES
+    from .runs import check_metrics
 
     if html is not None:
         output.refuse_directory(html, "report.html")
@@ -105,10 +106,11 @@ def report(
         )
         if decision is None:
             return 1
-    _, study = read()
+    runs, study = read()
     for path, why in study.left_out:
         output.say(f"left out: {path}: {why}")
     if not study.tasks:
+        check_metrics([metric], runs)
         where = ", ".join(map(str, places))
         raise ConfigError(f"there is nothing to report on below {where}: no run counts.")
     sections = find(
@@ -144,11 +146,12 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
         FileNotFoundError: If there is no such directory.
     """
     from ..store.find_runs import find_runs
+    from ..store.lookup import no_run
 
     found = {}
     for place in places:
         if not place.is_dir():
-            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
+            raise FileNotFoundError(no_run(place, "directory"))
         runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
         found.update({run.path.resolve(): run for run in runs})
     return list(found.values())

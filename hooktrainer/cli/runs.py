@@ -56,7 +56,8 @@ def runs(
         experiment: only experiments like this, such as 'ppo*'; may be repeated
         status: only runs that are running, finished, stopped, interrupted, failed or died
         where: only runs with this value of an option; may be repeated
-        sort: by started; or run, experiment, seed, status, frames, time, last, best, age, an option
+        sort: by started; or run, experiment, seed, status, frames, time, age, an option; last or
+            best: the best first
         reverse: the other way round
         curves: draw the curves of the metrics in the terminal
         html: write the comparison to this file, one page that needs nothing else
@@ -69,11 +70,11 @@ def runs(
         output.refuse_directory(html, "runs.html")
     metrics = list(metric) or ["eval/return"]
     found = _summaries(places, metrics[0], minimize)
-    _check_metrics(metric, found)
+    check_metrics(metric, found)
     if not metric and found and all(run.last is None for run in found):
         metrics = ["train/return"]  # nothing was evaluated
         found = _summaries(places, metrics[0], minimize)
-    chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse)
+    chosen = _sorted(_chosen(found, experiment, status, where), sort, reverse, minimize)
     if json:
         output.print_json([_as_json(run) for run in chosen])
     elif chosen:
@@ -102,11 +103,12 @@ def runs(
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
     from ..show.report import summarize
     from ..store.find_runs import find_runs
+    from ..store.lookup import no_run
 
     found = {}
     for place in places:
         if not place.is_dir():
-            raise FileNotFoundError(f"there is no directory {place}; name one that holds runs.")
+            raise FileNotFoundError(no_run(place, "directory"))
         found.update({run.path.resolve(): run for run in find_runs(place, onerror=_tell_left_out)})
     return [summarize(run, metric, minimize=minimize) for run in found.values()]
 
@@ -115,7 +117,7 @@ def _tell_left_out(error: Exception) -> None:
     output.say(f"left out: {error}")
 
 
-def _check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
+def check_metrics(names: Sequence[str], runs: Sequence[RunSummary]) -> None:
     """Refuse a metric that no run has logged, if there are others."""
     from ..errors import ConfigError
     from ..show.curves import read_curves
@@ -147,6 +149,7 @@ def _chosen(
     statuses: Sequence[str],
     where: Sequence[str],
 ) -> list[RunSummary]:
+    from ..base.plain import flatten_config
     from ..errors import ConfigError
     from ..store.run_files import STATUSES
 
@@ -158,7 +161,9 @@ def _chosen(
         if not equals:
             raise ConfigError(f"--where {name}: write OPTION=VALUE, such as lr=0.001.")
         if runs and not any(_option(run, name) is not None for run in runs):
-            raise ConfigError(f"--where {name}={value}: no run has an option {name}.")
+            known_options = {option for run in runs for option in flatten_config(run.options)}
+            near = did_you_mean(name, sorted(known_options))
+            raise ConfigError(f"--where {name}={value}: no run has an option {name}.{near}")
     return [
         run
         for run in runs
@@ -183,22 +188,31 @@ def _same(value: Any, text: str) -> bool:
     return str(value).lower() == text.lower()
 
 
-def _sorted(runs: Sequence[RunSummary], column: str, reverse: bool) -> list[RunSummary]:
+def _sorted(
+    runs: Sequence[RunSummary], column: str, reverse: bool, minimize: bool
+) -> list[RunSummary]:
     from ..errors import ConfigError
 
     if column not in _SORTS and not any(_option(run, column) is not None for run in runs):
         if not runs:
             return []
-        raise ConfigError(f"--sort {column}: sort by {', '.join(_SORTS)}, or an option.")
+        near = did_you_mean(column, _SORTS)
+        raise ConfigError(f"--sort {column}: sort by {', '.join(_SORTS)}, or an option.{near}")
+
+    attribute = {"run": "path", "time": "seconds", "age": "updated"}.get(column, column)
+
+    def value(run: RunSummary) -> Any:
+        return getattr(run, attribute) if column in _SORTS else _option(run, column)
 
     def key(run: RunSummary) -> Any:
-        attribute = {"run": "path", "time": "seconds", "age": "updated"}.get(column, column)
-        value = getattr(run, attribute) if column in _SORTS else _option(run, column)
-        number = isinstance(value, (int, float))
-        return value is not None, number, value if number else 0, str(value)
+        found = value(run)
+        number = isinstance(found, (int, float))
+        return number, found if number else 0, str(found)
 
-    ordered = sorted(runs, key=key, reverse=column == "age")
-    return ordered[::-1] if reverse else ordered
+    known = [run for run in runs if value(run) is not None]
+    falling = column == "age" or (column in ("last", "best") and not minimize)
+    ordered = sorted(known, key=key, reverse=falling != reverse)
+    return ordered + [run for run in runs if value(run) is None]
 
 
 def _print_table(runs: Sequence[RunSummary], metric: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,9 @@ from ..store.ownership import is_own_command
 
 _PLACE = ("--run-dir", "--resume")
 _FORK = ("--fork",)
+_READS_OPTIONS = re.compile(
+    r"\b(launch|argv|argparse|optparse|getopt|tyro|click|typer|fire|hydra|absl)\b|\.main\(|parse_arg"
+)
 
 
 def refuse_run_options(args: Iterable[str]) -> None:
@@ -81,8 +85,27 @@ def command_of(run: Path, state: Mapping[str, Any]) -> list[str]:
         )
     if not Path(script).is_file():
         raise FileNotFoundError(f"the script of {run} is gone: {script}.")
+    if (
+        not module
+        and not any(word.startswith("--") for word in argv)
+        and not _takes_options(script)
+    ):
+        again = printable(shlex.join([sys.executable, script, *argv]))
+        raise ConfigError(
+            f"{run} was begun by a program that reads no options, {script}. Pass "
+            f'run_dir="{run}" and resume="latest" in it, and start it again: {again}'
+        )
     start = ["-m", module] if module else [script]
     return [sys.executable, *start, *without_run_options(argv)]
+
+
+def _takes_options(script: str) -> bool:
+    """Whether a program seems to read its command line."""
+    try:
+        source = Path(script).read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return True
+    return _READS_OPTIONS.search(source) is not None
 
 
 def check_own(run: Path, state: Mapping[str, Any], command: Sequence[str], *, trust: bool) -> None:

@@ -30,9 +30,10 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
     """
     from ..log.sending import bound_requests
     from ..log.spool import Spool
+    from ..store.lookup import no_run
 
     if not run.is_dir():
-        raise FileNotFoundError(f"there is no run {run}.")
+        raise FileNotFoundError(no_run(run))
     found = sorted(run.glob("**/spool/*/target.json"))
     if not found:
         raise FileNotFoundError(

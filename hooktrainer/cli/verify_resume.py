@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from tyro.conf import Positional
+
 from . import output
-from .arguments import Flag, Patterns, ScriptArgs, ScriptPath, Seed, shown_as
+from .arguments import Flag, Patterns, ScriptArgs, Seed, shown_as
 from .scripts import refuse_run_options
 
 if TYPE_CHECKING:
@@ -17,11 +18,12 @@ if TYPE_CHECKING:
 
 _ATTEMPTS = 4
 
+Trainable = Annotated[str, Positional, shown_as("SCRIPT|NAME")]
 Directory = Annotated[Path | None, shown_as("DIR")]
 
 
 def verify_resume(
-    script: ScriptPath,
+    script: Trainable,
     args: ScriptArgs = (),
     /,
     *,
@@ -47,7 +49,7 @@ def verify_resume(
     Example: hooktrainer verify-resume recipes/ppo_cartpole.py --kills 3 -- --seed 1
 
     Args:
-        script: the training script
+        script: a training script, or the name of a recipe or algorithm
         args: after --, arguments of the script
         kills: how often to kill it; with 0, it is only run twice
         seed: seed of the instants; by default they are different every time
@@ -57,15 +59,15 @@ def verify_resume(
     """
     from ..errors import ConfigError
     from .killing import ScriptFailedError, terminable
+    from .recipes import find_trainable
     from .workplace import workplace
 
     if kills < 0:
         raise ConfigError(f"--kills {kills}: it must not be negative.")
-    if not script.is_file():
-        raise FileNotFoundError(f"there is no script {script}.")
+    program = find_trainable(script).command
     refuse_run_options(args)
     seed = random.SystemRandom().randrange(2**32) if seed is None else seed
-    command = [sys.executable, str(script), *args]
+    command = [*program, *args]
     with workplace("verify-resume", keep, _check_free) as place, terminable():
         try:
             compared = _run_both(command, place, kills, random.Random(seed), ignore)

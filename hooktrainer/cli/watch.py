@@ -226,14 +226,13 @@ def _phases(times: Mapping[str, float]) -> Table:
 def _newest(place: Path) -> RunDir:
     """The run in a directory, or below it the one begun last."""
     from ..store.find_runs import find_runs
+    from ..store.lookup import no_run
     from ..store.run_dir import RunDir
 
     if RunDir(place).run_file.exists():
         return RunDir(place)
     if not place.is_dir():
-        raise FileNotFoundError(
-            f"there is no run {place}; name one, or a directory with runs below it."
-        )
+        raise FileNotFoundError(no_run(place))
     if not (found := find_runs(place)):
         raise FileNotFoundError(f"{place} holds no run: no run.json in it or below.")
     return found[-1]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
@@ -15,6 +16,8 @@ from ..base.env_packages import package_of
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError, MissingPackageError
 from ..loop.signals import SignalExit
+from .envpool import is_envpool
+from .worlds.adapters.kinds import kind_of
 
 _OURS = ("box2d", "mujoco")
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -66,6 +69,41 @@ def explain_env_errors(
         raise
     except SystemExit as error:  # which would end this program without a word
         raise ConfigError(f"the environment called sys.exit({error.code!r}) when made.") from error
+
+
+def check_made(made: Any, who: str) -> None:
+    """Refuse what is no environment of Gymnasium, with what takes it instead.
+
+    Args:
+        made: What somebody built.
+        who: Who did, such as ``"Factory 0 built"``.
+
+    Raises:
+        ConfigError: If it is something else than one environment.
+    """
+    if isinstance(made, gym.Env):
+        return
+    if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
+        what = (
+            "which is several environments. Build one, with gymnasium.make, and say how many by "
+            "num_envs; VectorCollector also takes such an object itself as env"
+        )
+    elif hasattr(made, "possible_agents") and not hasattr(made, "agent_iter"):
+        what = "which has several agents: AgentsCollector takes it, and mappo, ippo, vdn and qmix"
+    elif hasattr(made, "possible_agents"):
+        what = (
+            "whose agents act in turns (PettingZoo's AEC), which nothing here is for: give its "
+            "parallel_env, or aec_to_parallel of it, to mappo, ippo, vdn or qmix"
+        )
+    elif kind_of(made) is not None:
+        what = (
+            "which steps tensors: WorldCollector takes it, and algorithms a function that makes it"
+        )
+    else:
+        what = "not a gymnasium.Env: give an environment id, or a function that builds one"
+        if any(base.__module__.split(".")[0] == "gym" for base in type(made).__mro__):
+            what = "of the old Gym: derive it from gymnasium.Env"
+    raise ConfigError(f"{who} a {type(made).__name__}, {what}.")
 
 
 def _line(source: Any, error: Exception) -> str:

@@ -33,12 +33,16 @@ class GroupOptions:
             with the episode.
         restore_episodes: Whether running episodes have to be restored.
         info_keys: What of the environments' ``info`` is written to ``row.info``.
+        reset_options: What every ``reset`` is given as ``options``, if anything.
+        probe: Whether environments may be stepped to find out what they can.
     """
 
     seeds: EpisodeSeeds
     frame_skip: int = 1
     restore_episodes: bool = True
     info_keys: InfoKeys = ()
+    reset_options: Mapping[str, Any] | None = None
+    probe: bool = True
 
 
 class EnvGroup(ABC):
@@ -77,6 +81,7 @@ class EnvGroup(ABC):
         self.restores = tuple(restores)
         self.seeds = options.seeds
         self.info_keys = options.info_keys
+        self._reset_options = None if options.reset_options is None else dict(options.reset_options)
         self.observation_space = observation_space
         self.action_space = action_space
         self.num_envs = len(self.names)

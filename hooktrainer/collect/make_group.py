@@ -13,12 +13,13 @@ from gymnasium.vector import SyncVectorEnv
 from ..base.env_packages import import_registering, package_of, register_known
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from .env_errors import explain_env_errors
+from .env_errors import check_made, explain_env_errors
 from .envpool import EnvPoolEnv, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .ready_group import ReadyGroup
 from .scalar_group import ScalarGroup
 from .slot_group import SlotGroup, slot_axes
+from .worlds.world_ids import is_world, world_name
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 Source = EnvSpec | VectorEnv | EnvFactory | Sequence[EnvFactory]
@@ -65,11 +66,15 @@ def make_group(
     if isinstance(source, gym.vector.VectorEnv):
         _matching(num_envs, source.num_envs)
         return _from_vector_env(source, options)
+    if is_world(source):
+        raise ConfigError(f"env={world_name(env)} steps tensors: give it to WorldCollector.")
     if callable(source):
         return _scalar([source] * _required(num_envs, repr(env)), options)
     if not isinstance(source, Sequence):
+        check_made(source, f"env={env!r:.80} is")
         raise ConfigError(
-            f"env={env!r}: give an environment id, a factory, a list of factories or a VectorEnv."
+            f"env={env!r:.200} is built already: give its id, or a function that builds it, such "
+            "as lambda: gymnasium.make('CartPole-v1')."
         )
     _matching(num_envs, len(source))
     return _scalar(source, options)
@@ -109,7 +114,7 @@ def _from_spec(
     alone = of == 1 and mode is None and spec.entry_point is not None
     if mode != "sync" and spec.vector_entry_point is not None and not alone:
         make = _own_vectorization(spec, kwargs)
-        if axes := slot_axes(make):
+        if options.probe and (axes := slot_axes(make)):
             return SlotGroup(make(num_envs), make(1), axes, make, options)
         if mode is not None or spec.entry_point is None:
             return ReadyGroup(make(num_envs), options)
@@ -134,7 +139,7 @@ def _from_vector_env(env: VectorEnv, options: GroupOptions) -> EnvGroup:
     mode = spec.kwargs.get("vectorization_mode") if spec is not None else None
     if spec is not None and mode == "vector_entry_point" and env.unwrapped is env:
         make = _own_vectorization(spec, {})
-        if axes := slot_axes(make):
+        if options.probe and (axes := slot_axes(make)):
             return SlotGroup(env, make(1), axes, make, options)
     return ReadyGroup(env, options)
 
@@ -165,15 +170,7 @@ def _scalar(factories: Sequence[EnvFactory], options: GroupOptions) -> EnvGroup:
                 )
             with explain_env_errors():
                 made = factory()
-            if isinstance(made, gym.vector.VectorEnv) or is_envpool(made):
-                raise ConfigError(
-                    f"Factory {i} built a {type(made).__name__}, which is several environments: "
-                    "give that itself as env."
-                )
-            if not isinstance(made, gym.Env):
-                raise ConfigError(
-                    f"Factory {i} built a {type(made).__name__}, not a gymnasium.Env."
-                )
+            check_made(made, f"Factory {i} built")
             envs.append(made)
         return ScalarGroup(envs, options)
     except BaseException:

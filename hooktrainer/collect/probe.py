@@ -12,7 +12,7 @@ from gymnasium.envs.registration import EnvSpec
 
 from ..base.space_parts import MASK
 from ..errors import ConfigError
-from .env_errors import explain_env_errors
+from .env_errors import check_made, explain_env_errors
 from .make_group import Envs, find_spec
 from .random_play import random_episode
 from .spaces import late_mask, plain_mask
@@ -63,10 +63,11 @@ def spaces_of(env: Envs, env_kwargs: Mapping[str, Any] | None = None) -> EnvSpac
         elif callable(source):
             made = source()
         else:
+            check_made(source, f"env={env!r:.80} is")
             raise ConfigError(
-                f"env={env!r}: give an environment id, a factory, a list of factories or a "
-                "VectorEnv."
+                f"env={env!r}: give an environment id, a factory, or a list of factories."
             )
+    check_made(made, "env builds")
     try:
         found = (made.observation_space, made.action_space)
         size = _mask_in_observation(found[0])

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
-from ..errors import ConfigError, StateMismatchError
+from ..errors import ConfigError, StateMismatchError, add_note
 from .autoreset import said_autoreset_mode
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import of_one, write_vector_info
+from .random_play import whole_step
 from .restore import NOT_ASKED, Restore
 from .spaces import Array
 from .tensor_trees import as_arrays, device_of_tensors
@@ -87,7 +88,13 @@ class ReadyGroup(EnvGroup):
 
     def step(self, actions: Array, row: Row) -> list[Finished]:
         """Step all sub-environments and begin the next episode of those that finished."""
-        observation, reward, terminated, truncated, info = self._outcome(actions)
+        try:
+            observation, reward, terminated, truncated, info = self._outcome(actions)
+        except Exception as error:
+            add_note(
+                error, f"raised while stepping {self._env}, at step {row.index + 1} of a batch"
+            )
+            raise
         row.reward[...] = reward
         row.terminated[...] = terminated
         row.truncated[...] = truncated
@@ -155,11 +162,13 @@ class ReadyGroup(EnvGroup):
         self._env.close()
 
     def _begin(self, which: Array, episodes: Sequence[int]) -> tuple[Any, dict[str, Any]]:
-        options = None if which.all() else {"reset_mask": which}
+        options = self._reset_options
+        if not which.all():
+            options = {**(options or {}), "reset_mask": which}
         seed: Any = None
         if self._seeds_each:
             seed = [self.seeds(i, episode) for i, episode in enumerate(episodes)]
-        elif options is None:
+        elif which.all():
             seed = self.seeds(0, max(episodes))
         begun = self._env.reset(seed=seed, options=options)
         self._device = device_of_tensors(begun[0])
@@ -169,9 +178,10 @@ class ReadyGroup(EnvGroup):
         """What the environment returns for the policy's actions."""
         taken: Any = self._format.to_env(actions)
         if self._device is None:
-            outcome = self._env.step(taken)
+            outcome = whole_step(self._env.step(taken), self._env)
         else:
-            outcome = as_arrays(self._env.step(torch.from_numpy(taken).to(self._device)))
+            stepped = self._env.step(torch.from_numpy(taken).to(self._device))
+            outcome = as_arrays(whole_step(stepped, self._env))
         for name, values in zip(("reward", "terminated", "truncated"), outcome[1:4], strict=True):
             if np.shape(values) != (self.num_envs,):
                 raise ConfigError(

@@ -13,7 +13,7 @@ from . import snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import write_infos
-from .random_play import infos_of
+from .random_play import begun, infos_of, whole_step
 from .restore import NOT_ASKED, Restore, choose_restore
 from .spaces import Array, ObservationLayout, refuse_missing, refuse_several
 
@@ -45,7 +45,7 @@ class ScalarGroup(EnvGroup):
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
-        return self._envs[0].reset(seed=self.seeds(0, 0))[1]
+        return begun(self._envs[0], self.seeds(0, 0), self._reset_options)[1]
 
     def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
         yield from infos_of(self._envs[0], self.seeds(0, 0))
@@ -55,7 +55,7 @@ class ScalarGroup(EnvGroup):
 
         def keep(action: Any) -> Any:
             outcome = step(action)
-            self._infos[i] = outcome[4]
+            self._infos[i] = outcome[-1]
             return outcome
 
         return keep
@@ -77,11 +77,13 @@ class ScalarGroup(EnvGroup):
         single, first, ndarray = layout.is_single, rows[0], np.ndarray
         reward = terminated = truncated = 0.0
         observation: Any = None
+        outcome: Any = ()
         info: Any = {}
         i = -1
         try:
             for i, action in enumerate(self._format.each(actions)):
-                observation, reward, terminated, truncated, info = steps[i](action)
+                outcome = steps[i](action)
+                observation, reward, terminated, truncated, info = outcome
                 if reward is None or terminated is None or truncated is None:
                     refuse_missing(reward, "reward")
                     refuse_missing(terminated, "terminated")
@@ -99,9 +101,8 @@ class ScalarGroup(EnvGroup):
         except Exception as error:
             found: Exception = error
             if _is_of_writing(error):
-                returned = (observation, reward, terminated, truncated, info)
-                found = self._clearer(error, max(i, 0), *returned)
-            self._annotate(found, max(i, 0), "stepping")
+                found = self._clearer(error, max(i, 0), outcome)
+            self._annotate(found, max(i, 0), "stepping", f" at step {row.index + 1} of the batch,")
             if found is error:
                 raise
             raise found from error
@@ -109,10 +110,11 @@ class ScalarGroup(EnvGroup):
             write_infos(self.info_keys, row, self._infos, self.names)
         return finished
 
-    def _clearer(self, error: Exception, i: int, observation: Any, *rest: Any) -> Exception:
+    def _clearer(self, error: Exception, i: int, outcome: Any) -> Exception:
         """What is wrong with what an environment returned, if NumPy did not take it."""
         name = self.names[i]
         try:
+            observation, *rest = whole_step(outcome, name)
             for what, value in zip(("reward", "terminated", "truncated"), rest, strict=False):
                 refuse_several(value, what, name)
             if observation is not None:
@@ -121,9 +123,11 @@ class ScalarGroup(EnvGroup):
             return clearer
         return error
 
-    def _annotate(self, error: Exception, i: int, doing: str) -> None:
+    def _annotate(self, error: Exception, i: int, doing: str, when: str = "") -> None:
         place = self.seeds.first_env + i
-        add_note(error, f"raised while {doing} environment {place}, {self.names[i]}")
+        episode = self.episodes[i]
+        begun = f"in episode {episode}, begun by reset(seed={self.seeds(i, max(episode, 0))})"
+        add_note(error, f"raised while {doing} environment {place}, {self.names[i]},{when} {begun}")
 
     def snapshots(self) -> list[str | None]:
         """The state of each environment whose method is ``state``."""
@@ -165,7 +169,7 @@ class ScalarGroup(EnvGroup):
 
     def _begin(self, i: int, episode: int) -> tuple[Any, dict[str, Any]]:
         self.episodes[i] = episode
-        observation, info = self._envs[i].reset(seed=self.seeds(i, episode))
+        observation, info = begun(self._envs[i], self.seeds(i, episode), self._reset_options)
         self._layout.check(observation, info, self.names[i])
         return observation, info
 
@@ -186,12 +190,13 @@ def _repeated(step: Callable[[Any], Any], times: int) -> Callable[[Any], Any]:
     if times == 1:
         return step
 
-    def repeat(action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+    def repeat(action: Any) -> Any:
         total = 0.0
         for _ in range(times):
-            observation, reward, terminated, truncated, info = step(action)
-            if reward is None:  # which is refused by whoever asked
-                return observation, reward, terminated, truncated, info
+            outcome = step(action)
+            if not isinstance(outcome, tuple) or len(outcome) != 5 or outcome[1] is None:
+                return outcome  # which is refused by whoever asked
+            observation, reward, terminated, truncated, info = outcome
             try:
                 total += float(reward)
             except (TypeError, ValueError):  # the same

@@ -70,7 +70,7 @@ class SlotGroup(EnvGroup):
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first sub-environment's first reset."""
-        return of_one(self._one.reset(seed=self.seeds(0, 0))[1])
+        return of_one(self._one.reset(seed=self.seeds(0, 0), options=self._reset_options)[1])
 
     def _trial(self) -> Iterator[tuple[Mapping[str, Any], bool]]:
         for info, is_last in infos_of(self._one, self.seeds(0, 0)):
@@ -151,7 +151,9 @@ class SlotGroup(EnvGroup):
 
     def _begin(self, i: int, episode: int, row: Row) -> None:
         self.episodes[i] = episode
-        observation, info = self._one.reset(seed=self.seeds(i, episode))
+        observation, info = self._one.reset(
+            seed=self.seeds(i, episode), options=self._reset_options
+        )
         self._layout.check(observation, info, self.names[i], 1)
         self._slots.copy(self._one, 0, self._env, i)
         for leaf, value in zip(

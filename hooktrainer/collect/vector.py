@@ -108,6 +108,11 @@ class VectorCollector(EpisodesCollector):
             bool or an array of one, as float32 ``[..., 1]``. It may come at every step or only at
             an episode's end, where it must; in other steps without it the entry is NaN.
         exploration_type: How the policy's distributions are sampled.
+        reset_options: What every ``reset`` of the environments is given as ``options``.
+        probe: Whether environments are played before the first batch, up to some 50 steps each, to
+            find out how their episodes are restored and whether ``info_keys`` and a vector entry
+            point work. If not, they are only reset, running episodes are not restored, and an id is
+            stepped as scalar environments: for a robot, which would move.
         first_env: Index of the first environment among all those of the run, on which the seeds of
             episodes depend. `shard` sets it.
         restore_episodes: Whether running episodes are part of the state and restored from it. If
@@ -157,6 +162,8 @@ class VectorCollector(EpisodesCollector):
         info_keys: Sequence[str] = (),
         exploration_type: InteractionType = InteractionType.RANDOM,
         restore_episodes: bool = True,
+        reset_options: Mapping[str, Any] | None = None,
+        probe: bool = True,
         first_env: int = 0,
         workers: int = 0,
         stages: int = 1,
@@ -176,7 +183,9 @@ class VectorCollector(EpisodesCollector):
         self.timing = Timing()
         self._spec = GroupSpec(env, num_envs, env_kwargs, vectorization_mode, workers, stages)
         self._first_env = first_env
-        self._restore_episodes = restore_episodes
+        self._restore_episodes = restore_episodes and probe
+        self._reset_options = reset_options
+        self._probe = probe
         self._categorical_actions = categorical_actions
         self._traj_ids = traj_ids
         self._info_keys = check_info_keys(info_keys)
@@ -187,7 +196,8 @@ class VectorCollector(EpisodesCollector):
         self._open_group(self._spec)
         try:
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
-            self._group.check_info()
+            if probe:
+                self._group.check_info()
         except BaseException:
             self._group.close()
             raise
@@ -216,7 +226,14 @@ class VectorCollector(EpisodesCollector):
 
     def _group_options(self) -> GroupOptions:
         seeds = EpisodeSeeds(self.seed, self._first_env)
-        return GroupOptions(seeds, self.frame_skip, self._restore_episodes, self._info_keys)
+        return GroupOptions(
+            seeds,
+            self.frame_skip,
+            self._restore_episodes,
+            self._info_keys,
+            self._reset_options,
+            self._probe,
+        )
 
     @property
     def resumes(self) -> Resumes:  # type: ignore[override]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from ..base.checks import check_count
 from ..base.layout import laid_out_as
 from ..base.total_loss import is_loss
+from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 
 
@@ -36,9 +38,22 @@ def agreed_frame_skip(frame_skip: int | None, own: int | None) -> int:
 def not_a_tensordict(what: str, value: Any) -> str:
     """The message for something that should have been a TensorDict."""
     return (
-        f"{what} {value!r:.80} of type {type(value).__name__}, not a TensorDict; wrap it: "
-        "TensorDict({...}, batch_size=[...])."
+        f"{what} {_shape(value)}, not a TensorDict; wrap it: TensorDict({{...}}, batch_size=[...])."
     )
+
+
+def _shape(value: Any) -> str:
+    """Types and shapes of something, not its numbers."""
+    kind = type(value).__name__
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"a {kind} of shape {list(value.shape)}"
+    if isinstance(value, Mapping):
+        return f"a {kind} of " + listed(
+            (f"{key!r}: {_shape(one)}" for key, one in value.items()), 4
+        )
+    if isinstance(value, (tuple, list)):
+        return f"a {kind} of " + listed(map(_shape, value), 4)
+    return f"{value!r:.80} of type {kind}"
 
 
 def check_loss_module(loss_module: Any) -> None:

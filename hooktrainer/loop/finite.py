@@ -8,8 +8,52 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import torch
+from tensordict import NestedKey, TensorDictBase, unravel_key
 
+from ..errors import NonFiniteError
 from .progress import Progress
+
+_DERIVED = ("state_value", "value_target", "advantage", "done", "terminated", "truncated")
+
+
+def blamed(error: NonFiniteError, batch: TensorDictBase) -> NonFiniteError:
+    """The error that names the environment and the key, if what it gave is not finite already.
+
+    Args:
+        error: Was raised of a loss or a gradient.
+        batch: What was collected last, ``[num_envs, time]``.
+    """
+    for data in (batch, error.batch):
+        for key in () if data is None else _given(data):
+            bad = data.get(key).isfinite().logical_not().nonzero()
+            if len(bad):
+                place = bad[0].tolist()
+                at = f" of environment {place[0]}, at step {place[1] + 1} of the batch,"
+                return NonFiniteError(
+                    f"{key!r}{at if data is batch and data.ndim > 1 else ''} is "
+                    f"{data.get(key)[tuple(place)].item()}: the environment gave it, and so "
+                    f"{str(error).split(';')[0]}. Let its reset() and step() return finite numbers."
+                )
+    return error
+
+
+def _given(batch: TensorDictBase) -> list[NestedKey]:
+    """The entries that environments give: observations, which come before and after, and reward."""
+    keys = {unravel_key(key): None for key in batch.keys(include_nested=True, leaves_only=True)}
+    before = [key for key in keys if _after(key) in keys]
+    found = [name for key in before for name in (key, _after(key))]
+    found += [key for key in keys if isinstance(key, tuple) and key[-1] == "reward"]
+    return [
+        key
+        for key in found
+        if (key if isinstance(key, str) else key[-1]) not in _DERIVED
+        and batch.get(key).is_floating_point()
+    ]
+
+
+def _after(key: NestedKey) -> NestedKey:
+    return ("next", key) if isinstance(key, str) else ("next", *key)
+
 
 NonFinite = Callable[[Sequence[float], str], Exception]
 """Makes the error of numbers that are not all finite; takes them, and at which step they were."""

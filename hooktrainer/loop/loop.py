@@ -8,8 +8,15 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.threads import compute_threads, threads_for
-from ..errors import HookError, IteratorEndedError, SkipOptimStep, no_quiet_end
+from ..errors import (
+    HookError,
+    IteratorEndedError,
+    NonFiniteError,
+    SkipOptimStep,
+    no_quiet_end,
+)
 from .check_trainer import not_a_tensordict
+from .finite import blamed
 from .lifecycle import Lifecycle
 from .signals import GracefulSignals, SignalExit
 
@@ -85,6 +92,7 @@ class Loop(Lifecycle):
         point = self.registry.points
         # A collector counts transitions, of frame_skip frames each.
         warm_up = self.source.init_random_frames * self.frame_skip
+        batch: TensorDictBase | None = None
         try:
             self._start()
             for batch in self._batches():
@@ -100,6 +108,8 @@ class Loop(Lifecycle):
             self._finish()
         except BaseException as error:
             raised = no_quiet_end(error, self.collected_frames)
+            if isinstance(error, NonFiniteError) and batch is not None:
+                raised = blamed(error, batch)
             self._fail(raised)
             if raised is error:
                 raise
@@ -141,6 +151,9 @@ class Loop(Lifecycle):
                     if post_optim_log.calls:
                         post_optim_log(sub_batch)
                     metrics.log_losses(losses)
+                except NonFiniteError as error:
+                    error.batch = sub_batch
+                    raise
                 except SkipOptimStep:
                     progress.optim_steps = made
                 except IteratorEndedError:

@@ -201,7 +201,9 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
             raise CheckpointError(f"there is no policy {path}. {_what_there_is(path.parent)}")
         return SavedPolicy.open(_behind(path))
     if not path.is_dir():
-        raise CheckpointError(f"there is no run {path}.")
+        from ..store.lookup import no_run
+
+        raise CheckpointError(no_run(path))
     directory = policy_directory(path)
     if not directory.is_dir() and not _holds_run(path):
         raise CheckpointError(f"{path} holds no run: no run.json, no policies.")

@@ -7,9 +7,11 @@ is answered with the nearest one.
 from __future__ import annotations
 
 import io
+import os
 import re
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout, suppress
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout, suppress
 from functools import partial
 from typing import Any
 
@@ -71,7 +73,26 @@ def parse(
     except SystemExit as end:
         if end.code:
             _check_options(words, lambda: read(args=["--help"]), prog)
-    return read(args=words)  # once more, to be heard
+    with unread():
+        return read(args=words)  # once more, to be heard
+
+
+@contextmanager
+def unread() -> Iterator[None]:
+    """In the block, a reader of stdout that has seen enough, such as ``head``, is no error.
+
+    Raises:
+        SystemExit: With 0, if it has closed the pipe.
+    """
+    try:
+        try:
+            yield
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:
+        # What is still buffered would fail once more when Python exits.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise SystemExit(0) from None
 
 
 def _check_options(words: Sequence[str], print_help: Callable[[], Any], prog: str | None) -> None:

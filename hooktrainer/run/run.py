@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from ..base.words import printable
+from ..base.words import printable, shell_word
 from ..errors import CheckpointError, ConfigError
 from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler
@@ -243,13 +243,25 @@ class Run:
         if self._parent is not None:
             self._begin_branch(trainer, self._parent)
         elif resumed is not None and leads and trainer.has_ended:
-            if trainer.stop_reason is not None:
-                print(
-                    f"nothing left to do, the run has ended: {trainer.stop_reason}. To go on, give "
-                    "the option that ended it another value, and accept that with --allow-change."
-                )
-            else:
-                print("nothing left to do, the run is finished; a larger --total-frames goes on.")
+            print(f"nothing left to do, {self._how_to_go_on(trainer)}")
+
+    def _how_to_go_on(self, trainer: Trainer) -> str:
+        """What goes on with a run that has ended."""
+        if (reason := trainer.stop_reason) is None:
+            frames = 2 * trainer.total_frames
+            ended = "the run is finished"
+            options, fields = f"--total-frames {frames}", f"total_frames={frames}"
+        elif reason.startswith("solved") and self._config.get("stop_at") is not None:
+            ended = f"the run has ended: {reason}"
+            options = "--stop-at None --allow-change stop_at"
+            fields = "stop_at=None, allow_change=('stop_at',)"
+        else:
+            return (
+                f"the run has ended: {reason}. To go on, give the option that ended it another "
+                "value, and accept that with --allow-change."
+            )
+        command = f"hooktrainer resume {shell_word(self.dir.path)} -- {options}"
+        return f"{ended}. This goes on: {command} (in Python: {fields})"
 
     def _begin_branch(self, trainer: Trainer, parent: Checkpoint) -> None:
         """Save what the branch begins with; from then on it is a run like any other."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
-from ..base.words import listed, which
+from ..base.words import listed, nearest, which
 from ..errors import CheckpointError
 from .identity import recorded_id
 from .manifest import FILE as MANIFEST
@@ -67,6 +67,19 @@ def list_checkpoints(
 def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
     beside = recorded_id(directory.parent) if directory.name == SUBDIRECTORY else None
     return beside or (checkpoints[-1].manifest.run_id if checkpoints else None)
+
+
+def no_run(path: Path, thing: str = "run") -> str:
+    """The message for a run that is not there, with the directories whose names are nearest."""
+    places = {
+        found.name: found
+        for parent in (Path("runs"), path.parent)
+        if parent.is_dir()
+        for found in sorted(parent.iterdir())
+        if found.is_dir()
+    }
+    near = " or ".join(str(places[name]) for name in nearest(path.name, places))
+    return f"there is no {thing} {path}." + (f" Did you mean {near}?" if near else "")
 
 
 def checkpoint_directory(run: Path) -> Path:
@@ -129,7 +142,7 @@ def find(
     if where is None:
         raise CheckpointError(f"{word!r} needs a run: give RUN@{word}.")
     if not where.is_dir():
-        raise CheckpointError(f"There is no run {where}.")
+        raise CheckpointError(no_run(where))
     listing = list_checkpoints(checkpoint_directory(where), run_id=run_id)
     return _find_in(listing, checkpoint_directory(where), word, best)
 

@@ -62,6 +62,7 @@ def test_a_run_without_checkpoints_is_no_mistake(call, tmp_path):
 def test_no_run_is_said_in_one_line(call, tmp_path, command):
     done = call("ckpt", command, tmp_path / "nope")
     assert (done.code, done.err) == (2, f"error: there is no run {tmp_path / 'nope'}.\n")
+
     done = call("ckpt", command, tmp_path)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert "holds no run" in done.err
@@ -191,3 +192,15 @@ def test_another_runs_checkpoint_is_told_from_the_runs_own(call, make_run):
         ("committed", 300),
         ("foreign", 700),
     ]
+
+
+@pytest.mark.parametrize(
+    "words", [["ckpt", "list"], ["play"], ["resume"], ["watch"], ["sync"], ["policies", "list"]]
+)
+def test_of_a_run_that_is_not_there_the_nearest_is_named(call, tmp_path, monkeypatch, words):
+    (tmp_path / "runs" / "firstcopy").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    for name in ("firstcop", "runs/fistcopy"):
+        done = call(*words, name)
+        assert done.code == 2
+        assert done.err == f"error: there is no run {name}. Did you mean runs/firstcopy?\n"

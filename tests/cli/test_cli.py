@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import os
 import re
 
 import pytest
 
 from hooktrainer import __version__
-from hooktrainer.cli import ckpt
+from hooktrainer.algorithms import PPO
+from hooktrainer.cli import ckpt, main
 from hooktrainer.cli.commands import CKPT, COMMANDS
 
 ALL = [*(["ckpt", name] for name in CKPT), *([name] for name in COMMANDS)]
@@ -33,6 +35,21 @@ def test_every_command_explains_every_argument(call, words):
         explained = re.search(rf"^    {name}: (.+)$", documented, re.MULTILINE)
         assert explained, f"{name} is not explained"
         assert explained[1] in re.sub(r"[│\s]+", " ", done.out)
+
+
+@pytest.mark.parametrize(
+    ("print_help", "words"),
+    [(main, ["--help"]), (main, ["runs", "--help"]), (main, ["runs", "."]), (PPO.main, ["--help"])],
+)
+def test_a_reader_that_has_seen_enough_is_no_error(monkeypatch, tmp_path, print_help, words):
+    monkeypatch.chdir(tmp_path)
+    reads, writes = os.pipe()
+    os.close(reads)  # as head does
+    with open(writes, "w") as unread:
+        monkeypatch.setattr("sys.stdout", unread)
+        with pytest.raises(SystemExit) as ended:
+            print_help(words)
+    assert ended.value.code == 0
 
 
 @pytest.mark.parametrize("words", [[], ["ckpt"], ["ckpt", "lst"], ["ckpt", "list"], ["list"]])

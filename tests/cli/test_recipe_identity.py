@@ -202,7 +202,7 @@ def test_what_a_branch_cannot_be(run, tmp_path):
     new = tmp_path / "new"
     with pytest.raises(ConfigError, match=r"--fork .* begins a new run, and --resume latest"):
         train(new, "latest", fork=str(run))
-    with pytest.raises(CheckpointError, match="There is no run"):
+    with pytest.raises(CheckpointError, match="there is no run"):
         train(new, fork=str(tmp_path / "nowhere"))
     assert not new.exists()
     with pytest.raises(ConfigError, match="already holds a run"):

@@ -96,7 +96,7 @@ def test_a_finished_run_does_nothing(run, capsys):
     assert train(run, "latest").collected_frames == 60
     out = capsys.readouterr().out
     assert "nothing left to do, the run is finished" in out
-    assert "larger --total-frames" in out
+    assert f"hooktrainer resume {run} -- --total-frames 120 (in Python: total_frames=120)" in out
     assert (frames(run), (run / "metrics.csv").read_bytes()) == (before, rows)
 
 

@@ -111,7 +111,7 @@ def test_places_may_be_groups(call, two):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--metric", "eval/retrun"], "nothing to report on"),
+        (["--metric", "eval/retrun"], "no run has logged it. Did you mean eval/return?"),
         (["--against", "best"], "there is no group 'best'; there are toy lr=0.1, toy lr=0.2"),
         (["--reference", "bad.yaml"], "Toy-v0: 3 is not {low: ..., high: ...}"),
         (["-o", "."], "is a directory"),

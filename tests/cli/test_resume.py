@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from hooktrainer import ConfigError
 from hooktrainer.cli.scripts import command_of, without_run_options
 from hooktrainer.store.ownership import sign_command
 from hooktrainer.store.run_dir import RunDir
@@ -63,6 +64,22 @@ def test_what_cannot_be_resumed_is_said(call, tmp_path, recorded, message):
     done = call("resume", tmp_path)
     assert (done.code, done.err.count("\n")) == (2, 1)
     assert message in done.err
+
+
+@pytest.mark.parametrize(
+    "source", ["launch(main)", "PPO.main()", "import argparse", "PPO().train()"]
+)
+def test_options_are_given_to_programs_that_take_some(tmp_path, source):
+    script = tmp_path / "mine.py"
+    script.write_text(source)
+    recorded = {"script": str(script), "module": None, "argv": []}
+    if source == "PPO().train()":
+        with pytest.raises(
+            ConfigError, match=rf'mine.py.* run_dir="{tmp_path}" and resume="latest"'
+        ):
+            command_of(tmp_path, recorded)
+        recorded["argv"] = ["--lr", "1"]
+    assert command_of(tmp_path, recorded)[1] == str(script)
 
 
 def test_of_several_seeds_the_one_that_is_named_goes_on_where_it_is(call, tmp_path):

@@ -78,10 +78,12 @@ def test_filters_choose(call, six):
 
 
 def test_sorting(call, six):
-    best = [entry["best"] for entry in listed(call, six, "--sort", "best")]
-    assert best == sorted(best)
-    best = [entry["best"] for entry in listed(call, six, "--sort", "best", "--reverse")]
-    assert best == sorted(best, reverse=True)
+    def best(*words):
+        return [entry["best"] for entry in listed(call, six, "--sort", "best", *words)]
+
+    assert best() == sorted(best(), reverse=True)  # the best first
+    assert best("--reverse") == sorted(best())
+    assert best("--minimize") == sorted(best("--minimize"))
     assert [e["options"]["lr"] for e in listed(call, six, "--sort", "lr")] == [0.1] * 3 + [0.2] * 3
 
 
@@ -92,6 +94,8 @@ def test_sorting(call, six):
         (["--status", "done"], "--status done: it is one of died"),
         (["--where", "lr"], "write OPTION=VALUE"),
         (["--where", "colour=red"], "no run has an option colour"),
+        (["--where", "lrr=1"], "Did you mean lr?"),
+        (["--sort", "bets"], "Did you mean best?"),
     ],
 )
 def test_mistakes_are_said_in_one_line(call, six, words, message):

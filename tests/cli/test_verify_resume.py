@@ -108,6 +108,8 @@ def test_a_script_that_fails_shows_its_last_lines(call, model, tmp_path):
     ("words", "message"),
     [
         (["nope.py"], "there is no script nope.py."),
+        (["sacc"], "Did you mean sac"),
+        (["sac", "--", "--resume", "latest"], "leave out --resume"),
         ([PRETEND, "--kills", -1], "--kills -1"),
         ([PRETEND, "--", "--run-dir=x"], "leave out --run-dir"),
         ([PRETEND, "--", "--resume", "latest"], "leave out --resume"),

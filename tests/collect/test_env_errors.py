@@ -1,12 +1,16 @@
 from __future__ import annotations
 
 import gymnasium as gym
+import numpy as np
 import pytest
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled
 
 from hooktrainer import VectorCollector
+from hooktrainer.algorithms import PPO
+from hooktrainer.collect import AgentsCollector
 from hooktrainer.collect.probe import spaces_of
+from hooktrainer.collect.worlds.cartpole import CartPoleWorld as TensorCartPole
 from hooktrainer.errors import ConfigError, MissingPackageError
 
 LINES = {
@@ -104,3 +108,101 @@ def test_what_a_factory_of_the_user_cannot_import_keeps_its_traceback():
     with pytest.raises(ModuleNotFoundError) as error:
         spaces_of(make_env)
     assert not isinstance(error.value, ConfigError)
+
+
+class Turns:
+    """As an AEC environment of PettingZoo."""
+
+    possible_agents = ("a", "b")
+
+    def agent_iter(self):
+        raise NotImplementedError
+
+
+class Robots:
+    """As a simulator of tensors."""
+
+    num_envs, num_actions, device = 2, 1, "cuda"
+
+    def get_observations(self):
+        raise NotImplementedError
+
+    step = get_observations
+
+
+@pytest.mark.parametrize(
+    ("env", "instead"),
+    [
+        (Turns, "act in turns.* parallel_env"),
+        (type("Parallel", (), {"possible_agents": ()}), "AgentsCollector takes it, and mappo"),
+        (
+            lambda: gym.make_vec("CartPole-v1", 2),
+            "several environments. Build one, with gymnasium.m",
+        ),
+        (lambda: Robots(), "WorldCollector"),
+        (object, "give an environment id, or a function that builds one"),
+    ],
+)
+def test_what_is_no_single_environment_is_answered_with_what_takes_it(env, instead):
+    for build in (spaces_of, lambda env: VectorCollector(env, num_envs=2, frames_per_batch=4)):
+        with pytest.raises(ConfigError, match=instead):
+            build(env)
+    if env is Turns:
+        with pytest.raises(ConfigError, match="act in turns"):
+            AgentsCollector(env, num_envs=2, frames_per_batch=4)
+
+
+@pytest.mark.parametrize("env", [Robots(), TensorCartPole], ids=["built", "to be built"])
+def test_a_simulator_of_tensors_is_answered_with_its_collector(env):
+    with pytest.raises(ConfigError, match="WorldCollector"):
+        VectorCollector(env, num_envs=2, frames_per_batch=4)
+
+
+def test_an_algorithm_says_how_a_vector_environment_is_given(tmp_path):
+    pool = gym.make_vec("CartPole-v1", num_envs=4)
+    given = {"total_frames": 64, "steps_per_batch": 16, "num_envs": 4, "eval_episodes": 0}
+    with pytest.raises(ConfigError, match=r"an id.*num_envs.*collector=lambda env, num_envs"):
+        PPO(env=pool, **given).trainer()
+
+    def collector(env, num_envs, **options):
+        return VectorCollector(pool, **options)
+
+    PPO(env="CartPole-v1", collector=collector, **given).train()  # as it said
+
+
+class Robot(gym.Env):
+    """Counts its steps, and keeps what it was reset with."""
+
+    observation_space = gym.spaces.Box(-1, 1, (1,))
+    action_space = gym.spaces.Discrete(2)
+    steps = 0
+    options: list = []  # noqa: RUF012
+
+    def reset(self, *, seed=None, options=None):
+        Robot.options.append(options)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        Robot.steps += 1
+        return np.zeros(1, np.float32), 0.0, False, Robot.steps % 3 == 0, {"x": 1.0}
+
+    def __deepcopy__(self, memo):
+        return self  # one machine, however many objects
+
+
+def test_without_probing_no_step_is_made_before_the_first_batch(monkeypatch):
+    given = {"num_envs": 1, "frames_per_batch": 4, "reset_options": {"height": 2}}
+    for probe in (True, False):
+        monkeypatch.setattr(Robot, "steps", 0)
+        monkeypatch.setattr(Robot, "options", [])
+        collector = VectorCollector(Robot, probe=probe, info_keys=["x"], **given)
+        assert (Robot.steps > 0) == probe
+        monkeypatch.setattr(Robot, "options", [])
+        collector.collect()
+        assert Robot.options == [{"height": 2}] * len(Robot.options) != []
+        collector.shutdown()
+    batches = [
+        VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=8, probe=probe).collect()
+        for probe in (True, False)
+    ]
+    assert (batches[0]["observation"] == batches[1]["observation"]).all()

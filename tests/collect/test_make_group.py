@@ -55,7 +55,7 @@ def test_an_id_with_its_module() -> None:
         ([Counter], {"env_kwargs": {"length": 3}}, "env_kwargs=.* goes with an environment id"),
         ([Counter()], {}, r"env\[0\] is .*Counter.*: give functions"),
         ([lambda: 3], {}, "Factory 0 built a int"),
-        (3, {"num_envs": 1}, "env=3: give an environment id"),
+        (3, {"num_envs": 1}, "env=3 is .*: give an environment id"),
         (
             [Counter, lambda: gym.make("CartPole-v1")],
             {},

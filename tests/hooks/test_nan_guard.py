@@ -50,6 +50,21 @@ def test_it_can_be_left_out():
     assert "nan_guard" not in trainer.describe()
 
 
+@pytest.mark.parametrize("key", ["observation", ("next", "reward")])
+def test_what_the_environment_gave_is_blamed(key):
+    batches = [TensorDict({"observation": torch.zeros(2, 3), "next": {}}, [2, 3]) for _ in range(2)]
+    for batch in batches:
+        batch["next"] = {"observation": torch.zeros(2, 3), "reward": torch.zeros(2, 3, 1)}
+    batches[1][key][1, 2] = float("nan")
+    loss = ScriptedLoss([1.0, 1.0, 1.0, float("nan")])
+    with pytest.raises(NonFiniteError) as caught:
+        tiny_trainer(collector=batches, total_frames=12, loss_module=loss).train()
+    name = "observation" if key == "observation" else "('next', 'reward')"
+    assert f"{name}" in str(caught.value)
+    assert "of environment 1, at step 3 of the batch, is nan" in str(caught.value)
+    assert isinstance(caught.value.__cause__, NonFiniteError)
+
+
 # -- what the conformance tests try ---------------------------------------------------------------
 
 

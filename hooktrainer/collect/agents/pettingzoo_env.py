@@ -62,6 +62,12 @@ def checked_env(env: Any, name: str) -> Any:
     Raises:
         ConfigError: If it is none.
     """
+    if hasattr(env, "agent_iter"):
+        raise ConfigError(
+            f"env={name}: made a {type(env).__name__}, whose agents act in turns (PettingZoo's "
+            "AEC), which no algorithm here is for: give the function parallel_env of its module, "
+            "or lambda: pettingzoo.utils.aec_to_parallel(...)."
+        )
     needed = ("reset", "step", "observation_space", "action_space", "possible_agents")
     if missing := [one for one in needed if not hasattr(env, one)]:
         raise ConfigError(
