@@ -77,7 +77,7 @@ def report(
     from ..show.report.findings import find
     from ..show.report.report_page import report_page
     from ..show.report.study import read_study
-    from ..statistics.reference_table import REFERENCES
+    from ..statistics.scores import REFERENCES
     from .runs import check_metrics
 
     if html is not None:

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from tensordict import NestedKey
 
-from ..networks.distributions.rollout_draws import Draws
-from ..networks.exploration import is_deterministic
+from ..networks.distributions.action_distribution import Draws
 from ..networks.inference import ArrayNetwork, Inference
+from ..networks.inputs import is_deterministic
 from ..networks.policy import Policy
 from .spaces import Array
 

@@ -13,8 +13,8 @@ from tensordict.nn import set_interaction_type
 from tensordict.nn.probabilistic import interaction_type
 
 from ..loop.company import Company
-from ..networks.exploration import is_deterministic
 from ..networks.inference import ArrayNetwork
+from ..networks.inputs import is_deterministic
 from .actors import Actor, FunctionActor, as_array, learn_outputs
 from .buffers import Allocate, Row, StepBuffers
 from .group import Finished

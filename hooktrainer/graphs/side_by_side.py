@@ -8,7 +8,7 @@ from typing import TypeVar
 import torch
 
 from ..optim import FlatAdam
-from ..optim.flat_group import FlatGroup
+from ..optim.flat_adam import FlatGroup
 from .functional_loss import FunctionalLoss
 from .products import REGISTER
 

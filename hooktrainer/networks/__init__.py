@@ -4,12 +4,17 @@ They work with TorchRL's losses and collectors as they are, and with `hooktraine
 `VectorCollector` without the cost of TensorDicts and distribution objects.
 """
 
-from .agent_networks import AgentLinear, AgentMLP, CentralNetwork, JointEncoder
-from .agents_policy import AgentsPolicy
-from .box import Box
-from .categorical import CategoricalPolicy
-from .copies import copy_network, fresh_copy
-from .deterministic import AdditiveGaussian, DeterministicPolicy
+from .agents import (
+    AgentLinear,
+    AgentMLP,
+    AgentsPolicy,
+    CentralNetwork,
+    EncodedMixer,
+    JointEncoder,
+    MonotonicMixer,
+    SumMixer,
+)
+from .deterministic import AdditiveGaussian, Box, DeterministicPolicy
 from .distributions import (
     ActionDistribution,
     Bernoulli,
@@ -35,7 +40,7 @@ from .encoders import (
     nature_cnn,
     small_cnn,
 )
-from .gaussian import DiagonalGaussianPolicy, TanhGaussianPolicy
+from .inputs import copy_network, fresh_copy
 from .memory import (
     GRUMemory,
     LSTMMemory,
@@ -44,11 +49,10 @@ from .memory import (
     TransformerMemory,
     memory_for,
 )
-from .mixers import EncodedMixer, MonotonicMixer, SumMixer
 from .mlp import mlp, orthogonal_init
 from .network_factory import NetworkFactory
 from .normalization import RunningNorm
-from .policy import Policy
+from .policy import CategoricalPolicy, DiagonalGaussianPolicy, Policy, TanhGaussianPolicy
 from .q_network import EpsilonGreedy, QNetwork
 from .state_dependent_exploration import StateDependentExploration
 from .value import ValueNetwork

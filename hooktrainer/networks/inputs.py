@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import torch
 from tensordict import NestedKey
+from tensordict.nn import InteractionType
+from tensordict.nn.probabilistic import interaction_type
 from torch import nn
 
 from ..errors import ConfigError
+from .normalization import RunningNorm
 
 
 def takes_one(network: nn.Module) -> bool:
@@ -77,3 +82,36 @@ def arguments(inputs: Sequence[torch.Tensor], join: bool) -> Sequence[torch.Tens
         join: Whether the network takes one tensor, see `takes_one`.
     """
     return (torch.cat(list(inputs), -1),) if join and len(inputs) > 1 else inputs
+
+
+# -- Exploration: when to explore, and the epsilon-greedy policy.
+
+
+def is_deterministic() -> bool:
+    """Whether TorchRL's ``set_exploration_type`` asks for anything but random actions here."""
+    mode = interaction_type()
+    return mode is not None and mode is not InteractionType.RANDOM
+
+
+# -- Copies of networks: with new weights, and such that share what is not learned.
+
+Network = TypeVar("Network", bound=nn.Module)
+
+
+def copy_network(network: Network) -> Network:
+    """A copy that shares the statistics by which observations are normalized.
+
+    So a target network, and every one of an ensemble, sees an observation as the others do.
+    """
+    norms = [module for module in network.modules() if isinstance(module, RunningNorm)]
+    return copy.deepcopy(network, {id(norm): norm for norm in norms})
+
+
+def fresh_copy(network: Network) -> Network:
+    """Such a copy, its weights drawn anew."""
+    variant = copy_network(network)
+    for module in variant.modules():
+        reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)
+        if reset is not None:
+            reset()
+    return variant

@@ -9,7 +9,7 @@ from typing import TypeVar
 from torch import nn
 
 from ..base.threads import compute_threads
-from .agent_networks import AgentLinear
+from .agents import AgentLinear
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, AgentLinear)
 

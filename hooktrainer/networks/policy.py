@@ -12,12 +12,13 @@ from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
 from ..errors import ConfigError
-from .distributions import ActionDistribution
-from .distributions.rollout_draws import Draws
-from .exploration import is_deterministic
+from .deterministic import Box
+from .distributions import ActionDistribution, Categorical, DiagonalGaussian, SquashedGaussian
+from .distributions.action_distribution import Draws
+from .distributions.continuous import Bound
 from .inference import Inference
-from .inputs import arguments, check_inputs, split_mask
-from .memory.trunk import States
+from .inputs import arguments, check_inputs, is_deterministic, split_mask
+from .memory.any_memory import States
 from .trunks import next_states, step_through, through
 
 
@@ -271,3 +272,111 @@ def _owner(kind: type, name: str) -> type:
 
 def _takes_no_mask(distribution: ActionDistribution) -> bool:
     return distribution.parameter_features > 0 and not distribution.mask_size
+
+
+# -- Policies over vectors of continuous actions.
+
+
+class DiagonalGaussianPolicy(Policy):
+    """A normal distribution whose mean depends on the observation and whose deviation does not.
+
+    The usual policy of PPO. Writes ``"action"`` ``[*batch, features]``, ``"action_log_prob"``
+    ``[*batch]`` and, if asked, ``"loc"`` and ``"scale"``, shaped as the action. Actions are not
+    bounded; clip them in the environment.
+
+    Args:
+        network: Maps an observation to the mean, ``[*batch, features]``.
+        action_features: Size of the action's last dimension.
+        log_std: Logarithm of the initial standard deviation.
+        in_keys: Entries the network reads.
+        out_keys: Entries the policy writes.
+        trunk: As for `Policy`.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        action_features: int,
+        log_std: float = 0.0,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        out_keys: Sequence[str] = ("action", "action_log_prob"),
+        trunk: nn.Module | None = None,
+    ) -> None:
+        distribution = DiagonalGaussian((action_features,), log_std)
+        super().__init__(network, distribution, in_keys, out_keys, trunk=trunk)
+
+
+class TanhGaussianPolicy(Policy):
+    """A normal distribution squashed into a box by tanh; the policy of SAC.
+
+    Writes ``"action"`` ``[*batch, features]`` and, if asked, ``"action_log_prob"`` ``[*batch]``.
+    Mean and log-deviation both depend on the observation; the latter is clipped to ``[-20, 2]`` as
+    in the paper's code (Haarnoja et al., 2018, Soft Actor-Critic).
+
+    Args:
+        network: Maps an observation to mean and log-deviation, ``[*batch, 2 * features]``.
+        action_features: Size of an action, or its shape.
+        low: Least action, one number or one for each feature.
+        high: Greatest action, likewise.
+        in_keys: Entries the network reads.
+        out_keys: Entries the policy writes.
+        trunk: As for `Policy`.
+
+    Raises:
+        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+    """
+
+    distribution: SquashedGaussian
+
+    def __init__(
+        self,
+        network: nn.Module,
+        action_features: int | tuple[int, ...],
+        low: Bound = -1.0,
+        high: Bound = 1.0,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        out_keys: Sequence[str] = ("action",),
+        trunk: nn.Module | None = None,
+    ) -> None:
+        shape = (action_features,) if isinstance(action_features, int) else action_features
+        squashed = SquashedGaussian(shape, low, high)
+        super().__init__(network, squashed, in_keys, out_keys, trunk=trunk)
+
+    @property
+    def box(self) -> Box:
+        """The bounds of the action."""
+        return self.distribution.box
+
+
+# -- Policy over one discrete action.
+
+
+class CategoricalPolicy(Policy):
+    """Chooses one of n actions with probabilities ``softmax(logits)``.
+
+    Writes ``"action"`` (an index, ``[*batch]``, int64), ``"action_log_prob"`` ``[*batch]`` and, if
+    asked, ``"logits"`` ``[*batch, n]``.
+
+    Args:
+        network: Maps an observation to ``[*batch, n]`` logits.
+        in_keys: Entries the network reads.
+        out_keys: Entries the policy writes.
+        action_mask_key: Entry of booleans, ``[*batch, n]``; actions where it is false are never
+            chosen. `act` takes the mask after the other inputs.
+        trunk: As for `Policy`.
+
+    Examples:
+        >>> policy = CategoricalPolicy(mlp(4, 2))
+        >>> policy.act(torch.zeros(3, 4))["action"].shape
+        torch.Size([3])
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        in_keys: Sequence[NestedKey] = ("observation",),
+        out_keys: Sequence[str] = ("action", "action_log_prob"),
+        action_mask_key: NestedKey | None = None,
+        trunk: nn.Module | None = None,
+    ) -> None:
+        super().__init__(network, Categorical(), in_keys, out_keys, action_mask_key, trunk)

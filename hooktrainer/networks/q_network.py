@@ -13,10 +13,9 @@ from torch import nn
 
 from ..errors import ConfigError
 from .distributions.action_distribution import forbid
-from .exploration import is_deterministic
 from .inference import Inference
-from .inputs import arguments, split_mask
-from .memory.trunk import MemoryTrunk, States
+from .inputs import arguments, is_deterministic, split_mask
+from .memory.any_memory import MemoryTrunk, States
 from .trunks import next_states, step_through, through
 
 

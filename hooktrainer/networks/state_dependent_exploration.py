@@ -11,8 +11,7 @@ from tensordict.nn import TensorDictModuleBase
 from ..base.checks import check_count
 from ..errors import ConfigError
 from .distributions.state_dependent import StateDependentGaussian
-from .exploration import is_deterministic
-from .inputs import check_inputs
+from .inputs import check_inputs, is_deterministic
 from .policy import Policy
 
 _MATRIX: Final = ("exploration", "matrix")

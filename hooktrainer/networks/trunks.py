@@ -9,7 +9,7 @@ import torch
 from tensordict import NestedKey
 from torch import nn
 
-from .memory.trunk import IS_INIT, MemoryTrunk, States
+from .memory.any_memory import IS_INIT, MemoryTrunk, States
 
 
 def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:

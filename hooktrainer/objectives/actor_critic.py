@@ -13,7 +13,7 @@ from torch import nn
 from ..base.checks import check_fraction
 from ..base.tensordicts import put
 from ..errors import ConfigError
-from ..networks.copies import fresh_copy
+from ..networks.inputs import fresh_copy
 from .common import (
     Entries,
     distance,

@@ -1,10 +1,8 @@
 """Replay buffers and samplers that cost microseconds, uniform and prioritized."""
 
-from .buffer import ReplayBuffer
+from .buffer import RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from .device_prioritized import DevicePrioritizedSampler
-from .prioritized import PrioritizedSampler
-from .samplers import RandomSampler, SamplerWithoutReplacement
-from .sum_tree import SumTree
+from .prioritized import PrioritizedSampler, SumTree
 
 __all__ = [
     "DevicePrioritizedSampler",

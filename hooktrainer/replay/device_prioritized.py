@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ..errors import ConfigError
-from .samplers import check_not_empty
+from .buffer import check_not_empty
 
 
 class DevicePrioritizedSampler:

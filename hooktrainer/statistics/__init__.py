@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .curve import Curve as Curve
-    from .estimators import ESTIMATORS as ESTIMATORS
+    from .improvement import Profile as Profile
     from .improvement import holm as holm
+    from .improvement import performance_profile as performance_profile
     from .improvement import permutation_test as permutation_test
     from .improvement import probability_of_improvement as probability_of_improvement
     from .improvement import seeds_to_separate as seeds_to_separate
+    from .intervals import ESTIMATORS as ESTIMATORS
     from .intervals import Interval as Interval
+    from .intervals import curve_interval as curve_interval
     from .intervals import difference as difference
+    from .intervals import further_seed as further_seed
     from .intervals import interval as interval
     from .intervals import percentile_interval as percentile_interval
-    from .pointwise import curve_interval as curve_interval
-    from .prediction import further_seed as further_seed
-    from .profiles import Profile as Profile
-    from .profiles import performance_profile as performance_profile
-    from .reference_scores import Reference as Reference
     from .scores import SCORES as SCORES
+    from .scores import Curve as Curve
+    from .scores import Reference as Reference
     from .scores import first_reached as first_reached
     from .scores import score_named as score_named
     from .scores import shared_frames as shared_frames

@@ -11,14 +11,14 @@ little, the interval is refused.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ..base.words import plural
-from .estimators import ESTIMATORS, NAMES, Scores, as_table
 
 CONFIDENCE: Final = 0.95
 LEAST_SEEDS: Final = {"iqm": 5, "median": 5, "mean": 30}
@@ -226,3 +226,113 @@ def _least_unanimous(estimator: str) -> int | None:
     """
     share = {"median": 0.5, "iqm": 0.75}.get(estimator)
     return None if share is None else math.ceil(math.log(1 - CONFIDENCE) / math.log(share))
+
+
+Scores = NDArray[np.float64]
+Estimator = Callable[..., Any]
+"""Called with scores and ``axis=``, along which it sums up."""
+
+
+def iqm(scores: ArrayLike, axis: int | None = None) -> Any:
+    """Interquartile mean: the mean of the scores without their lowest and highest quarter.
+
+    Few bad seeds do not move it as they do the mean, and it needs fewer seeds than the median
+    (Agarwal et al. 2021). Of several tasks, all scores are put together before they are cut.
+    """
+    from scipy.stats import trim_mean
+
+    return trim_mean(scores, 0.25, axis=axis)
+
+
+ESTIMATORS: Final[Mapping[str, Estimator]] = {"iqm": iqm, "mean": np.mean, "median": np.median}
+"""By name; each takes scores, and ``axis=``."""
+NAMES: Final = {"iqm": "interquartile mean", "mean": "mean", "median": "median"}
+"""What people call them."""
+
+
+def as_table(scores: ArrayLike) -> Scores:
+    """Scores as ``float64 [seeds, tasks]``.
+
+    Args:
+        scores: That, or ``[seeds]`` of a single task.
+
+    Raises:
+        ValueError: If it is no such table, is empty, or holds what is not finite.
+    """
+    table = np.asarray(scores, np.float64)
+    if table.ndim == 1:
+        table = table[:, None]
+    if table.ndim != 2 or not table.size:
+        raise ValueError(f"scores are [seeds] or [seeds, tasks], not {list(table.shape)}")
+    if not np.isfinite(table).all():
+        raise ValueError("scores hold NaN or infinity: a seed without a score has to be left out")
+    return table
+
+
+def curve_interval(
+    curves: ArrayLike, *, resamples: int = 2_000, seed: int = 0
+) -> tuple[Scores, Scores, Scores]:
+    """The interquartile mean of curves, and 95 % intervals, each for its own point.
+
+    Intervals are expanded percentile intervals; a whole seed is drawn at a time.
+
+    Args:
+        curves: At the same frames, ``[seeds, points]``.
+        resamples: How often seeds are drawn anew.
+        seed: Of the drawing.
+
+    Returns:
+        The estimate, and the lower and upper ends; of fewer than 5 seeds, the estimate thrice.
+    """
+    table = as_table(curves)
+    middle: Scores = iqm(table, axis=0)
+    if len(table) < LEAST_SEEDS["iqm"]:
+        return middle, middle, middle
+    rng = np.random.default_rng(seed)
+    rows = rng.integers(0, len(table), (resamples, len(table)))
+    at_once = max(1, 4_000_000 // table.size)
+    drawn = np.concatenate(
+        [iqm(table[rows[n : n + at_once]], axis=1) for n in range(0, resamples, at_once)]
+    )
+    outside = (1 - expanded(len(table), len(table) - 1)) / 2
+    low, high = np.quantile(drawn, [outside, 1 - outside], axis=0)
+    return middle, low, high
+
+
+# -- Where a further seed would score, which is not where the middle of all seeds is.
+
+LEAST_TO_PREDICT: Final = 5
+
+
+def further_seed(scores: ArrayLike) -> Interval:
+    """Say where a further seed would score in 95 of 100 studies.
+
+    It is Student's prediction interval, as far as the worst and the best seed at least. That of
+    the interquartile mean is narrower, the more so the more seeds there are: single seeds are
+    expected outside of it.
+
+    Args:
+        scores: ``[seeds]``.
+
+    Raises:
+        ValueError: If the scores are no such list, or hold what is not finite.
+
+    Returns:
+        The mean, and where a further seed would score. With fewer than 5 seeds, or all of one
+        score, there is no interval.
+    """
+    table = as_table(scores)
+    if table.shape[1] != 1:
+        raise ValueError(f"scores of {table.shape[1]} tasks: give those of one, [seeds]")
+    count, value = len(table), float(table.mean())
+    low, high = float(table.min()), float(table.max())
+    if count < LEAST_TO_PREDICT or low == high:
+        alike = ", all of one score" if count > 1 and low == high else ""
+        return Interval(
+            value, None, None, f"{plural(count, 'seed')}{alike}: no interval for a further one"
+        )
+    from scipy.stats import t
+
+    spread = float(table.std(ddof=1)) * math.sqrt(1 + 1 / count)
+    reach = float(t.ppf((1 + CONFIDENCE) / 2, count - 1)) * spread
+    return Interval(value, min(low, value - reach), max(high, value + reach), "Student's, or range")

@@ -16,8 +16,8 @@ from itertools import combinations, pairwise
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .estimators import Scores, as_table
 from .improvement import brunner_munzel, exchanged
+from .intervals import Scores, as_table
 
 _GROWTH, _LEAST_GROWTH = 1.75, 1.25
 _SPENT = 0.8  # of the error; the rest is for groups of unlike spreads, where nothing is exact

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .estimators import Scores
-from .intervals import LEAST_SEEDS, expanded
+from .intervals import LEAST_SEEDS, Scores, expanded
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gymnasium as gym
 import pytest
 
-from hooktrainer.statistics.reference_table import REFERENCES
+from hooktrainer.statistics.scores import REFERENCES
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,7 @@
 from .action_distribution import ActionDistribution
 from .continuous import Beta, DiagonalGaussian, SquashedGaussian
 from .discrete import Bernoulli, Categorical, MultiCategorical
-from .joint import Joint
-from .of_space import distribution_for
+from .of_space import Joint, distribution_for
 from .state_dependent import SquashedStateDependentGaussian, StateDependentGaussian
 
 __all__ = [

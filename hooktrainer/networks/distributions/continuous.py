@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn.functional import softplus
 
 from ...base.noise import normal_like
-from ..box import Box
+from ..deterministic import Box
 from .action_distribution import ActionDistribution
 
 Bound: TypeAlias = torch.Tensor | Sequence[float] | float

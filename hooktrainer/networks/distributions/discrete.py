@@ -10,8 +10,7 @@ import torch
 from torch.nn.functional import softplus
 
 from ...base.noise import uniform_like
-from .action_distribution import ActionDistribution, forbid
-from .rollout_draws import CategoricalDraws, Draws
+from .action_distribution import ActionDistribution, CategoricalDraws, Draws, forbid
 
 
 class Categorical(ActionDistribution):

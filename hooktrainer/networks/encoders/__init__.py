@@ -1,7 +1,13 @@
 """Encoders: from observations of any space to features."""
 
-from .encoder import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
-from .grid import GridEncoder
+from .encoder import (
+    CONVOLUTIONS,
+    Convolutions,
+    EncodedNetwork,
+    Encoder,
+    GridEncoder,
+    ObservationEncoder,
+)
 from .image import ImageEncoder, impala_cnn, nature_cnn, small_cnn
 from .leaf import DiscreteEncoder, VectorEncoder
 

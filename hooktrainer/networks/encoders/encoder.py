@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
+import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
@@ -15,19 +17,24 @@ from ...base.words import did_you_mean
 from ...errors import ConfigError
 from ..normalization import RunningNorm
 from ..own_network import OwnNetwork, made_by
-from .grid import GridEncoder, cell_of
-from .image import ImageEncoder, impala_cnn, layout_of, nature_cnn, small_cnn
+from .image import (
+    SMALLEST,
+    ImageEncoder,
+    impala_cnn,
+    layout_of,
+    made_convolutions,
+    nature_cnn,
+    small_cnn,
+)
 from .leaf import DiscreteEncoder, VectorEncoder
 
 Convolutions = Literal["nature", "impala", "small"]
-
 CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
     "nature": nature_cnn,
     "impala": impala_cnn,
     "small": small_cnn,
 }
 """Convolutional networks by name; each is made from the number of channels."""
-
 Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
 """What encodes: a name of ``CONVOLUTIONS``, a module, or what makes one from the space."""
 
@@ -177,3 +184,60 @@ def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
     if isinstance(given, nn.Module):
         return OwnNetwork(given, [leaf])
     return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])
+
+
+# -- Grids whose cells hold discrete values, such as an object and its color.
+
+
+def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
+    """The space of one cell of a grid; ``None`` if the space is no grid.
+
+    A grid is a MultiDiscrete ``[height, width]`` or ``[height, width, values]`` of at least 5 cells
+    on a side, all of which can hold the same values.
+    """
+    if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) not in (2, 3):
+        return None
+    sizes = space.nvec.reshape(*space.shape[:2], -1)
+    if min(space.shape[:2]) < SMALLEST or np.any(sizes != sizes[0, 0]):
+        return None
+    return spaces.MultiDiscrete(sizes[0, 0])
+
+
+class GridEncoder(nn.Module):
+    """Grids of discrete values to features: ``[*batch, *shape]`` to ``[*batch, features]``.
+
+    Each value of a cell becomes a one-hot vector (`DiscreteEncoder`), whose places are the planes
+    that convolutions see: numbers that stand for objects have no order and no distance.
+
+    Args:
+        space: The space of the grids, see `cell_of`; values count from 0.
+        convolutions: Makes the network from the number of planes; by default `small_cnn`.
+
+    Attributes:
+        out_features: Size of the last dimension.
+
+    Raises:
+        ConfigError: If the space holds no grids, or the network does not fit them.
+    """
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        convolutions: Callable[[int], nn.Module] | None = None,
+    ) -> None:
+        super().__init__()
+        cell = cell_of(space)
+        if cell is None:
+            raise ConfigError(f"{space} holds no grids of cells that are alike.")
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        self.values = DiscreteEncoder(cell)
+        self.convolutions, shape = made_convolutions(
+            convolutions, self.values.out_features, self.shape[:2]
+        )
+        self.out_features = math.prod(shape)
+
+    def forward(self, grids: torch.Tensor) -> torch.Tensor:
+        """The features of some grids."""
+        batch = grids.shape[: grids.ndim - len(self.shape)]
+        planes = self.values(grids.reshape(-1, *self.shape[:2], *self.values.shape))
+        return self.convolutions(planes.permute(0, 3, 1, 2)).reshape(*batch, self.out_features)

@@ -1,10 +1,7 @@
 """Memories: what a network knows of an episode beside the present observation."""
 
-from .any_memory import Memory
-from .of_name import MEMORIES, memory_for
-from .recurrent import GRUMemory, LSTMMemory
-from .transformer import TransformerMemory
-from .trunk import MemoryTrunk
+from .any_memory import Memory, MemoryTrunk
+from .of_name import MEMORIES, GRUMemory, LSTMMemory, TransformerMemory, memory_for
 
 __all__ = [
     "MEMORIES",

@@ -2,14 +2,212 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import torch
+from torch import nn
+
+from ...base.checks import check_count
 from ...base.words import did_you_mean
 from ...errors import ConfigError
 from .any_memory import Memory
-from .recurrent import GRUMemory, LSTMMemory
-from .transformer import TransformerMemory
+
+# -- Recurrent memories: GRU and LSTM.
+
+
+class GRUMemory(Memory):
+    """A gated recurrent unit (Cho et al., 2014, arXiv:1406.1078).
+
+    Args:
+        in_features: Size of the last dimension of what it is given.
+        size: Size of its hidden state ``h``, which is also what it returns.
+    """
+
+    def __init__(self, in_features: int, size: int = 64) -> None:
+        super().__init__(in_features, size, {"h": torch.zeros(size)})
+        self.cell = nn.GRUCell(in_features, size)
+
+    def step(
+        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """One step: features and hidden state are the same."""
+        h = self.cell(x, states[0])
+        return h, (h,)
+
+
+class LSTMMemory(Memory):
+    """Long short-term memory (Hochreiter and Schmidhuber, 1997).
+
+    Args:
+        in_features: Size of the last dimension of what it is given.
+        size: Size of its hidden states ``h``, which it returns, and ``c``.
+    """
+
+    def __init__(self, in_features: int, size: int = 64) -> None:
+        super().__init__(in_features, size, {"h": torch.zeros(size), "c": torch.zeros(size)})
+        self.cell = nn.LSTMCell(in_features, size)
+
+    def step(
+        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """One step."""
+        h, c = self.cell(x, states)
+        return h, (h, c)
+
+
+# -- A transformer that looks back a fixed number of steps.
+
+
+class TransformerMemory(Memory):
+    """A causal transformer over the present step and a number of steps before it.
+
+    The gated one of Parisotto et al., 2020, Stabilizing Transformers for Reinforcement Learning,
+    arXiv:1910.06764 (GTrXL): layer norms before attention and feed-forward, GRU-like gates behind
+    them, which let everything past at first. As in Transformer-XL (Dai et al., 2019,
+    arXiv:1901.02860), each layer looks back at its own inputs at the steps before, which get no
+    gradient where they come from a hidden state. How far back a step lies is told by a learned bias
+    for each distance and head.
+
+    Its hidden states are ``window``, these inputs ``[layers, length, size]``, zeros where the
+    episode had not begun, and ``seen``, how many steps of it are in the window.
+
+    Args:
+        in_features: Size of the last dimension of what it is given.
+        size: Size of what it returns; a multiple of ``heads``.
+        length: Steps before the present one that a layer looks back at.
+        layers: How many layers; each reaches ``length`` steps further back than the one below it.
+        heads: Attention heads of each.
+
+    Raises:
+        ConfigError: If the heads do not divide the size.
+    """
+
+    def __init__(
+        self, in_features: int, size: int = 64, length: int = 32, layers: int = 1, heads: int = 4
+    ) -> None:
+        for name, value in (("length", length), ("layers", layers), ("heads", heads)):
+            check_count(f"TransformerMemory: {name}", value)
+        if size % heads:
+            raise ConfigError(
+                f"TransformerMemory: size={size} is no multiple of heads={heads}: choose another "
+                "memory_size."
+            )
+        hidden = {
+            "window": torch.zeros(layers, length, size),
+            "seen": torch.zeros(1, dtype=torch.int64),
+        }
+        super().__init__(in_features, size, hidden)
+        self.length = length
+        self.embedding = nn.Linear(in_features, size)
+        self.layers = nn.ModuleList(_Layer(size, length, heads) for _ in range(layers))
+        self.norm = nn.LayerNorm(size)
+
+    def step(
+        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """One step: a sequence of that length."""
+        window, seen = states
+        features, after = self._look_back(x.unsqueeze(1), window, seen)
+        return features.squeeze(1), tuple(state.squeeze(1) for state in after)
+
+    def sequence(
+        self, x: torch.Tensor, is_init: torch.Tensor, states: tuple[torch.Tensor, ...]
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """All steps at once, each looking back no further than its episode goes."""
+        window, seen = states
+        steps = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
+        begun = torch.where(is_init.squeeze(-1), steps, -1).cummax(1).values
+        age = torch.where(begun < 0, seen + steps, steps - begun).clamp_max(self.length)
+        return self._look_back(x, window, age)
+
+    def _look_back(
+        self, x: torch.Tensor, window: torch.Tensor, age: torch.Tensor
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        """Features ``[batch, time, size]``, and the hidden states after each step.
+
+        Args:
+            x: ``[batch, time, in_features]``.
+            window: That before the first step, ``[batch, layers, length, size]``.
+            age: So many steps each may look back, ``[batch, time]``.
+        """
+        time, length = x.shape[1], self.length
+        key = torch.arange(length + time, device=x.device)
+        distance = key[length:].unsqueeze(-1) - key  # [time, length + time]
+        visible = (distance >= 0) & (distance <= age.unsqueeze(-1))  # [batch, time, length + time]
+        distance = distance.clamp(0, length)
+        # What is in the window after a step: its own input last.
+        kept = torch.arange(length - 1, -1, -1, device=x.device) <= age.unsqueeze(-1)
+        features, windows = self.embedding(x), []
+        for number, layer in enumerate(self.layers):
+            context = torch.cat([window[:, number], features], 1)
+            after = context.detach()[:, 1:].unfold(1, length, 1).transpose(2, 3)
+            windows.append(torch.where(kept.unsqueeze(-1), after, 0))
+            features = layer(features, context, distance, visible)
+        seen = (age + 1).clamp_max(length).unsqueeze(-1)
+        return self.norm(features), (torch.stack(windows, 2), seen)
+
+
+class _Layer(nn.Module):
+    """Attention to the steps before, and a feed-forward network, each behind a gate."""
+
+    def __init__(self, size: int, length: int, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(size)
+        self.query = nn.Linear(size, size)
+        self.key_value = nn.Linear(size, 2 * size)
+        self.output = nn.Linear(size, size)
+        self.distance_bias = nn.Parameter(torch.zeros(heads, length + 1))
+        self.attention_gate = _Gate(size)
+        self.feed_forward = nn.Sequential(
+            nn.LayerNorm(size), nn.Linear(size, 2 * size), nn.ReLU(), nn.Linear(2 * size, size)
+        )
+        self.feed_forward_gate = _Gate(size)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        context: torch.Tensor,
+        distance: torch.Tensor,
+        visible: torch.Tensor,
+    ) -> torch.Tensor:
+        """``[batch, time, size]`` of such; ``context`` is what was before, and ``x`` itself."""
+        query = self._by_head(self.query(self.norm(x)))
+        keys, values = self.key_value(self.norm(context)).chunk(2, -1)
+        key, value = self._by_head(keys), self._by_head(values)
+        scores = query @ key.transpose(-1, -2) / math.sqrt(query.shape[-1])
+        scores = scores + self.distance_bias[:, distance]
+        weights = scores.masked_fill(~visible.unsqueeze(1), -math.inf).softmax(-1)
+        attended = (weights @ value).transpose(1, 2).flatten(2)
+        x = self.attention_gate(x, self.output(attended).relu())
+        return self.feed_forward_gate(x, self.feed_forward(x).relu())
+
+    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+        """``[batch, heads, time, size of a head]``."""
+        return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
+
+
+class _Gate(nn.Module):
+    """How much of a result takes the place of what went in; little at first."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.result = nn.Linear(size, 3 * size, bias=False)
+        self.given = nn.Linear(size, 2 * size, bias=False)
+        self.candidate = nn.Linear(size, size, bias=False)
+        self.bias = nn.Parameter(torch.full((size,), 2.0))
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """What comes out of input ``x`` and result ``y``."""
+        reset_y, update_y, candidate_y = self.result(y).chunk(3, -1)
+        reset_x, update_x = self.given(x).chunk(2, -1)
+        reset = torch.sigmoid(reset_y + reset_x)
+        update = torch.sigmoid(update_y + update_x - self.bias)
+        candidate = torch.tanh(candidate_y + self.candidate(reset * x))
+        return x + update * (candidate - x)
+
 
 MEMORIES: Mapping[str, Callable[[int, int, int], Memory]] = {
     "gru": lambda in_features, size, length: GRUMemory(in_features, size),

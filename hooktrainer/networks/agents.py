@@ -1,0 +1,270 @@
+"""Networks of several agents: with parameters of their own each, or of all agents together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from tensordict import NestedKey, TensorDictBase, unravel_key
+from tensordict.nn import TensorDictModuleBase
+from torch import nn
+from torch.nn.functional import elu
+
+
+class AgentLinear(nn.Module):
+    """A linear layer for each agent, all of them one batched matrix product.
+
+    Takes and returns agents first, ``[agents, batch, features]``; see `AgentMLP`.
+
+    Args:
+        agents: How many agents.
+        in_features: Size of the input's last dimension.
+        out_features: Size of the output's last dimension.
+
+    Attributes:
+        weight: ``[agents, out_features, in_features]``.
+        bias: ``[agents, 1, out_features]``.
+    """
+
+    def __init__(self, agents: int, in_features: int, out_features: int) -> None:
+        super().__init__()
+        layers = [nn.Linear(in_features, out_features) for _ in range(agents)]
+        self.weight = nn.Parameter(torch.stack([layer.weight.detach() for layer in layers]))
+        self.bias = nn.Parameter(
+            torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1)
+        )
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[agents, batch, out_features]``."""
+        return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
+
+    def extra_repr(self) -> str:
+        """What is printed of it."""
+        agents, outputs, inputs = self.weight.shape
+        return f"agents={agents}, in_features={inputs}, out_features={outputs}"
+
+
+class AgentMLP(nn.Module):
+    """A multi-layer perceptron for each agent, with parameters of its own.
+
+    Args:
+        agents: How many agents.
+        in_features: Size of the input's last dimension.
+        out_features: Size of the output's last dimension.
+        num_cells: Width of each hidden layer.
+        activation_class: Makes the activation after each hidden layer.
+
+    Examples:
+        >>> AgentMLP(3, 4, 2)(torch.zeros(8, 3, 4)).shape
+        torch.Size([8, 3, 2])
+    """
+
+    def __init__(
+        self,
+        agents: int,
+        in_features: int,
+        out_features: int,
+        num_cells: Sequence[int] = (64, 64),
+        activation_class: Callable[[], nn.Module] = nn.Tanh,
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for cells in num_cells:
+            layers += [AgentLinear(agents, in_features, cells), activation_class()]
+            in_features = cells
+        self.layers = nn.Sequential(*layers, AgentLinear(agents, in_features, out_features))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """``[*batch, agents, out_features]`` of ``[*batch, agents, in_features]``."""
+        batch, last = x.shape[:-2], x.shape[-2:]
+        out = self.layers(x.reshape(-1, *last).transpose(0, 1)).transpose(0, 1)
+        return out.reshape(*batch, *out.shape[1:])
+
+
+class JointEncoder(nn.Module):
+    """Features of what all agents see, and of the state of the whole environment.
+
+    Args:
+        parts: In the order in which `forward` takes their arrays: what makes features of a part,
+            how many arrays it takes, and whether they are those of a group of agents, ``[*batch,
+            agents, ...]``, or of the whole environment, ``[*batch, ...]``.
+    """
+
+    def __init__(self, parts: Sequence[tuple[nn.Module, int, bool]]) -> None:
+        super().__init__()
+        self.encoders = nn.ModuleList(encoder for encoder, _, _ in parts)
+        self._parts = [(number, of_group) for _, number, of_group in parts]
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        """The features of all parts, joined, ``[*batch, features]``."""
+        found, start = [], 0
+        for encoder, (number, of_group) in zip(self.encoders, self._parts, strict=True):
+            features = encoder(*arrays[start : start + number])
+            found.append(features.flatten(-2) if of_group else features)
+            start += number
+        return found[0] if len(found) == 1 else torch.cat(found, -1)
+
+
+class CentralNetwork(nn.Module):
+    """A network that sees what all agents see, for each agent of one group.
+
+    Args:
+        encoder: Takes what all of them see.
+        network: From these features to ``[*batch, out_features]``, the same for each agent; or, if
+            it is an `AgentMLP`, to ``[*batch, agents, out_features]``.
+        agents: How many agents the group has.
+    """
+
+    def __init__(self, encoder: JointEncoder, network: nn.Module, agents: int) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = network
+        self.agents = agents
+
+    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+        """``[*batch, agents, out_features]``."""
+        features = self.encoder(*arrays).unsqueeze(-2)
+        if isinstance(self.network, AgentMLP):
+            return self.network(features.expand(*features.shape[:-2], self.agents, -1))
+        out = self.network(features)
+        return out.expand(*out.shape[:-2], self.agents, -1)
+
+
+# -- `AgentsPolicy`: the policies of groups of agents, which act together.
+
+Entries = dict[NestedKey, torch.Tensor]
+
+
+class AgentsPolicy(TensorDictModuleBase):
+    """A policy for each group of agents: what it writes stands in the group's TensorDict.
+
+    Args:
+        policies: By the name of a group, its policy: anything with ``in_keys`` and ``act``, such as
+            `Policy` or `QNetwork`. It reads entries ``[*batch, agents, ...]`` by their full keys,
+            such as ``("agents", "observation")``, and returns ``"action"`` ``[*batch, agents,
+            ...]``, which becomes ``("agents", "action")``.
+
+    Examples:
+        >>> policy = CategoricalPolicy(mlp(4, 2), in_keys=[("agents", "observation")])
+        >>> sorted(AgentsPolicy({"agents": policy}).act(torch.zeros(8, 3, 4)))
+        [('agents', 'action'), ('agents', 'action_log_prob')]
+    """
+
+    def __init__(self, policies: Mapping[str, nn.Module]) -> None:
+        super().__init__()
+        self.policies = nn.ModuleDict(policies)
+        keys: list[NestedKey] = []
+        self._places: dict[str, list[int]] = {}
+        for name, policy in policies.items():
+            own = [unravel_key(key) for key in _of(policy).in_keys]
+            keys += [key for key in own if key not in keys]
+            self._places[name] = [keys.index(key) for key in own]
+        self.in_keys = keys
+        self.out_keys = [
+            (name, key) for name, policy in policies.items() for key in _of(policy).out_keys
+        ]
+
+    def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
+        """Write what all policies write, without gradient, and return ``tensordict``."""
+        for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
+            tensordict.set(key, value)
+        return tensordict
+
+    def act(self, *inputs: torch.Tensor) -> Entries:
+        """What the policies write, by group and key, without gradient.
+
+        Args:
+            *inputs: The entries ``in_keys``.
+        """
+        return self.complete(self.sample(*inputs))
+
+    def sample(self, *inputs: torch.Tensor) -> Entries:
+        """The half of `act` that has to be done at every step; see `Policy.sample`."""
+        out: Entries = {}
+        for name, policy in self.policies.items():
+            own = [inputs[place] for place in self._places[name]]
+            act = getattr(policy, "sample", None) or _of(policy).act
+            out |= {(name, key): value for key, value in act(*own).items()}
+        return out
+
+    def complete(self, sample: Entries) -> Entries:
+        """The other half, which can be done for all steps of a rollout at once."""
+        out: Entries = {}
+        for name, policy in self.policies.items():
+            own = {key[1]: value for key, value in sample.items() if key[0] == name}
+            complete = getattr(policy, "complete", None)
+            made = own if complete is None else complete(own)
+            out |= {(name, key): value for key, value in made.items()}
+        return out
+
+
+def _of(policy: Any) -> Any:
+    return policy
+
+
+# -- Mixers: from the values of all agents' actions to the value of all of them together.
+
+
+class SumMixer(nn.Module):
+    """The sum of all agents' values (Sunehag et al., 2018, arXiv:1706.05296, VDN)."""
+
+    def forward(self, values: torch.Tensor) -> torch.Tensor:
+        """``[*batch, 1]`` of ``[*batch, agents, 1]``."""
+        return values.sum(-2)
+
+
+class MonotonicMixer(nn.Module):
+    """Mixes values by a network whose weights, all positive, come from the state (QMIX).
+
+    Rashid et al., 2018, arXiv:1803.11485. So the best actions of all together are the best of each.
+
+    Args:
+        state_features: Size of a state.
+        agents: How many agents.
+        cells: Units of the hidden layer.
+    """
+
+    def __init__(self, state_features: int, agents: int, cells: int = 32) -> None:
+        super().__init__()
+        self.agents = agents
+        self.cells = cells
+        self.hidden_weight = nn.Linear(state_features, agents * cells)
+        self.hidden_bias = nn.Linear(state_features, cells)
+        self.output_weight = nn.Linear(state_features, cells)
+        self.output_bias = nn.Sequential(
+            nn.Linear(state_features, cells), nn.ReLU(), nn.Linear(cells, 1)
+        )
+
+    def forward(self, values: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+        """The value of all together.
+
+        Args:
+            values: Those of the agents' actions, ``[*batch, agents, 1]``.
+            state: ``[*batch, state_features]``.
+
+        Returns:
+            ``[*batch, 1]``.
+        """
+        weight = self.hidden_weight(state).abs().unflatten(-1, (self.agents, self.cells))
+        hidden = elu((values * weight).sum(-2) + self.hidden_bias(state))
+        mixed = (hidden * self.output_weight(state).abs()).sum(-1, keepdim=True)
+        return mixed + self.output_bias(state)
+
+
+class EncodedMixer(nn.Module):
+    """A mixer that reads a state of several arrays.
+
+    Args:
+        encoder: From the arrays to one vector; see `JointEncoder`.
+        mixer: Takes values and that vector.
+    """
+
+    def __init__(self, encoder: nn.Module, mixer: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.mixer = mixer
+
+    def forward(self, values: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
+        """``[*batch, 1]`` of ``[*batch, agents, 1]`` and the state's arrays."""
+        return self.mixer(values, self.encoder(*arrays))
