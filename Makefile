@@ -9,7 +9,7 @@ ARGS ?=
 .DELETE_ON_ERROR:
 unexport PYTHONDONTWRITEBYTECODE # what pip has not compiled would be compiled at every start
 .NOTPARALLEL: # two pips in one environment get in each other's way
-.PHONY: help setup train test test-faults test-fuzz test-gpu lint docs bench bench-checkpoint \
+.PHONY: help setup train test test-slow test-all test-faults test-fuzz test-gpu lint docs bench bench-checkpoint \
   bench-pipeline bench-gpu clean
 
 help:  ## show this list
@@ -22,8 +22,16 @@ setup: $(VENV)/.dev $(VENV)/.docs  ## make .venv with all that train, test, lint
 train: $(VENV)/.train  ## train PPO on CartPole until it is solved; ARGS=--help lists the options
 	$(VENV)/bin/python recipes/ppo_cartpole.py $(ARGS)
 
-test: $(VENV)/.dev  ## run the tests; ARGS='-k hooks' runs some of them
-	$(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder $(ARGS)
+PYTEST = $(VENV)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+
+test: $(VENV)/.dev  ## run the tests to run after a change; ARGS='-k hooks' runs some of them
+	$(PYTEST) -m 'not slow and not gpu' $(ARGS)
+
+test-slow: $(VENV)/.dev  ## run the others: faults, fuzz, clusters, compilers, long learning
+	$(PYTEST) -m 'slow and not gpu' $(ARGS)
+
+test-all: $(VENV)/.dev  ## run all tests
+	$(PYTEST) $(ARGS)
 
 test-faults: $(VENV)/.dev  ## crash, fill, damage and kill checkpoints some thousands of times
 	HOOKTRAINER_FAULTS=1 $(VENV)/bin/python -m pytest tests/store $(ARGS)

@@ -1,6 +1,6 @@
 """Print which tests were skipped and why; fail if one is not in skips.txt.
 
-    python .ci/check_skips.py RESULTS.xml
+    python .ci/check_skips.py RESULTS.xml [RESULTS.xml ...]
 
 The results are those of ``pytest --junitxml``. What is skipped is not tested, so every skip is
 allowed by name, with a reason, or it ends the build.
@@ -34,7 +34,8 @@ def skipped(results: Path) -> dict[str, str]:
 
 def main() -> int:
     """Return 1 if a test was skipped that may not be."""
-    may, were = allowed(), skipped(Path(sys.argv[1]))
+    may = allowed()
+    were = {k: v for file in sys.argv[1:] for k, v in skipped(Path(file)).items()}
     for name, message in were.items():
         print(f"{'skipped' if name in may else 'SKIPPED, not in skips.txt'}: {name}: {message}")
     unexpected = were.keys() - may.keys()
