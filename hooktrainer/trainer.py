@@ -64,7 +64,7 @@ class Trainer(TorchRLNames, Loop):
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
-            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
+            ``process_optim_batch`` raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
         optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
             to use several.

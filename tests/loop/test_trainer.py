@@ -44,14 +44,13 @@ def test_the_index_restarts_at_every_epoch():
 
 
 def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
-    pieces = [3, 0, 2]  # steps in each epoch; None ends it
+    pieces = [3, 0, 2]  # steps in each epoch
 
     def sub_batches(batch):
         if not pieces[0]:
             pieces.pop(0)
-            return None
+            raise StopIteration
         pieces[0] -= 1
-        return batch
 
     recorder, trainer = (
         CallRecorder(),
@@ -239,7 +238,6 @@ def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
         passes[0] += 1
         if passes[0] == 2:
             trainer.skip_optim_step()
-        return arguments[0] if point == "process_optim_batch" else None
 
     called = []
     trainer.register_op(point, skip_second, priority=10_000)
