@@ -78,7 +78,8 @@ class Trainer(TorchRLNames, Loop):
             makes a save due. The end of the run is saved in any case.
         log_interval: Frames in a log window. The first batch and the end of the run close a window
             as well.
-        save_trainer_file: File that the trainer's state is saved to; each save replaces it.
+        save_trainer_file: File that the trainer's state is saved to; each save replaces it. With
+            ``CKPT_BACKEND=torchsnapshot`` or ``native`` the tensors are in a directory beside it.
         num_epochs: Passes over a batch.
         checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
             trainer.
@@ -93,6 +94,7 @@ class Trainer(TorchRLNames, Loop):
 
     Raises:
         ConfigError: If an argument cannot work.
+        CheckpointError: If there is no back end of the name in ``CKPT_BACKEND``.
     """
 
     @_explaining
@@ -155,7 +157,7 @@ class Trainer(TorchRLNames, Loop):
 
     @save_trainer_file.setter
     def save_trainer_file(self, file: str | Path | None) -> None:
-        self._saver.file = None if file is None else Path(file)
+        self._saver.file = file
 
     def load_from_file(self, file: str | Path, strict: bool = True) -> Self:
         """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.

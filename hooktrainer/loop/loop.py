@@ -141,7 +141,8 @@ class Loop(Lifecycle):
                             break
                         raise HookError(_no_step(error)) from error
                     if j == _ENDLESS and sub_batch is batch and steps is None:
-                        raise HookError(_no_end([entry.name for entry in process_optim_batch.entries]))
+                        hooks = [entry.name for entry in process_optim_batch.entries]
+                        raise HookError(_no_end(hooks))
                     progress.optim_steps = made + 1
                     losses = loss_module(sub_batch)
                     if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
@@ -202,6 +203,6 @@ def _no_step(error: StopIteration) -> str:
 def _no_end(hooks: list[str]) -> str:
     return (
         f"{_ENDLESS:,} optimizer steps on one batch, which the hooks at process_optim_batch "
-        f"({listed(hooks)}) left unchanged: with optim_steps_per_batch=None one of them ends the epoch by "
-        "raising StopIteration (None means unchanged). Or pass a number of steps."
+        f"({listed(hooks)}) left unchanged: with optim_steps_per_batch=None one of them "
+        "ends the epoch by raising StopIteration (None means unchanged). Or pass a number of steps."
     )

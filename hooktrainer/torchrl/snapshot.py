@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import base64
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from math import prod
 from typing import Any
 from urllib.parse import unquote
@@ -22,7 +22,7 @@ from .folder import Folder
 
 METADATA = ".snapshot_metadata"
 _RANK = "0/"  # TorchRL's trainer is the only one
-_PRIMITIVES = {
+_PRIMITIVES: dict[str, Callable[[Any], Any]] = {
     "int": int,
     "str": str,
     "bool": {"True": True, "False": False}.__getitem__,
@@ -88,7 +88,7 @@ class _Reader:
                 raise MalformedError(f"{shown(path)} has a key twice")
             return {key: self.node(f"{path}/{_encoded(key)}") for key in keys}
         if kind == "list":
-            items = []
+            items: list[Any] = []
             while (item := f"{path}/{len(items)}") in self._entries:
                 items.append(self.node(item))
             return items

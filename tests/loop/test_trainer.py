@@ -7,7 +7,14 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, HookPoint, NonFiniteError, Trainer, TrainerHookBase
+from hooktrainer import (
+    CheckpointError,
+    ConfigError,
+    HookPoint,
+    NonFiniteError,
+    Trainer,
+    TrainerHookBase,
+)
 from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, tiny_trainer
 
 STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]
@@ -286,6 +293,16 @@ def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
     trainer.register_op("post_steps", ask_and_look)
     trainer.train()
     assert seen == {10: False, 20: False, 30: True, 40: True, 50: True}
+
+
+def test_an_unknown_back_end_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("CKPT_BACKEND", "bogus")
+    names = r"'bogus'.* native, torch, torchsnapshot"
+    with pytest.raises(CheckpointError, match=names):
+        tiny_trainer(save_trainer_file=tmp_path / "state.pt")
+    trainer = tiny_trainer()  # which saves nothing
+    with pytest.raises(CheckpointError, match=names):
+        trainer.save_trainer_file = tmp_path / "state.pt"
 
 
 def test_a_window_is_closed_on_request(logger):
