@@ -79,10 +79,6 @@ class SkipOptimStep(BaseException):
     """
 
 
-class IteratorEndedError(HookError):
-    """A hook at ``process_optim_batch`` raised ``StopIteration``; the loop knows if it may."""
-
-
 USER_ERRORS = (ConfigError, CheckpointError, StateMismatchError)
 """Errors that whoever runs a program can mend: said in a line, with no traceback."""
 

@@ -163,16 +163,15 @@ class CallRecorder(TrainerHookBase):
             trainer.register_op(point, getattr(self, f"_at_{len(point.receives)}"), point=point)
         trainer.register_module(name, self)
 
-    def _record(self, point: str, *arguments: Any) -> Any:
+    def _record(self, point: str, *arguments: Any) -> None:
         self.calls.append(str(point))
         self.arguments.append(arguments)
-        return arguments[0] if point == "process_optim_batch" else None
 
     def _at_0(self, point: str) -> None:
         self._record(point)
 
-    def _at_1(self, batch: Any, point: str) -> Any:
-        return self._record(point, batch)
+    def _at_1(self, batch: Any, point: str) -> None:
+        self._record(point, batch)
 
     def _at_4(self, losses: Any, clip: Any, norm: Any, index: Any, point: str) -> None:
         self._record(point, losses, clip, norm, index)

@@ -64,7 +64,7 @@ class Trainer(TorchRLNames, Loop):
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
-            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
+            ``process_optim_batch`` raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
         optimizer: Optimizer of all ``loss*`` entries together. Register `OptimizerHook` instead
             to use several.
@@ -78,7 +78,8 @@ class Trainer(TorchRLNames, Loop):
             makes a save due. The end of the run is saved in any case.
         log_interval: Frames in a log window. The first batch and the end of the run close a window
             as well.
-        save_trainer_file: File that the trainer's state is saved to; each save replaces it.
+        save_trainer_file: File that the trainer's state is saved to; each save replaces it. With
+            ``CKPT_BACKEND=torchsnapshot`` or ``native`` the tensors are in a directory beside it.
         num_epochs: Passes over a batch.
         checkpoints: The run's checkpoints, which the state is saved to as well. Closed with the
             trainer.
@@ -93,6 +94,7 @@ class Trainer(TorchRLNames, Loop):
 
     Raises:
         ConfigError: If an argument cannot work.
+        CheckpointError: If there is no back end of the name in ``CKPT_BACKEND``.
     """
 
     @_explaining
@@ -155,7 +157,7 @@ class Trainer(TorchRLNames, Loop):
 
     @save_trainer_file.setter
     def save_trainer_file(self, file: str | Path | None) -> None:
-        self._saver.file = None if file is None else Path(file)
+        self._saver.file = file
 
     def load_from_file(self, file: str | Path, strict: bool = True) -> Self:
         """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.

@@ -63,20 +63,25 @@ class MiniBatches(TrainerHookBase):
         self._rows_are_of: int | None = None  # which batch
         self._pieces: deque[TensorDictBase] = deque()
 
-    def __call__(self, batch: TensorDictBase) -> TensorDictBase | None:
+    def __call__(self, batch: TensorDictBase) -> TensorDictBase:
         """Return the next mini-batch.
 
         Args:
             batch: Any shape.
 
         Returns:
-            ``[batch_size]``, of sequences ``[batch_size, time]``; ``None`` at the end of an epoch.
+            ``[batch_size]``, of sequences ``[batch_size, time]``.
+
+        Raises:
+            StopIteration: At the end of an epoch.
         """
         epoch = (self.trainer.progress.batches, self.trainer.epoch)
         if epoch != self._epoch:
             self._epoch = epoch
             self._begin(batch)
-        return self._pieces.popleft() if self._pieces else None
+        if not self._pieces:
+            raise StopIteration
+        return self._pieces.popleft()
 
     def _begin(self, batch: TensorDictBase) -> None:
         """Begin an epoch."""

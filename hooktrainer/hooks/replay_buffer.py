@@ -84,15 +84,20 @@ class ReplayBufferTrainer(TrainerHookBase):
             return batch
         return batch.to(device)
 
-    def sample(self, batch: TensorDictBase) -> TensorDictBase | None:
-        """Return a sample; ``None`` when an iteration over the buffer ends."""
+    def sample(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a sample.
+
+        Raises:
+            StopIteration: When an iteration over the buffer ends.
+        """
         if self.iterate:
             if self._samples is None:
                 self._samples = iter(self.replay_buffer)
-            sample = next(self._samples, None)
-            if sample is None:
+            try:
+                sample = next(self._samples)
+            except StopIteration:
                 self._samples = None
-                return None
+                raise
         elif self.batch_size is None:
             sample = self.replay_buffer.sample()
         else:

@@ -13,7 +13,7 @@ from typing import Any
 
 from tensordict import TensorDict, is_tensor_collection
 
-from ..errors import HookReturnError, IteratorEndedError, add_note
+from ..errors import HookReturnError, add_note
 from .entry import Entry
 from .hook_points import HookPoint, Kind
 from .metrics import Metrics
@@ -48,7 +48,6 @@ class Dispatcher:
         self.first = 0
         self.calls: tuple[Callable[..., Any], ...] = ()
         self._timed: tuple[TimedCall | PhasedCall, ...] = ()
-        self._none_ends = point.none_ends
         self._passes = 0
         self._sample = _SAMPLE if point.per_step else 1
         self._timed_until: float = self._sample
@@ -131,32 +130,18 @@ class TransformDispatcher(Dispatcher):
     """Passes a TensorDict through the hooks, each receiving what the one before returned."""
 
     def __call__(self, value: Any, *args: Any) -> Any:
-        """Return the last hook's result; ``None`` if a hook ended the inner loop.
-
-        Raises:
-            IteratorEndedError: If it did so by ``StopIteration``.
-        """
-        none_ends = self._none_ends
+        """Return the last hook's result; ``None`` from a hook leaves the value unchanged."""
         calls = self._next_calls()
         call = None
         try:
             for call in calls:
                 out = call(value, *args)
-                if out is None:
-                    if none_ends:
-                        return None
-                elif out.__class__ is TensorDict or is_tensor_collection(out):
+                if out.__class__ is TensorDict or is_tensor_collection(out):
                     value = out
-                else:
+                elif out is not None:
                     raise self._wrong_return(call, out)
         except Exception as error:
             self._annotate(error, call)
-            if none_ends and isinstance(error, StopIteration):
-                raise IteratorEndedError(
-                    f"hook {self._name_of(call)!r} at hook point {self.point!s} raised "
-                    "StopIteration: if an iterator of its own ran out, begin it again; to end the "
-                    "inner loop, return None."
-                ) from error
             raise
         return value
 

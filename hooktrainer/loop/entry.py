@@ -75,7 +75,7 @@ class Entry:
         if self.computes_loss:
             return _OwnLoss(self.op)
         if self.every is not None:
-            return _Gate(self.op, self.every, progress, self.point.none_ends)
+            return _Gate(self.op, self.every, progress)
         # A bound method is called faster than the object it belongs to.
         bound = getattr(self.op, "__call__", None)  # noqa: B004
         return bound if inspect.ismethod(bound) else self.op
@@ -121,15 +121,14 @@ class _OwnLoss:
 class _Gate:
     """Calls an op only when its cadence is due."""
 
-    __slots__ = ("every", "op", "passes_on", "progress")
+    __slots__ = ("every", "op", "progress")
 
-    def __init__(self, op: Any, every: Every, progress: Progress, passes_on: bool) -> None:
+    def __init__(self, op: Any, every: Every, progress: Progress) -> None:
         self.op = op
         self.every = every
         self.progress = progress
-        self.passes_on = passes_on
 
     def __call__(self, *args: Any) -> Any:
         if self.every.due(self.progress):
             return self.op(*args)
-        return args[0] if self.passes_on else None
+        return None

@@ -8,7 +8,7 @@ The loop, with every point where it is called::
         pre_optim_steps()                                    # action
         for _ in range(num_epochs):
             for j in range(optim_steps_per_batch):           # optimize
-                sub_batch = process_optim_batch(batch)       # transform; None ends this inner loop
+                sub_batch = process_optim_batch(batch)       # transform; StopIteration ends it
                 losses    = loss_module(sub_batch)
                 sub_batch = post_loss(sub_batch)             # transform
                 losses    = optimizer(losses, clip_grad_norm, clip_norm, j)  # transform
@@ -19,7 +19,8 @@ The loop, with every point where it is called::
 
 There are three kinds of point. A *transform* receives a TensorDict and returns its replacement, or
 ``None`` to leave it unchanged. A *log* receives a TensorDict and returns a dict of metrics, or
-``None``. An *action* receives nothing and its return value is ignored.
+``None``. An *action* receives nothing and its return value is ignored. A hook at
+``process_optim_batch`` ends the epoch by raising ``StopIteration``, as in TorchRL.
 """
 
 from __future__ import annotations
@@ -53,17 +54,15 @@ class HookPoint(str):
         returns: What a hook may return.
         use: Typical uses, in a few words.
         per_step: Whether the point is passed at every optimizer step (otherwise once a batch).
-        none_ends: Whether a hook that returns ``None`` ends the inner loop.
     """
 
-    __slots__ = ("kind", "none_ends", "per_step", "receives", "returns", "use")
+    __slots__ = ("kind", "per_step", "receives", "returns", "use")
 
     kind: Kind
     receives: tuple[str, ...]
     returns: str
     use: str
     per_step: bool
-    none_ends: bool
 
     def __new__(
         cls,
@@ -74,7 +73,6 @@ class HookPoint(str):
         use: str,
         *,
         per_step: bool = False,
-        none_ends: bool = False,
     ) -> HookPoint:
         """Build one row of the table."""
         point = super().__new__(cls, name)
@@ -83,7 +81,6 @@ class HookPoint(str):
         point.returns = returns
         point.use = use
         point.per_step = per_step
-        point.none_ends = none_ends
         return point
 
     @property
@@ -122,10 +119,9 @@ HOOK_POINTS: tuple[HookPoint, ...] = (
         "process_optim_batch",
         "transform",
         ("batch",),
-        "a TensorDict; None ends the inner loop",
+        "a TensorDict, or None (unchanged); StopIteration ends the epoch",
         "sample a replay buffer, sub-sample, normalize rewards",
         per_step=True,
-        none_ends=True,
     ),
     HookPoint(
         "post_loss",

@@ -151,8 +151,8 @@ class Lifecycle(Assembly):
             )
         if self.optim_steps_per_batch is None and not points["process_optim_batch"].calls:
             raise ConfigError(
-                "optim_steps_per_batch=None optimizes until a process_optim_batch hook returns "
-                "None, but no hook is registered there: the loop would never end. Register one, "
+                "optim_steps_per_batch=None optimizes until a process_optim_batch hook raises "
+                "StopIteration, but none is registered there: no epoch would end. Register one, "
                 "such as ReplayBufferTrainer(..., iterate=True), or pass a number."
             )
 

@@ -8,17 +8,14 @@ from typing import Any
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
 from ..base.threads import compute_threads, threads_for
-from ..errors import (
-    HookError,
-    IteratorEndedError,
-    NonFiniteError,
-    SkipOptimStep,
-    no_quiet_end,
-)
+from ..base.words import listed
+from ..errors import HookError, NonFiniteError, SkipOptimStep, no_quiet_end
 from .check_trainer import not_a_tensordict
 from .finite import blamed
 from .lifecycle import Lifecycle
 from .signals import GracefulSignals, SignalExit
+
+_ENDLESS = 10_000  # steps on one and the same batch, after which no hook will end the epoch
 
 
 class Loop(Lifecycle):
@@ -35,7 +32,7 @@ class Loop(Lifecycle):
         frame_skip: Environment frames per step of the collected data; by default the collector's
             ``frame_skip``, if it has one, else 1.
         optim_steps_per_batch: Optimizer steps per epoch; ``None``: until a hook at
-            ``process_optim_batch`` returns ``None``, or raises ``StopIteration`` after a step.
+            ``process_optim_batch`` raises ``StopIteration``.
         loss_module: Maps a TensorDict to a TensorDict whose ``loss*`` entries are minimized.
         hooks: Registered in order, before the collector.
         loggers: Where log windows are written.
@@ -134,10 +131,18 @@ class Loop(Lifecycle):
             for j in itertools.count() if steps is None else range(steps):
                 made = progress.optim_steps
                 try:
-                    # A point without hooks is not even called.
-                    sub_batch = process_optim_batch(batch) if process_optim_batch.calls else batch
-                    if sub_batch is None:
-                        break
+                    try:
+                        # A point without hooks is not even called.
+                        sub_batch = (
+                            process_optim_batch(batch) if process_optim_batch.calls else batch
+                        )
+                    except StopIteration as error:
+                        if j or epoch:
+                            break
+                        raise HookError(_no_step(error)) from error
+                    if j == _ENDLESS and sub_batch is batch and steps is None:
+                        hooks = [entry.name for entry in process_optim_batch.entries]
+                        raise HookError(_no_end(hooks))
                     progress.optim_steps = made + 1
                     losses = loss_module(sub_batch)
                     if losses.__class__ is not TensorDict and not is_tensor_collection(losses):
@@ -156,11 +161,6 @@ class Loop(Lifecycle):
                     raise
                 except SkipOptimStep:
                     progress.optim_steps = made
-                except IteratorEndedError:
-                    # An end where any number will do, and there was a first one; else a mistake.
-                    if steps is not None or not j:
-                        raise
-                    break
 
     def compute_loss(self, sub_batch: TensorDictBase, method: str | None = None) -> Any:
         """Compute the losses of a sub-batch; for a hook that sets ``computes_loss``.
@@ -189,3 +189,20 @@ class Loop(Lifecycle):
         if not self.registry.computes_loss:
             return losses
         return self.registry.with_losses(sub_batch, losses, self.clip_grad_norm, self.clip_norm)
+
+
+def _no_step(error: StopIteration) -> str:
+    """What is wrong if a batch ends before its first step; the note in ``error`` names the hook."""
+    return (
+        f"StopIteration {error.__notes__[-1]}, before the first optimizer step of a batch. It "  # type: ignore[attr-defined]
+        "ends an epoch: if an iterator of the hook's own ran out, begin it again; to train only on "
+        "some batches, call trainer.skip_optim_step()."
+    )
+
+
+def _no_end(hooks: list[str]) -> str:
+    return (
+        f"{_ENDLESS:,} optimizer steps on one batch, which the hooks at process_optim_batch "
+        f"({listed(hooks)}) left unchanged: with optim_steps_per_batch=None one of them "
+        "ends the epoch by raising StopIteration (None means unchanged). Or pass a number of steps."
+    )

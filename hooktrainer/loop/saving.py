@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..store.backends import backend_name, get_backend
 from ..store.single_file import save_file
 from .cadence import Every
 from .progress import Progress
@@ -19,9 +20,12 @@ class Saver:
     """Saves states to a file, to a run's checkpoints, or both.
 
     Args:
-        file: A file that every save replaces.
+        file: A file that every save replaces, in the back end that ``CKPT_BACKEND`` names now.
         checkpoints: The manager of a run's checkpoints.
         cadences: When to save; any of them.
+
+    Raises:
+        CheckpointError: If there is no such back end.
     """
 
     def __init__(
@@ -30,12 +34,24 @@ class Saver:
         checkpoints: CheckpointManager | None = None,
         cadences: Sequence[Every] = (),
     ) -> None:
-        self.file = None if file is None else Path(file)
+        self._backend = backend_name()
+        self.file = file
         self.checkpoints = checkpoints
         self.cadences = {
             f"save_{number}" if number > 1 else "save": every.copy()
             for number, every in enumerate(cadences, start=1)
         }
+
+    @property
+    def file(self) -> Path | None:
+        """A file that every save replaces."""
+        return self._file
+
+    @file.setter
+    def file(self, file: str | Path | None) -> None:
+        self._file = None if file is None else Path(file)
+        if file is not None:
+            get_backend(self._backend)  # refused now, and not at the first save
 
     @property
     def active(self) -> bool:
@@ -57,7 +73,7 @@ class Saver:
     def save(self, state: dict[str, Any], progress: Progress, metrics: Mapping[str, float]) -> None:
         """Save ``state``; ``metrics`` are the latest values, by which the best is chosen."""
         if self.file is not None:
-            save_file(self.file, state)
+            save_file(self.file, state, self._backend)
         if self.checkpoints is not None:
             self.checkpoints.save(
                 state,

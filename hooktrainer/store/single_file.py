@@ -1,51 +1,75 @@
-"""A state tree in one file, written with `torch.save` and read with ``weights_only=True``."""
+"""A state tree in one file, written with `torch.save` and read with ``weights_only=True``.
+
+A back end that needs a directory gets one beside the file, which then holds its name only: whoever
+replaces the file replaces the whole state, at once.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import secrets
+import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 
-from ..base.untrusted import MalformedError, parse_json, refusing
+from ..base.untrusted import MalformedError, check_name, open_file, parse_json, refusing
 from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from . import fs
+from .backends import get_backend
+from .housekeeping import delete
+from .identity import new_run_id
+from .manifest import FILE as MANIFEST
+from .manifest import Manifest
+from .stored import Checkpoint, encode_state, write_checkpoint
+from .tensor_bytes import compact, torch_save
+from .tensor_spec import TensorSpec
 from .tree import flatten, unflatten
 
 FORMAT = "hooktrainer-state-1"
 
 
-def save_file(path: str | Path, tree: Any) -> None:
-    """Save a state tree to one file, which appears complete and flushed to the disk, or not at all.
+def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
+    """Save a state tree to a file, which appears complete and flushed to the disk, or not at all.
 
-    The file is a `torch.save` of ``{"format", "skeleton", "tensors", "checksum"}``: the tree's JSON
-    as a string, its tensors by name, on the CPU, and the xxh3-128 hash of both.
+    With the back end ``"torch"`` the file is a `torch.save` of ``{"format", "skeleton", "tensors",
+    "checksum"}``: the tree's JSON as a string, its tensors by name, on the CPU, and the xxh3-128
+    hash of both. With any other, tree and tensors are in a directory ``<file>.tensors`` beside, and
+    the file holds the place in it.
 
     Args:
         path: The file to write; one that is there is replaced. Its directory is created if needed.
         tree: The state tree; see `flatten` for what it may hold.
+        backend: How tensors are stored; see `hooktrainer.store.backends`.
 
     Raises:
-        CheckpointError: If a value in the tree cannot be saved.
+        CheckpointError: If a value in the tree cannot be saved, or there is no such back end.
         OSError: If the disk refuses.
     """
-    skeleton, shared = flatten(tree)
-    text = json.dumps(skeleton, allow_nan=False)
-    tensors = compact(shared)
-    content = {
-        "format": FORMAT,
-        "skeleton": text,
-        "tensors": tensors,
-        "checksum": _checksum(text, tensors),
-    }
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    skeleton, tensors = flatten(tree)
+    fs.make_directories(path.parent)
+    beside = path.with_name(f"{path.name}.tensors")
+    content: dict[str, Any] = {"format": FORMAT}
+    if backend == "torch":
+        text, compacted = json.dumps(skeleton, allow_nan=False), compact(tensors)
+        checksum = _checksum(text, compacted)
+        content |= {"skeleton": text, "tensors": compacted, "checksum": checksum}
+    else:
+        fs.make_directories(beside)
+        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+        about = Manifest(0, 0, 0, time.time(), backend, new_run_id())
+        place, state = beside / f"state-{secrets.token_hex(4)}", encode_state(skeleton, specs)
+        write_checkpoint(place, about, state, tensors, get_backend(backend))
+        content["directory"] = f"{beside.name}/{place.name}"
     with fs.replace_file(path) as file:
         torch_save(content, file)
+    for old in beside.glob("*state-*"):  # unfinished ones too; until here one was the state
+        if old.name != Path(content.get("directory", "")).name:
+            delete(old)
 
 
 def load_file(path: str | Path) -> Any:
@@ -84,39 +108,19 @@ def decode(content: Any, path: str | Path) -> Any:
     if not isinstance(content, dict) or content.get("format") != FORMAT:
         raise CheckpointError(f"{path} is not a state file of the format {FORMAT!r}.")
     with refusing(f"{path} is damaged", CheckpointError):
+        if "directory" in content:
+            parent = Path(path).parent
+            directory = parent / check_name(content["directory"])
+            if not directory.exists():
+                raise MalformedError(f"{content['directory']}, which belongs to it, is missing")
+            open_file(directory / MANIFEST, parent).close()  # refuses a link to elsewhere
+            return Checkpoint.open(directory).load()
         text, tensors = content["skeleton"], content["tensors"]
         if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
             raise MalformedError("it does not hold a tree and its tensors")
         if _checksum(text, tensors) != content["checksum"]:
             raise MalformedError("its content does not match its checksum")
         return unflatten(parse_json(text), tensors)
-
-
-def torch_save(content: Any, file: fs.NewFile) -> None:
-    """`torch.save` to an open file; the disk's own error is the one that is raised."""
-    try:
-        torch.save(content, file)  # type: ignore[arg-type]
-    except RuntimeError:
-        if file.error is not None:
-            raise file.error from None
-        raise
-
-
-def compact(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Return contiguous CPU tensors, each of which alone has a storage, and of its own size.
-
-    `torch.save` writes a tensor's whole storage, however small the view, and restores tensors that
-    shared one as sharing one.
-    """
-    compacted, seen = {}, set()
-    for name, tensor in tensors.items():
-        tensor = tensor.detach().cpu().contiguous()
-        storage = tensor.untyped_storage()
-        if storage.nbytes() > tensor.nbytes or storage.data_ptr() in seen:
-            tensor = tensor.clone()
-        seen.add(storage.data_ptr())
-        compacted[name] = tensor
-    return compacted
 
 
 def _checksum(text: str, tensors: dict[str, torch.Tensor]) -> str:

@@ -159,6 +159,12 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     """The state of one of TorchRL's buffers, with its own for what is not in it."""
     own = buffer.state_dict()
     state = {**own, **state, "_prefetch_state": own.get("_prefetch_state")}
+    flat = state["_storage"].get("_storage")
+    if isinstance(flat, Mapping) and not hasattr(flat, "_metadata"):
+        # A snapshot does not hold the batch size.
+        shape = next(iter(flat.values())).shape[: buffer._storage.ndim]
+        content = TensorDict(dict(flat), shape).unflatten_keys(".").state_dict()
+        state["_storage"] = {**state["_storage"], "_storage": content}
     sampler, priorities = own.get("_sampler"), dict(state.get("_sampler") or {})
     for name in ("_sum_tree", "_min_tree"):
         if isinstance(leaves := priorities.get(name), torch.Tensor):

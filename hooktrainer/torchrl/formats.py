@@ -3,6 +3,7 @@
 ===================================== ==========================================================
 ``CKPT_BACKEND=torch``                a file of `torch.save`
 ``CKPT_BACKEND=memmap``               a directory with one for each state dict, and ``state.json``
+``CKPT_BACKEND=torchsnapshot``        a directory with a ``.snapshot_metadata``
 ``checkpoint=Checkpoint(...)``        a directory or a zip archive with a ``manifest.json``
 ===================================== ==========================================================
 """
@@ -19,6 +20,7 @@ from ..base.untrusted import open_file, parse_json, refusing
 from ..errors import CheckpointError
 from .folder import Archive, Directory, Folder, manifest_of
 from .memmap import read_tensordict
+from .snapshot import is_of_trainer, read_snapshot
 from .unified import read_components
 
 OWN = ("collector", "loss_module", "state")
@@ -60,6 +62,8 @@ def read(path: Path) -> Content | None:
             return _unified(folder, manifest)
         if "state.json" in folder and "loss_module/meta.json" in folder:
             return _memmap(folder)
+        if is_of_trainer(folder):
+            return Content(read_snapshot(folder))
     if path.is_dir():
         raise CheckpointError(
             f"{path} is a directory, and none that TorchRL's trainer saved. A checkpoint of a run "

@@ -185,9 +185,8 @@ class Look:
     def register(self, trainer: Trainer) -> None:
         trainer.register_op(self.point, self, **self.kwargs)
 
-    def __call__(self, *args: Any) -> Any:
+    def __call__(self, *args: Any) -> None:
         self.found.append(self.weights.detach().clone())
-        return args[0] if self.point == "process_optim_batch" else None
 
 
 @pytest.mark.parametrize("point", ["post_optim", "post_optim_log", "process_optim_batch"])

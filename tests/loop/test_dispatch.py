@@ -4,7 +4,7 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-from hooktrainer import HookError
+from hooktrainer import Every, HookError
 from hooktrainer.errors import HookReturnError
 from hooktrainer.testing import tiny_trainer
 
@@ -79,15 +79,16 @@ def test_a_transform_that_returns_no_tensordict_is_refused(point, value):
     assert "TensorDict" in message
 
 
-def test_none_ends_the_inner_loop():
-    called = []
+@pytest.mark.parametrize("every", [None, Every(batches=2)])
+def test_a_hook_that_only_looks_at_the_sub_batch_leaves_it_unchanged(every):
+    looked, seen = [], []
     trainer = tiny_trainer(total_frames=20)
-    trainer.register_op("process_optim_batch", lambda batch: None)
-    trainer.register_op("process_optim_batch", called.append)
+    trainer.register_op("process_optim_batch", lambda batch: batch.reshape(-1)[:3])
+    trainer.register_op("process_optim_batch", lambda batch: looked.append(1), every=every)
+    trainer.register_op("post_optim_log", lambda batch: seen.append(len(batch)))
     trainer.train()
-    assert trainer.optim_count == 0
-    assert trainer.collected_frames == 20
-    assert called == []  # the hooks behind it have nothing to work on
+    assert seen == [3, 3, 3, 3]
+    assert looked
 
 
 # -- logs ----------------------------------------------------------------------------------------
@@ -156,7 +157,6 @@ def test_an_error_carries_hook_point_frames_and_step(point, step):
     def broken(*args):
         if trainer.collected_frames == 20:
             raise ValueError
-        return args[0] if point == "process_optim_batch" else None
 
     trainer.register_op(point, broken)
     with pytest.raises(ValueError) as caught:  # noqa: PT011

@@ -54,10 +54,6 @@ def test_arguments_follow_the_kind():
     assert HOOK_POINTS[2].call == "pre_optim_steps()"
 
 
-def test_only_process_optim_batch_may_end_the_inner_loop():
-    assert [str(p) for p in HOOK_POINTS if p.none_ends] == ["process_optim_batch"]
-
-
 def test_points_of_the_inner_loop():
     assert [str(p) for p in HOOK_POINTS if p.per_step] == [
         "process_optim_batch",

@@ -129,8 +129,12 @@ def without_clock(state: dict) -> dict:
 # -- a resumed run is the run that was never interrupted -----------------------------------------
 
 
-@pytest.mark.parametrize("frames", [10, 40, 50, 110, 190])
-def test_a_killed_run_resumes_bit_for_bit(frames, tmp_path, make_logger):
+@pytest.mark.parametrize(
+    ("frames", "backend"),
+    [(10, "torch"), (40, "native"), (50, "torch"), (110, "torchsnapshot"), (190, "torch")],
+)
+def test_a_killed_run_resumes_bit_for_bit(frames, backend, tmp_path, make_logger, monkeypatch):
+    monkeypatch.setenv("CKPT_BACKEND", backend)
     whole_log, first_log, second_log = make_logger(), make_logger(), make_logger()
     file = tmp_path / "state.pt"
 
@@ -147,6 +151,8 @@ def test_a_killed_run_resumes_bit_for_bit(frames, tmp_path, make_logger):
     with pytest.raises(KeyboardInterrupt):
         killed.train()
 
+    assert (tmp_path / "state.pt.tensors").exists() == (backend != "torch")
+    monkeypatch.delenv("CKPT_BACKEND")
     torch.manual_seed(99)  # another process would be anywhere
     random.seed(99)
     np.random.seed(99)

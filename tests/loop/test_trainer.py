@@ -7,7 +7,14 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import TensorDictModule
 
-from hooktrainer import ConfigError, HookPoint, NonFiniteError, Trainer, TrainerHookBase
+from hooktrainer import (
+    CheckpointError,
+    ConfigError,
+    HookPoint,
+    NonFiniteError,
+    Trainer,
+    TrainerHookBase,
+)
 from hooktrainer.testing import CallRecorder, FakeCollector, ScriptedLoss, tiny_trainer
 
 STEP = ["process_optim_batch", "post_loss", "optimizer", "post_optim", "post_optim_log"]
@@ -44,14 +51,13 @@ def test_the_index_restarts_at_every_epoch():
 
 
 def test_without_a_number_of_steps_an_epoch_lasts_as_long_as_its_sub_batches():
-    pieces = [3, 0, 2]  # steps in each epoch; None ends it
+    pieces = [3, 0, 2]  # steps in each epoch
 
     def sub_batches(batch):
         if not pieces[0]:
             pieces.pop(0)
-            return None
+            raise StopIteration
         pieces[0] -= 1
-        return batch
 
     recorder, trainer = (
         CallRecorder(),
@@ -239,7 +245,6 @@ def test_a_skipped_step_trains_nothing_and_is_not_counted(point, logger):
         passes[0] += 1
         if passes[0] == 2:
             trainer.skip_optim_step()
-        return arguments[0] if point == "process_optim_batch" else None
 
     called = []
     trainer.register_op(point, skip_second, priority=10_000)
@@ -288,6 +293,16 @@ def test_a_save_is_written_at_the_end_of_the_batch(tmp_path):
     trainer.register_op("post_steps", ask_and_look)
     trainer.train()
     assert seen == {10: False, 20: False, 30: True, 40: True, 50: True}
+
+
+def test_an_unknown_back_end_is_refused_before_training(tmp_path, monkeypatch):
+    monkeypatch.setenv("CKPT_BACKEND", "bogus")
+    names = r"'bogus'.* native, torch, torchsnapshot"
+    with pytest.raises(CheckpointError, match=names):
+        tiny_trainer(save_trainer_file=tmp_path / "state.pt")
+    trainer = tiny_trainer()  # which saves nothing
+    with pytest.raises(CheckpointError, match=names):
+        trainer.save_trainer_file = tmp_path / "state.pt"
 
 
 def test_a_window_is_closed_on_request(logger):

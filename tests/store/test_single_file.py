@@ -1,16 +1,18 @@
 from __future__ import annotations
 
-import errno
 import pickle
+import re
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from fault_injection import Crash, Planted, VolatileDisk, scratch
+from fault_injection import FULL, Crash, FaultyOS, Planted, VolatileDisk, installed, scratch
+from tally import BACKENDS
 
 from hooktrainer.errors import CheckpointError
-from hooktrainer.store import fs, load_file, save_file
+from hooktrainer.store import load_file, save_file
 
 
 def test_round_trip_and_plain_torch_load(tmp_path):
@@ -28,44 +30,91 @@ def test_a_small_view_does_not_save_its_whole_storage(tmp_path):
     assert (tmp_path / "s").stat().st_size < 10_000
 
 
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+def left_in(directory):
+    """What lies there, without numbers that differ, and without files in deeper directories."""
+    found = [path.relative_to(directory) for path in directory.glob("*")]
+    found += [path.relative_to(directory) for path in directory.glob("*.tensors/*")]
+    return sorted(re.sub("-[0-9a-f]{8}$", "", str(path)) for path in found)
+
+
+BESIDE = ["state.pt", "state.pt.tensors", "state.pt.tensors/state"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_every_back_end_and_each_in_place_of_another(tmp_path, backend):
     path = tmp_path / "state.pt"
-    save_file(path, {"x": torch.ones(3)})
+    for number, other in enumerate(BACKENDS * 2):
+        for which in (backend, other):
+            save_file(path, {"x": torch.full((3,), number), "which": which}, which)
+            found = load_file(path)
+            assert (found["x"].tolist(), found["which"]) == ([number] * 3, which)
+            assert set(left_in(tmp_path)) <= set(BESIDE)
+            assert (BESIDE[-1] in left_in(tmp_path)) == (which != "torch")
 
-    def full(fd, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(fs.os, "write", full)
-    with pytest.raises(OSError, match="No space left"):
-        save_file(path, {"x": torch.zeros(3)})
-    monkeypatch.undo()
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, backend):
+    path = tmp_path / "state.pt"
+    save_file(path, {"x": torch.ones(3)}, backend)
+    before = left_in(tmp_path)
+    with (
+        installed(FaultyOS(space=0)),
+        pytest.raises((OSError, RuntimeError), match="No space left"),
+    ):
+        save_file(path, {"x": torch.zeros(3)}, backend)
     with pytest.raises(CheckpointError, match=r"x: a builtins\.object"):
-        save_file(path, {"x": object()})
-    assert [p.name for p in tmp_path.iterdir()] == ["state.pt"]
+        save_file(path, {"x": object()}, backend)
+    assert left_in(tmp_path) == before
     assert load_file(path)["x"].tolist() == [1, 1, 1]
 
 
-def test_a_save_that_returned_survives_a_power_loss_at_any_time():
-    tree, fail_at, done = {"x": torch.rand(300)}, 0, False
+ROWS = [["native", "torch", "torchsnapshot"], *([[b] * 3 for b in BACKENDS] if FULL else [])]
+
+
+def saves(root, faulty, backends):
+    """Save one state after another; return the numbers of those whose save returned."""
+    returned = [0]
+    with suppress(Crash), installed(faulty):
+        for number, backend in enumerate(backends, start=1):
+            save_file(root / "state.pt", {"x": torch.full((300,), number)}, backend)
+            returned.append(number)
+    return returned
+
+
+@pytest.mark.parametrize("lost", ["process", "power"])
+@pytest.mark.parametrize("backends", ROWS, ids="-".join)
+def test_a_save_that_returned_survives_a_crash_at_any_time(backends, lost):
+    fail_at, done = 0, False
     while not done:
-        fail_at += 1
-        with scratch() as root, pytest.MonkeyPatch.context() as patch:
+        fail_at += 1 if FULL else 8
+        with scratch() as root:
             (root / "disk").mkdir()
-            disk = VolatileDisk(root / "disk", fail_at)
-            patch.setattr(fs, "os", disk)
-            saved = []
-            try:
-                for value in (1.0, 2.0, 3.0):
-                    save_file(root / "disk" / "state.pt", {**tree, "value": value})
-                    saved.append(value)
-            except Crash:
-                pass
-            disk.after_power_loss(root / "later")
-            if saved:
-                back = load_file(root / "later" / "state.pt")
-                assert back["value"] >= saved[-1]
-                assert torch.equal(back["x"], tree["x"])
-            done = len(saved) == 3
+            if lost == "process":
+                place, returned = root / "disk", saves(root / "disk", FaultyOS(fail_at), backends)
+            else:
+                disk = VolatileDisk(root / "disk", fail_at)
+                place, returned = root / "later", saves(root / "disk", disk, backends)
+                disk.after_power_loss(place)
+            if len(returned) > 1 or (place / "state.pt").exists():
+                number = load_file(place / "state.pt")["x"].unique().item()
+                assert number in (returned[-1], returned[-1] + 1)
+            done = len(returned) == len(backends) + 1
+            if done or not fail_at % 16:  # the next save tidies up
+                save_file(place / "state.pt", {"x": torch.zeros(3)}, "native")
+                assert [f for f in left_in(place) if not f.startswith(".tmp-state.pt")] == BESIDE
+
+
+def test_a_file_without_its_directory_names_it(tmp_path):
+    path = tmp_path / "state.pt"
+    save_file(path, {"x": torch.ones(3)}, "native")
+    (tmp_path / "state.pt.tensors").rename(tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match=r"state\.pt\.tensors"):
+        load_file(path)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "state.pt.tensors").symlink_to(tmp_path / "elsewhere")
+    path.rename(tmp_path / "other" / "state.pt")
+    with pytest.raises(CheckpointError, match="link out of its directory"):
+        load_file(tmp_path / "other" / "state.pt")
 
 
 @pytest.mark.parametrize(

@@ -38,5 +38,10 @@ def memmap(saved, tmp_path):
 
 
 @pytest.fixture
+def snapshot(saved, tmp_path):
+    return shutil.copytree(saved["torchsnapshot"][0], tmp_path / "snapshot")
+
+
+@pytest.fixture
 def directory(saved, tmp_path):
     return shutil.copytree(saved["directory"][0], tmp_path / "directory")

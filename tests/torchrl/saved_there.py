@@ -13,7 +13,7 @@ from torchrl.checkpoint import Checkpoint
 from torchrl.data import LazyTensorStorage, PrioritizedSampler, TensorDictReplayBuffer
 from torchrl.envs import GymEnv, StepCounter, TransformedEnv
 
-FORMS = ("torch", "memmap", "directory", "archive")
+FORMS = ("torch", "memmap", "torchsnapshot", "directory", "archive")
 HOOKS = (
     "clear_cuda_cache",
     "count_frames_log",
@@ -107,7 +107,7 @@ def save(form: str, path: Any, sampler: Any = None) -> Parts:
         options["checkpoint"] = Checkpoint(format=form)
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
         warnings.simplefilter("ignore")
-        patch.setenv("CKPT_BACKEND", form if form == "memmap" else "torch")
+        patch.setenv("CKPT_BACKEND", "torch" if "checkpoint" in options else form)
         parts = Parts(0, theirs, sampler=sampler)
         options |= {"save_trainer_file": str(path), "save_trainer_interval": 10**6}
         their_trainer(parts, **options).train()

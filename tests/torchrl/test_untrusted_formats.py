@@ -159,6 +159,48 @@ def test_deep_nesting_is_refused(directory):
     refuse(directory, "nested too deep")
 
 
+WEIGHT = "0/loss_module/value_network_params.module.0.module.weight"
+
+
+@pytest.mark.parametrize(
+    ("path", "change", "match"),
+    [
+        (WEIGHT, {"location": "../../secret"}, "does not lie in its directory"),
+        (WEIGHT, {"location": "nowhere"}, "it has no nowhere"),
+        (WEIGHT, {"byte_range": [0, 1 << 22], "shape": [1 << 20]}, "bytes in place of"),
+        (WEIGHT, {"byte_range": [-32, 0]}, "a tensor of 32 bytes is to lie at -32 to 0"),
+        (WEIGHT, {"byte_range": [0, 36]}, "a tensor of 32 bytes is to lie at 0 to 36"),
+        (WEIGHT, {"shape": [-1, 4]}, "is no shape"),
+        (WEIGHT, {"serializer": "torch_save"}, "a tensor of an unknown kind"),
+        (WEIGHT, {"dtype": "torch.nn"}, "a tensor of an unknown kind"),
+        (WEIGHT, {"type": "ShardedTensor"}, "'ShardedTensor', which is unknown"),
+        (WEIGHT, {"type": "ChunkedTensor", "chunks": [3]}, "snapshot: "),
+        ("0/state", {"keys": ["collected_frames"] * 2}, "has a key twice"),
+        ("0/state", {"keys": 3}, "snapshot: "),
+        ("0/state/_optim_count", {"serialized_value": "many"}, "snapshot: "),
+        ("0/early_stopping/stop_reason", {"location": "/etc/passwd"}, "not lie in its directory"),
+    ],
+)
+def test_a_snapshot_that_says_what_is_not_so_is_refused(path, change, match, snapshot):
+    file = snapshot / ".snapshot_metadata"
+    metadata = json.loads(file.read_text())
+    metadata["manifest"][path].update(change)
+    file.write_text(json.dumps(metadata))
+    refuse(snapshot, match)
+
+
+def test_nor_is_a_pickle_in_a_snapshot_run(snapshot, capsys):
+    torch.save(Evil(), snapshot / "0/early_stopping/stop_reason")
+    refuse(snapshot, "holds more than plain data and tensors")
+    assert "it ran" not in capsys.readouterr().out
+
+
+def test_a_snapshot_of_several_processes_is_refused(snapshot):
+    file = snapshot / ".snapshot_metadata"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "world_size": 2}))
+    refuse(snapshot, "of 2 processes")
+
+
 def test_an_archive_whose_member_is_larger_than_it_says_is_refused(directory, tmp_path):
     archive = tmp_path / "bomb"
     (weight, *_) = sorted(directory.glob("components/*-loss_module/state/*.memmap"))

@@ -11,7 +11,7 @@ import torch
 from ...base.untrusted import MalformedError
 from ...base.untrusted.read_torch import StoredTensor, TorchFile
 from .. import fs
-from ..single_file import compact, torch_save
+from ..tensor_bytes import compact, torch_save
 from ..tensor_spec import TensorSpec
 
 FILE = "tensors.pt"
