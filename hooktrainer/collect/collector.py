@@ -17,6 +17,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import share_equally
+from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.timing import Timing
 from .weights import update_policy
@@ -201,13 +202,16 @@ class Collector(Protocol):
             A state for `load_state_dict`: nothing is collected again that was collected before.
         """
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Step the environments in processes of its own; before the first batch.
 
         Args:
             workers: How many processes.
             stages: In how many parts the environments take turns with the policy.
             at_once: Whether they start now; else with `start` or the first batch.
+            timeout: Seconds after which a process that does not answer ends the run.
 
         Raises:
             ConfigError: If that cannot be done.
@@ -335,7 +339,9 @@ class CollectorBase:
         """Return the state as it is: what cannot be shared out anew begins anew."""
         return self.state_dict()
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Refuse: it steps no environments that processes could step."""
         raise ConfigError(
             f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "
