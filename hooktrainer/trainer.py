@@ -24,6 +24,7 @@ from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
 from .loop.saving import Saver
 from .loop.signals import GRACE
+from .networks.exploration import schedules_of
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import TorchRLBridge
 from .torchrl.names import INSTEAD, TorchRLNames
@@ -53,8 +54,9 @@ class Trainer(TorchRLNames, Loop):
     once: when `train` returns or raises, everything it uses is closed.
 
     It is a thin layer above `hooktrainer.loop.loop.Loop`, which knows no hook: it registers the
-    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, takes any logger, keeps its
-    state in files and checkpoints, and serves what people bring from TorchRL.
+    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, and one that steps the
+    schedule of the policy's exploration, if that has any. It takes any logger, keeps its state in
+    files and checkpoints, and serves what people bring from TorchRL.
 
     Args:
         collector: A `hooktrainer.collect.Collector`, or any iterable of TensorDicts, usually
@@ -147,6 +149,10 @@ class Trainer(TorchRLNames, Loop):
             precision=precision,
             bridge=TorchRLBridge,
         )
+        if schedules := schedules_of(self.source.policy):
+            from .hooks.schedule import ExplorationSchedule  # which not every trainer needs
+
+            ExplorationSchedule(schedules).register(self)
 
     @property
     def save_trainer_file(self) -> Path | None:

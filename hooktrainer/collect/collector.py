@@ -20,6 +20,7 @@ from ..base.checks import share_equally
 from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.timing import Timing
+from ..networks.exploration import schedules_of
 from .weights import update_policy
 
 Resumes = Literal["exactly", "partly", "anew"]
@@ -256,6 +257,8 @@ class CollectorBase:
     processes: int = 0
     replay_buffer: Any = None
     resumes: Resumes = "anew"
+    steps_exploration: bool = True
+    """Whether iterating steps the policy's exploration schedule; a trainer does it itself."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -290,13 +293,20 @@ class CollectorBase:
         raise NotImplementedError(f"{type(self).__name__} has no collect()")
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield batches until `total_frames` are collected, or there are no more."""
+        """Yield batches until `total_frames` are collected, or there are no more.
+
+        Between two batches the schedule of the policy's exploration is stepped, unless whoever
+        iterates has done so.
+        """
+        schedules = schedules_of(self.policy) if self.steps_exploration else []
         while self.total_frames < 0 or self.frames < self.total_frames:
             try:
                 batch = self.collect()
             except StopIteration:
                 return
             yield batch
+            for schedule in schedules:
+                schedule.follow(batch.numel())
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Do nothing: there is nothing to seed."""

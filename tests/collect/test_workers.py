@@ -322,7 +322,7 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         rollout.begin_episodes()
         for child in built._group._team.children:  # type: ignore[attr-defined]
             child.timeout = 0.1
-        with pytest.raises(ChildError, match="worker 0 .* has not answered"):
+        with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, warm_up=False)
         built._group._team.children[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time

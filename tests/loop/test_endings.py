@@ -207,6 +207,23 @@ def test_a_hook_that_leaves_interrupts_the_run(point, code):
     assert trainer.control.status == "interrupted"
 
 
+def leaves(error):
+    """A collector whose environment, at the third batch, ends the program."""
+    yield from FakeCollector(num_batches=2)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(SystemExit(3), SystemExit), (GeneratorExit(), RuntimeError)]
+)
+def test_what_ends_a_run_is_named_with_its_place(error, raised):
+    trainer = tiny_trainer(collector=leaves(error))
+    with pytest.raises(raised):
+        trainer.train()
+    assert "raised in leaves, test_endings.py:" in trainer.stop_reason
+    assert type(error).__name__ in trainer.stop_reason
+
+
 def test_another_exit_code_is_kept():
     trainer = tiny_trainer()
     trainer.register_op("post_steps", lambda: sys.exit(3))
@@ -252,6 +269,6 @@ def test_an_environment_that_leaves_gives_no_exit_code_of_success(tmp_path, wher
         check=False,
     )
     assert done.returncode == 1
-    assert "SystemExit: 0" in done.stderr or "sys.exit(0) was called in step" in done.stderr
-    status = json.loads((tmp_path / "run" / "run.json").read_text())["status"]
-    assert status == {"here": "interrupted", "worker": "failed"}[where]
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "in step, program.py:13" in run["reason"]
+    assert run["status"] == {"here": "interrupted", "worker": "failed"}[where]
