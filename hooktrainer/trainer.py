@@ -15,6 +15,7 @@ from typing_extensions import Self
 from .base.checks import check_count, check_names
 from .collect.adapt import adapt
 from .collect.collector import Collector
+from .collect.exploration import schedules_of
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers
@@ -24,7 +25,6 @@ from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
 from .loop.saving import Saver
 from .loop.signals import GRACE
-from .networks.exploration import schedules_of
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import TorchRLBridge
 from .torchrl.names import INSTEAD, TorchRLNames

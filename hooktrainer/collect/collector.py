@@ -20,7 +20,7 @@ from ..base.checks import share_equally
 from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.timing import Timing
-from ..networks.exploration import schedules_of
+from .exploration import schedules_of
 from .weights import update_policy
 
 Resumes = Literal["exactly", "partly", "anew"]

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tqdm.auto import tqdm
 
+from ..collect.exploration import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
 from ..loop.priorities import AFTER, EARLY
-from ..networks.exploration import NoiseSchedule
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -176,7 +176,7 @@ class ExplorationSchedule(TrainerHookBase):
     was registered at a hook point.
 
     Args:
-        schedules: What `hooktrainer.networks.exploration.schedules_of` finds in the policy.
+        schedules: What `hooktrainer.collect.exploration.schedules_of` finds in the policy.
     """
 
     def __init__(self, schedules: Sequence[NoiseSchedule]) -> None:
