@@ -242,9 +242,7 @@ def test_a_sink_only_the_checkpoint_knows_is_named(tmp_path, caplog):
 
 
 def test_the_status_is_one_of_those_there_are():
-    with pytest.raises(
-        ValueError, match="finished, solved, pruned, stopped, interrupted, failed, not 'done'"
-    ):
+    with pytest.raises(ValueError, match=r"finished, .*, interrupted, failed, not 'done'"):
         Logger({}).close("done")
 
 

@@ -165,10 +165,12 @@ def test_a_policy_that_runs_out_is_none_either():
         collector.collect()
 
 
-def test_a_collector_that_ends_is_an_end():
-    trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=1000)
+@pytest.mark.parametrize(("total_frames", "status"), [(1000, "stopped"), (20, "finished")])
+def test_a_collector_that_ends_is_an_end_of_the_run_that_it_is_told_of(total_frames, status):
+    trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=total_frames)
     trainer.train()
-    assert trainer.control.status == "finished"
+    assert trainer.control.status == status
+    assert (trainer.stop_reason is None) == (status == "finished")
 
 
 # -- sys.exit(0) ---------------------------------------------------------------------------------
