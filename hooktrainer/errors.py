@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import traceback
 from pathlib import Path
 from typing import Any
+
+_HERE = f"{Path(__file__).parent}{os.sep}"
 
 
 class ConfigError(ValueError):
@@ -92,36 +95,39 @@ def no_quiet_end(error: BaseException, frames: int = 0) -> BaseException:
 
     Returns:
         For ``sys.exit()`` and ``sys.exit(0)`` a `SystemExit` that says so and has exit code 1; for
-        ``StopIteration``, which loops and ``map`` take for their end, a ``RuntimeError``; anything
-        else as it is.
+        ``StopIteration`` and ``GeneratorExit``, which loops and generators take for an end, a
+        ``RuntimeError``; anything else as it is.
     """
     if isinstance(error, SystemExit) and not error.code:
         exit_ = SystemExit(
-            f"error: sys.exit({error.code!r}) was called {_place(error)}: the run is interrupted "
+            f"error: sys.exit({error.code!r}) was called {place_of(error)}: the run is interrupted "
             f"after {frames:,} frames, not finished. A run that was saved goes on with --resume "
             "latest; trainer.request_stop() ends one in order."
         )
         exit_.__cause__ = error
         return exit_
-    if isinstance(error, StopIteration):
-        failed = RuntimeError(
-            f"StopIteration was raised {_place(error)}: an iterator ran out in the middle of the "
-            "run. Begin it again, or give next() a default."
-        )
+    if isinstance(error, (StopIteration, GeneratorExit)):
+        why = "only a generator that is closed should. Raise another exception."
+        if isinstance(error, StopIteration):
+            why = "an iterator ran out in the middle of the run. Begin it again, or give next() "
+            why += "a default."
+        failed = RuntimeError(f"{type(error).__name__} was raised {place_of(error)}: {why}")
         failed.__cause__ = error
         return failed
     return error
 
 
-def _place(error: BaseException) -> str:
-    """Where an exception was raised: ``in step, env.py:12``."""
+def place_of(error: BaseException) -> str:
+    """Where an exception was raised, outside hooktrainer if possible: ``in step, env.py:12``."""
     frames = list(traceback.walk_tb(error.__traceback__))
     if not frames:
         return "outside any function"
     # Packages, such as W&B's, put functions of their own in its place, one around another.
     leave = getattr(sys.exit, "__code__", None)
     codes = [frame.f_code for frame, _ in frames[1:]]
-    frame, line = frames[codes.index(leave) if leave in codes else -1]
+    last = codes.index(leave) + 1 if leave in codes else len(frames)
+    theirs = [one for one in frames[:last] if not one[0].f_code.co_filename.startswith(_HERE)]
+    frame, line = (theirs or frames[:last])[-1]
     return f"in {frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{line}"
 
 

@@ -15,6 +15,7 @@ from typing_extensions import Self
 from .base.checks import check_count, check_names
 from .collect.adapt import adapt
 from .collect.collector import Collector
+from .collect.exploration import schedules_of
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers
@@ -53,8 +54,9 @@ class Trainer(TorchRLNames, Loop):
     once: when `train` returns or raises, everything it uses is closed.
 
     It is a thin layer above `hooktrainer.loop.loop.Loop`, which knows no hook: it registers the
-    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, takes any logger, keeps its
-    state in files and checkpoints, and serves what people bring from TorchRL.
+    hooks that ``optimizer`` and ``nan_guard`` ask for, as anyone could, and one that steps the
+    schedule of the policy's exploration, if that has any. It takes any logger, keeps its state in
+    files and checkpoints, and serves what people bring from TorchRL.
 
     Args:
         collector: A `hooktrainer.collect.Collector`, or any iterable of TensorDicts, usually
@@ -149,6 +151,10 @@ class Trainer(TorchRLNames, Loop):
             precision=precision,
             bridge=TorchRLBridge,
         )
+        if schedules := schedules_of(self.source.policy):
+            from .hooks.schedule import ExplorationSchedule  # which not every trainer needs
+
+            ExplorationSchedule(schedules).register(self)
 
     @property
     def save_trainer_file(self) -> Path | None:

@@ -133,7 +133,6 @@ def main(args: Args) -> None:
     TargetNetUpdaterHook(
         HardUpdate(loss_module, value_network_update_interval=args.target_interval)
     ).register(trainer)
-    trainer.register_op("post_steps", policy.step, frames=frames_per_batch)  # epsilon falls
     Evaluate(
         "CartPole-v1",
         q_network,

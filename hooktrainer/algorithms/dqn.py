@@ -106,7 +106,4 @@ class DQN(OffPolicy):
             task, policy, loss_module, optimizer, buffer, clip_norm=self.max_grad_norm
         )
         TargetNetUpdaterHook(updater).register(trainer)
-        trainer.register_module("epsilon", policy)
-        frames_per_batch = self.num_envs * self.steps_per_batch
-        trainer.register_op("post_steps", policy.step, frames=frames_per_batch)  # epsilon falls
         return task.finish(trainer, q_network)

@@ -101,8 +101,4 @@ class ValueMixing(SeveralAgents):
         )
         ReplayBufferTrainer(buffer).register(trainer)
         TargetNetUpdaterHook(updater).register(trainer)
-        frames_per_batch = self.num_envs * self.steps_per_batch
-        for name, explorer in explorers.items():
-            trainer.register_module(f"epsilon_{name}", explorer)
-            trainer.register_op("post_steps", explorer.step, frames=frames_per_batch)
         return task.finish(trainer, AgentsPolicy(values))

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 import cloudpickle
 
+from ..errors import place_of
 from .ending_signals import ENDING
 
 RESULT: Final = b"r"
@@ -62,7 +63,10 @@ class Channel:
         without a word: it becomes a `ChildError`, as does what cannot be sent.
         """
         text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        raised: BaseException = ChildError(f"{type(error).__name__}: {error}")
+        message = f"{type(error).__name__}: {error}"
+        if not isinstance(error, Exception):
+            message += f", raised {place_of(error)}"
+        raised: BaseException = ChildError(message)
         if isinstance(error, Exception):
             # Not every exception that can be pickled can be put together again.
             with suppress(Exception):

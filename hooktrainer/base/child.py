@@ -14,13 +14,16 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from time import monotonic
-from typing import Any
+from typing import Any, Final
 
 import cloudpickle
 
 from ..errors import ConfigError, add_note
 from .channel import ERROR, ChildError, reduction, work
 from .cores import unpinned
+
+TIMEOUT: Final = 600.0
+"""Seconds to wait for the answer of another process, unless another number is given."""
 
 _GRACE = 3.0  # seconds a child has to end by itself
 _SLICE = 1.0  # seconds
@@ -53,6 +56,7 @@ class Child:
 
     Attributes:
         pid: Number of the process.
+        timeout: Seconds to wait for an answer; one that did not come in time ends the use of it.
 
     Raises:
         ConfigError: If the arguments cannot be sent to another process.
@@ -60,11 +64,12 @@ class Child:
     """
 
     def __init__(
-        self, name: str, target: Callable[..., None], *args: Any, timeout: float = 600.0
+        self, name: str, target: Callable[..., None], *args: Any, timeout: float = TIMEOUT
     ) -> None:
         self.name = name
-        self._timeout = timeout
+        self.timeout = timeout
         self._has_begun = False
+        self._is_given_up = False
         context = _context(target)
         try:
             payload = cloudpickle.dumps((target, args))
@@ -112,9 +117,11 @@ class Child:
             ChildError: If the process has died, or does not answer in time.
             Exception: What was raised in the child, with the traceback there as its cause.
         """
-        if not self._has_answer():
+        if self._is_given_up or not self._has_answer():
+            self._is_given_up = True  # a late answer would be taken for the next one
             raise ChildError(
-                f"{self.name} (process {self.pid}) has not answered for {self._timeout:g} seconds."
+                f"{self.name} (process {self.pid}) has not answered for {self.timeout:g} seconds. "
+                "If its work takes longer, raise the timeout; else look for what it waits for."
             )
         try:
             message = self._connection.recv_bytes()
@@ -133,7 +140,7 @@ class Child:
         The time is taken in slices, so that a run that was stopped and goes on, by Ctrl-Z or a
         scheduler that suspends jobs, has lost one slice at most.
         """
-        left = self._timeout
+        left = self.timeout
         while left > 0:
             if self._poll.poll(min(left, _SLICE) * 1000):
                 return True

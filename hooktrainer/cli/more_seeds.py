@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 
+from ..base.endings import ENDED
 from ..base.words import printable
 from ..errors import ConfigError, NotFoundError
 from ..run.seeds import OWN, words_of_seeds
@@ -19,7 +20,6 @@ from .scripts import check_own, command_of
 
 PATIENCE = 10.0
 """Seconds that a run has to end by itself."""
-ENDED = ("finished", "stopped")
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, UseAppendAction
 
+from ..base.endings import ENDED
 from ..base.words import did_you_mean, listed, plural, printable
 from . import output
 from .arguments import Flag, OptionalOutFile, Patterns, shown_as
@@ -251,7 +252,7 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
 def _status(run: RunSummary) -> object:
     if run.status in ("failed", "died"):
         return output.bad(run.status)
-    return output.good(run.status) if run.status in ("finished", "stopped") else run.status
+    return output.good(run.status) if run.status in ENDED else run.status
 
 
 def _print_curves(groups: Sequence[Group], metric: str) -> None:

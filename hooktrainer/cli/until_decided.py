@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from ..base.endings import ENDED
 from ..base.tied_program import tied
 from ..base.words import listed, ranges
 from ..errors import ConfigError
@@ -15,7 +16,7 @@ from ..show.report.study import Study
 from ..statistics import Decision, decided, interval
 from ..statistics.sequential import looks
 from . import output
-from .more_seeds import ENDED, Contender, commands, contenders
+from .more_seeds import Contender, commands, contenders
 
 _STDERR = 2  # stdout is the report's
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ..base.endings import ENDED
 from ..base.words import printable, shell_word
 from . import output
 from .arguments import Flag, OptionalRun, Seconds
@@ -117,8 +118,7 @@ def frame(summary: RunSummary, tail: MetricsTail, rows: int | None = None) -> Re
 
 _COLOR = {
     "running": "bold cyan",
-    "finished": "bold green",
-    "stopped": "bold green",
+    **dict.fromkeys(ENDED, "bold green"),
     "interrupted": "bold yellow",
 }
 

@@ -15,6 +15,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import share_equally
+from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.closing import close_methods
 from ..loop.part import has_state
@@ -254,7 +255,9 @@ class AdaptedCollector(CollectorBase):
         state = self._call("reshard", states)
         return self.state_dict() if state is None else state
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Have it step its environments in processes.
 
         Raises:
@@ -265,7 +268,7 @@ class AdaptedCollector(CollectorBase):
                 f"workers={workers}, stages={stages}: {type(self.wrapped).__name__} has no "
                 "environments to step in processes; leave these out."
             )
-        self.wrapped.use_workers(workers, stages, at_once=at_once)
+        self.wrapped.use_workers(workers, stages, at_once=at_once, timeout=timeout)
 
     def _call(self, name: str, *args: Any) -> Any:
         method = getattr(self.wrapped, name, None)

@@ -17,8 +17,10 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import share_equally
+from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.timing import Timing
+from .exploration import schedules_of
 from .weights import update_policy
 
 Resumes = Literal["exactly", "partly", "anew"]
@@ -201,13 +203,16 @@ class Collector(Protocol):
             A state for `load_state_dict`: nothing is collected again that was collected before.
         """
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Step the environments in processes of its own; before the first batch.
 
         Args:
             workers: How many processes.
             stages: In how many parts the environments take turns with the policy.
             at_once: Whether they start now; else with `start` or the first batch.
+            timeout: Seconds after which a process that does not answer ends the run.
 
         Raises:
             ConfigError: If that cannot be done.
@@ -252,6 +257,8 @@ class CollectorBase:
     processes: int = 0
     replay_buffer: Any = None
     resumes: Resumes = "anew"
+    steps_exploration: bool = True
+    """Whether iterating steps the policy's exploration schedule; a trainer does it itself."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -286,13 +293,20 @@ class CollectorBase:
         raise NotImplementedError(f"{type(self).__name__} has no collect()")
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """Yield batches until `total_frames` are collected, or there are no more."""
+        """Yield batches until `total_frames` are collected, or there are no more.
+
+        Between two batches the schedule of the policy's exploration is stepped, unless whoever
+        iterates has done so.
+        """
+        schedules = schedules_of(self.policy) if self.steps_exploration else []
         while self.total_frames < 0 or self.frames < self.total_frames:
             try:
                 batch = self.collect()
             except StopIteration:
                 return
             yield batch
+            for schedule in schedules:
+                schedule.follow(batch.numel())
 
     def set_seed(self, seed: int, static_seed: bool = False) -> Any:
         """Do nothing: there is nothing to seed."""
@@ -335,7 +349,9 @@ class CollectorBase:
         """Return the state as it is: what cannot be shared out anew begins anew."""
         return self.state_dict()
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Refuse: it steps no environments that processes could step."""
         raise ConfigError(
             f"workers={workers}, stages={stages}: {type(self).__name__} has no environments to "

@@ -9,6 +9,7 @@ from typing import Any
 import gymnasium as gym
 
 from ..base.checks import share_equally
+from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from .env_errors import explain_env_errors
 from .group import EnvGroup, GroupOptions
@@ -26,6 +27,7 @@ class GroupSpec:
     mode: VectorizationMode | None
     workers: int = 0
     stages: int = 1
+    timeout: float = TIMEOUT
 
     def check(self) -> None:
         """Refuse more workers and stages than there are environments for.
@@ -55,6 +57,7 @@ class GroupSpec:
                 options,
                 workers=self.workers,
                 stages=self.stages,
+                timeout=self.timeout,
                 env_kwargs=self.env_kwargs,
                 mode=self.mode,
             )

@@ -12,6 +12,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
+from ..base.child import TIMEOUT
 from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
 from ..loop.company import COLLECTING, Company
@@ -358,7 +359,9 @@ class VectorCollector(EpisodesCollector):
         self._spec = share
         self._open_group(share.here() if starts_later else share)
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Step the environments in other processes from now on; before the first batch.
 
         Args:
@@ -367,12 +370,13 @@ class VectorCollector(EpisodesCollector):
             at_once: Whether the processes start now; else with `start` or the first batch.
                 If only a copy of the collector, or a share of it, ever collects, none start in
                 vain.
+            timeout: Seconds after which a process that does not answer ends the run.
 
         Raises:
             ConfigError: If there are too few environments, or they were made already.
         """
         check_workers(workers, stages)
-        spec = replace(self._spec, workers=workers, stages=stages)
+        spec = replace(self._spec, workers=workers, stages=stages, timeout=timeout)
         spec.check()
         self._spec = spec
         if at_once or not workers:

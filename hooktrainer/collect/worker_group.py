@@ -11,7 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ..base.child import Child
+from ..base.child import TIMEOUT, Child
 from ..base.team import Team
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
@@ -38,6 +38,7 @@ class WorkerGroup(EnvGroup):
         stages: Number of stages.
         env_kwargs: Keyword arguments of the environment, with an id.
         mode: How environments of an id are stepped.
+        timeout: Seconds to wait for a process.
 
     Attributes:
         stages: The environments of each stage.
@@ -56,6 +57,7 @@ class WorkerGroup(EnvGroup):
         stages: int,
         env_kwargs: Mapping[str, Any] | None = None,
         mode: VectorizationMode | None = None,
+        timeout: float = TIMEOUT,
     ) -> None:
         source, count = envs_to_share(env, num_envs, workers, stages)
         self.stages = _parts(slice(0, count), stages)
@@ -75,7 +77,8 @@ class WorkerGroup(EnvGroup):
                     mode,
                 )
                 envs = ", ".join(map(_words, own))
-                self._team.add(Child(f"worker {w} (environments {envs})", serve, task))
+                name = f"worker {w} (environments {envs})"
+                self._team.add(Child(name, serve, task, timeout=timeout))
             facts = [pickle.loads(child.receive()) for child in self._team.children]
             self._describe(facts, options)
         except BaseException:

@@ -111,7 +111,8 @@ class Evaluate(TrainerHookBase):
         if self._mean >= self.stop_at:
             self.trainer.request_stop(
                 f"solved: {self.group}/return {self._mean:.1f} ≥ {self.stop_at:g} over "
-                f"{self.episodes} episodes"
+                f"{self.episodes} episodes",
+                status="solved",
             )
 
     def evaluate(self) -> dict[str, Any]:

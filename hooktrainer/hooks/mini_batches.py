@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -30,7 +31,8 @@ class MiniBatches(TrainerHookBase):
 
     Args:
         batch_size: Steps in a mini-batch, padding left out. The last one of an epoch is smaller if
-            the batch is no multiple of it.
+            the batch is no multiple of it; a single step that is left over joins the mini-batch
+            before it, since one step has no deviation to be normalized by.
         keys: Keys that the loss reads; the others are not copied. ``None`` for all.
         sequences: Whether the batch is split along its first dimension only, so that the steps of
             an environment stay together, in their order; for networks with a memory.
@@ -59,6 +61,7 @@ class MiniBatches(TrainerHookBase):
         self.keys = keys
         self.sequences = sequences
         self.gathers = True
+        self._warned = False
         self._epoch: tuple[int, int] | None = None
         self._rows_are_of: int | None = None  # which batch
         self._pieces: deque[TensorDictBase] = deque()
@@ -88,15 +91,34 @@ class MiniBatches(TrainerHookBase):
         if self.gathers:
             rows = self._rows_of(batch)
             order = torch.randperm(rows.shape[0], device=device_of(rows))
-            self._pieces = deque(rows[order].split(self.batch_size))
+            self._pieces = deque(rows[order].split(self._sizes(len(order))))
             return
         if self._rows_are_of != self.trainer.progress.batches:
             self._rows_are_of = self.trainer.progress.batches
             self.rows = self._rows_of(batch)
         order = torch.randperm(self.rows.shape[0], device=device_of(self.rows))
         self._pieces = deque(
-            TensorDict({INDEX: index}, index.shape) for index in torch.split(order, self.batch_size)
+            TensorDict({INDEX: index}, index.shape)
+            for index in torch.split(order, self._sizes(len(order)))
         )
+
+    def _sizes(self, rows: int) -> list[int]:
+        """How many rows each mini-batch has."""
+        number, rest = divmod(rows, self.batch_size)
+        if not number and not self._warned:
+            self._warned = True
+            unit = "steps" if self.sequences is False else "sequences"
+            warnings.warn(
+                f"MiniBatches(batch_size={self.batch_size}): the batch has {rows} {unit}, so each "
+                "epoch is one optimizer step on all of them. Lower batch_size, or collect more.",
+                stacklevel=2,
+            )
+        sizes = [self.batch_size] * number
+        if rest == 1 and number:
+            sizes[-1] += 1
+        elif rest:
+            sizes.append(rest)
+        return sizes
 
     def _rows_of(self, batch: TensorDictBase) -> TensorDictBase:
         rows = batch if self.keys is None else batch.select(*self.keys)

@@ -24,9 +24,9 @@ _LONGEST = 5  # seconds; of a run that has not written for ten it is not known w
 class RunRecorder(TrainerHookBase):
     """Records how a run stands in its directory.
 
-    ``run.json`` holds the status (running, finished, stopped, interrupted or failed), the reason,
-    the counters and the last reported metrics. It is brought up to date about once a second; where
-    many runs train side by side, each of which takes its milliseconds, every few seconds.
+    ``run.json`` holds the status (running, or how the run ended), the reason, the counters and the
+    last reported metrics. It is brought up to date about once a second; where many runs train side
+    by side, each of which takes its milliseconds, every few seconds.
 
     Args:
         run_dir: The run's directory.
@@ -83,7 +83,7 @@ class RunRecorder(TrainerHookBase):
         progress, control = self.trainer.progress, self.trainer.control
         self.run_dir.update(
             status=control.status,
-            reason=control.stop_reason,
+            reason=control.stop_reason_in_full,
             frames=progress.frames,
             optim_steps=progress.optim_steps,
             seconds=round(progress.seconds, 3),
@@ -98,7 +98,7 @@ class RunRecorder(TrainerHookBase):
         # Of a finished run that was resumed, the trainer knows less than the run's directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
         if trainer.stop_reason is not None:
-            what = trainer.stop_reason
+            what = str(trainer.control.stop_reason_in_full)
         elif score is not None:
             what = f"{trainer.control.status}: eval/return {float(score):.1f}"
         else:

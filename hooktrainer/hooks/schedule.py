@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from tqdm.auto import tqdm
 
+from ..collect.exploration import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import TrainerHookBase
-from ..loop.priorities import EARLY
+from ..loop.priorities import AFTER, EARLY
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
@@ -165,6 +166,57 @@ class Schedule(TrainerHookBase):
             return [self.owner]
         groups = self.owner.param_groups
         return groups if self.group is None else [groups[self.group]]
+
+
+class ExplorationSchedule(TrainerHookBase):
+    """Steps the exploration of a collector's policy with the frames, and logs its value.
+
+    `hooktrainer.Trainer` registers it where the policy has a schedule, such as that of
+    `EpsilonGreedy`. It leaves alone what something else changes: a `Schedule`, or a ``step`` that
+    was registered at a hook point.
+
+    Args:
+        schedules: What `hooktrainer.collect.exploration.schedules_of` finds in the policy.
+    """
+
+    def __init__(self, schedules: Sequence[NoiseSchedule]) -> None:
+        self.schedules = schedules
+        self._frames = 0
+
+    def __call__(self) -> None:
+        """Count the frames of the batch."""
+        progress = self.trainer.progress
+        frames, self._frames = progress.frames - self._frames, progress.frames
+        for schedule in self.schedules:
+            schedule.follow(frames // self.trainer.frame_skip)
+
+    def log_value(self, batch: Any) -> dict[str, Any]:
+        """Metric: the value that the batch was collected with."""
+        return {schedule.metric: schedule.position[1] for schedule in self.schedules}
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Note where the run stands, and what other hooks change."""
+        self._frames = trainer.progress.frames
+        trainer.source.steps_exploration = False
+        owners = [entry.owner for entry in trainer.registry.entries()]
+        owners += [owner.owner for owner in owners if isinstance(owner, Schedule)]
+        for schedule in self.schedules:
+            schedule.is_driven |= any(owner is schedule.module for owner in owners)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the frames and the value of every schedule."""
+        return {"positions": [list(schedule.position) for schedule in self.schedules]}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore them."""
+        for schedule, position in zip(self.schedules, state_dict["positions"], strict=True):
+            schedule.position = position
+
+    def register(self, trainer: Loop, name: str = "exploration") -> None:
+        """Register at ``post_steps``, behind what else may step it, and at ``pre_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps", self, priority=AFTER)
+        trainer.register_op("pre_steps_log", self.log_value)
 
 
 def _read(place: Any, name: str) -> Any:

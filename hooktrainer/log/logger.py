@@ -9,12 +9,13 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..base.endings import ENDINGS
 from ..base.plain import to_plain
 from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
-from .sink import ENDINGS, GuardedSink, Sink, log
+from .sink import GuardedSink, Sink, log
 
 _DEFAULT_BINS: Final = 64
 

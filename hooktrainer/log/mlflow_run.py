@@ -14,14 +14,14 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.endings import ENDED
 from .destination import RunGoneError
 from .remote_sink import public
 from .sink import log
 from .spool import Record
 
 _STATUS: Final = {
-    "finished": "FINISHED",
-    "stopped": "FINISHED",
+    **dict.fromkeys(ENDED, "FINISHED"),
     "interrupted": "KILLED",
     "failed": "FAILED",
 }

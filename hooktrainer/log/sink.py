@@ -7,15 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
 from .place import LogPlace
 
 log = logging.getLogger(__name__)
-
-ENDINGS: Final = ("finished", "stopped", "interrupted", "failed")
-"""How a run can end, as `run.json` calls it."""
 
 
 class Sink(ABC):
@@ -102,7 +99,7 @@ class Sink(ABC):
 
     @abstractmethod
     def close(self, status: str = "finished") -> None:
-        """Flush, record how the run ended (one of `ENDINGS`) and release the destination."""
+        """Flush, record how the run ended, as `hooktrainer.base.endings` has it, and release it."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from .wandb_file import last_steps, wait_for_end
 
 _UNSAFE_SECONDS: Final = 30.0  # W&B flushes its file every 15
 _PROBE_SECONDS: Final = 3.0
-_EXIT_CODE: Final = {"finished": 0, "stopped": 0, "interrupted": 255, "failed": 1}
+_EXIT_CODE: Final = {"interrupted": 255, "failed": 1}
 
 
 class WandbSink(Sink):
@@ -141,7 +141,7 @@ class WandbSink(Sink):
         """Finish the run; its exit code is 0, 1 (failed) or 255 (interrupted)."""
         if self._run is not None:
             run, self._run = self._run, None
-            run.finish(exit_code=_EXIT_CODE[status])
+            run.finish(exit_code=_EXIT_CODE.get(status, 0))
 
     def state_dict(self) -> dict[str, Any]:
         """The run's id, and the rows that W&B may not have written yet."""

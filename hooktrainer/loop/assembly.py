@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -15,7 +18,7 @@ from ..errors import SkipOptimStep
 from . import check_trainer
 from .bridge import Bridge, HookHandle
 from .cadence import Every
-from .control import Control
+from .control import Control, Stop
 from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .hook_table import draw_hooks
@@ -208,9 +211,28 @@ class Assembly:
         """Add values to metrics from anywhere in the run, as a log hook's result would be."""
         self.metrics.log(metrics)
 
-    def request_stop(self, reason: str | None = None) -> None:
-        """End the run after the current batch."""
-        self.control.request_stop(reason)
+    def request_stop(self, reason: str | None = None, *, status: Stop = "stopped") -> None:
+        """End the run after the current batch.
+
+        Args:
+            reason: Why; the first one given is kept.
+            status: What becomes of it: ``"solved"``, ``"pruned"``, or ``"stopped"``; of these
+                ``run.json`` also tells which hook, or which line, asked for it.
+        """
+        by = self._who_calls(sys._getframe(1)) if status == "stopped" else None
+        self.control.request_stop(reason, status, by)
+
+    def _who_calls(self, frame: FrameType) -> str:
+        """The class of the hook in which a frame lies; else its function and line."""
+        hooks = {id(hook): type(hook).__name__ for hook in self.registry.hooks()}
+        place = f"{frame.f_code.co_name}, {Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+        around: FrameType | None = frame
+        while around is not None:
+            own = id(around.f_locals.get("self"))
+            if own in hooks:
+                return hooks[own]
+            around = around.f_back
+        return place
 
     def request_save(self) -> None:
         """Save at the end of the current batch, if the trainer has somewhere to save to."""

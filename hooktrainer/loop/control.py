@@ -7,6 +7,12 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic
+from typing import Literal
+
+from ..errors import place_of
+
+Stop = Literal["stopped", "solved", "pruned"]
+"""The status of a run that was asked to stop."""
 
 
 class _BrokenOffError(BaseException):
@@ -17,7 +23,7 @@ class Control:
     """Requests that hooks and signals make and the trainer serves at the end of the batch.
 
     Attributes:
-        status: How the run stands: running, finished, stopped, interrupted or failed.
+        status: How the run stands: running, or one of `hooktrainer.base.endings.ENDINGS`.
         is_leaving: Whether the last batch is done, and what is left is the end of the run.
     """
 
@@ -26,6 +32,8 @@ class Control:
         self.is_leaving = False
         self._deadline: float | None = None
         self._stop_reason: str | None = None
+        self._stop_status: Stop = "stopped"
+        self._stopped_by: str | None = None
         self._signal: int | None = None
         self._save = False
         self._log = False
@@ -46,14 +54,35 @@ class Control:
         """When a signal's grace is over, by `time.monotonic`; ``None`` if there was none."""
         return self._deadline
 
-    def request_stop(self, reason: str | None = None) -> None:
-        """Ask the run to stop. The first reason given is kept."""
+    @property
+    def stop(self) -> tuple[str | None, Stop, str | None]:
+        """The reason to stop, the status that the run will have, and who asked for it."""
+        return self._stop_reason, self._stop_status, self._stopped_by
+
+    @property
+    def stop_reason_in_full(self) -> str | None:
+        """The reason to stop, and who gave it if that is known."""
+        by = self._stopped_by
+        return self._stop_reason if by is None else f"{self._stop_reason} (by {by})"
+
+    def request_stop(
+        self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
+    ) -> None:
+        """Ask the run to stop. The first request is kept.
+
+        Args:
+            reason: Why.
+            status: What the run's status will be.
+            by: Who asks for it.
+        """
         if self._stop_reason is None:
-            self._stop_reason = reason or "requested"
+            self._stop_reason, self._stop_status = reason or "requested", status
+            self._stopped_by = by
 
     def withdraw_stop(self, reason: str | None) -> None:
         """Go back to an earlier ``stop_reason``; whoever gave the present one was wrong."""
-        self._stop_reason = reason
+        if reason != self._stop_reason:
+            self._stop_reason, self._stop_status, self._stopped_by = reason, "stopped", None
 
     def request_save(self) -> None:
         """Ask for a checkpoint at the end of the batch."""
@@ -130,9 +159,12 @@ class Control:
             error: What ended it, if it did not end by itself.
         """
         if error is not None:
+            self._stopped_by = None
             self.status = "failed" if isinstance(error, Exception) else "interrupted"
             self._stop_reason = f"{type(error).__name__}: {error}".rstrip(": ")
+            if isinstance(error, SystemExit) and not isinstance(error.code, str):
+                self._stop_reason += f", raised {place_of(error)}"
         elif self.signal is not None:
             self.status = "interrupted"
         else:
-            self.status = "finished" if self.stop_reason is None else "stopped"
+            self.status = "finished" if self.stop_reason is None else self._stop_status

@@ -126,7 +126,7 @@ class Lifecycle(Assembly):
             # The bar first, so that hooks can print below it.
             closers = close_methods(self._bar, *hooks, self.source, self._saver)
             status, frames = self.control.status, self.collected_frames
-            why = self.control.stop_reason
+            why = self.control.stop_reason_in_full
             closers += [
                 functools.partial(logger.close, status, step=frames, reason=why)
                 for logger in self.loggers
@@ -137,12 +137,15 @@ class Lifecycle(Assembly):
         """Whether a hook is one of the loggers as well, and is closed as such."""
         return any(hook is logger for logger in self.loggers)
 
-    def _check_ready(self) -> None:
+    def _check_open(self) -> None:
         if self._closed:
             raise ConfigError(
                 "this trainer was closed: its run ended, or shutdown() was called. To go on, "
                 "build a new Trainer and load this one's state with load_state_dict."
             )
+
+    def _check_ready(self) -> None:
+        self._check_open()
         points = self.registry.points
         if not any(getattr(e.owner, "trains", True) for e in points["optimizer"].entries):
             raise ConfigError(
@@ -180,6 +183,11 @@ class Lifecycle(Assembly):
             if batch is _END:
                 if not self.progress.batches and self.control.signal is None:
                     raise ConfigError("the collector ended before it yielded a batch.")
+                # Whoever lets it end on purpose gives that number as total_frames.
+                self.control.request_stop(
+                    f"the collector ended at {self.collected_frames:,} of "
+                    f"{self.total_frames:,} frames"
+                )
                 return
             if not is_tensor_collection(batch):
                 raise ConfigError(check_trainer.not_a_tensordict("the collector's batch is", batch))

@@ -34,7 +34,7 @@ class LoopLogger(Protocol):
         """Write everything and let go of it.
 
         Args:
-            status: How the run ended: ``finished``, ``stopped``, ``interrupted`` or ``failed``.
+            status: How the run ended: one of `hooktrainer.base.endings.ENDINGS`.
             step: Frames at which it did.
             reason: Why, if it did not just reach its last frame.
         """

@@ -69,6 +69,7 @@ class Loop(Lifecycle):
             Exception: Whatever a hook, the collector or the loss raises, with a note that says
                 which hook, where and when. Everything is closed first.
         """
+        self._check_open()
         if self.has_ended:
             self.control.end()
             self.shutdown()

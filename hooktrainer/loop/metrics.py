@@ -169,9 +169,15 @@ class Metrics:
         return None if series is None else series.latest()
 
     def shown(self, name: str) -> float | None:
-        """The same, but what is on an accelerator as it was reported last: nobody waits for it."""
+        """What a progress bar shows: the same, if it was logged since a state was loaded.
+
+        Of what is on an accelerator it is the value reported last: nobody waits for it. A value
+        that was loaded may be that of a hook that the resumed run does not have.
+        """
         series = self._series.get(name)
-        if series is not None and isinstance(series.last, torch.Tensor) and not series.last.is_cpu:
+        if series is None or series.last is None:
+            return None
+        if isinstance(series.last, torch.Tensor) and not series.last.is_cpu:
             return self.reported.get(name)
         return self.latest(name)
 
@@ -182,7 +188,7 @@ class Metrics:
 
     def names(self) -> list[str]:
         """Names of the metrics logged so far."""
-        return [name for name, series in self._series.items() if series.last is not None]
+        return [name for name, series in self._series.items() if series.newest is not None]
 
     def close_window(self) -> dict[str, float]:
         """End the window.
@@ -266,7 +272,7 @@ class _Series:
     up in chunks of a fixed size, so that the result does not depend on when the state was saved.
     """
 
-    __slots__ = ("count", "counted", "is_total", "last", "pending", "sum")
+    __slots__ = ("count", "counted", "is_total", "last", "loaded", "pending", "sum")
 
     def __init__(self) -> None:
         self.sum: torch.Tensor | float = 0.0
@@ -274,16 +280,22 @@ class _Series:
         self.counted: torch.Tensor | None = None  # how many there were besides, on a device
         self.pending: list[torch.Tensor | float] = []
         self.last: torch.Tensor | float | None = None
+        self.loaded: torch.Tensor | float | None = None  # the last one of a state
         self.is_total = False
 
     @property
     def has_values(self) -> bool:
         return bool(self.count or self.pending) or self.counted is not None
 
+    @property
+    def newest(self) -> torch.Tensor | float | None:
+        return self.loaded if self.last is None else self.last
+
     def latest(self) -> float | None:
-        if self.last is None:
+        newest = self.newest
+        if newest is None:
             return None
-        value = float(self.last)
+        value = float(newest)
         # Of values chosen on a device there may have been none yet.
         return None if self.counted is not None and math.isnan(value) else value
 
@@ -303,7 +315,7 @@ class _Series:
         where = where.reshape(-1)
         places = torch.arange(len(where), device=where.device)
         latest = values.take(places.where(where, 0).max())
-        before = float("nan") if self.last is None else self.last
+        before = float("nan") if self.newest is None else self.newest
         self.last = torch.where(where.any(), latest, before)
         self.sum = self.sum + values.where(where, 0).sum(dtype=_wide(values))
         self.counted = where.sum() if self.counted is None else self.counted + where.sum()
@@ -341,14 +353,14 @@ class _Series:
             "sum": self.sum,
             "count": self._all_counted(),
             "pending": _pack(self.pending),
-            "last": self.last,
+            "last": self.newest,
             "is_total": self.is_total,
         }
 
     @classmethod
     def from_state_dict(cls, state: dict[str, Any]) -> _Series:
         series = cls()
-        series.sum, series.count, series.last = state["sum"], state["count"], state["last"]
+        series.sum, series.count, series.loaded = state["sum"], state["count"], state["last"]
         series.is_total = state["is_total"]
         pending = state["pending"]
         series.pending = list(pending.unbind() if isinstance(pending, torch.Tensor) else pending)

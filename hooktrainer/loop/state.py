@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
+from ..base.endings import ENDED
 from ..base.untrusted import check_fields, one_line, refusing
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
@@ -62,7 +63,7 @@ def trainer_state(trainer: Assembly) -> dict[str, Any]:
         "rng": rng_state(),
         "versions": dict(library_versions()),
         "total_frames": trainer.total_frames,
-        "ended": trainer.control.status in ("finished", "stopped"),
+        "ended": trainer.control.status in ENDED,
     }
 
 

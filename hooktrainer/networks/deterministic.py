@@ -94,9 +94,10 @@ class AdditiveGaussian(TensorDictModuleBase):
 
     The noise is independent from step to step, of a deviation given in halves of the box: 0.1 means
     a tenth of the way from its middle to its edge, in every feature. The deviation, ``sigma``, may
-    change linearly as `step` counts frames, or be set by a `hooktrainer.Schedule`; it is part of
-    the state dict. Random numbers come from torch's global generator. Under TorchRL's
-    ``set_exploration_type``, anything but ``RANDOM`` switches the noise off.
+    change linearly as `step` counts frames, which a `hooktrainer.Trainer` calls after every batch,
+    or be set by a `hooktrainer.Schedule`; it is part of the state dict. Random numbers come from
+    torch's global generator. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM``
+    switches the noise off.
 
     Args:
         policy: The policy.

@@ -105,9 +105,9 @@ class QNetwork(TensorDictModuleBase):
 class EpsilonGreedy(TensorDictModuleBase):
     """Takes a random action with probability epsilon, else the greedy one.
 
-    Epsilon, ``eps``, falls linearly as `step` counts frames, or is set by a `hooktrainer.Schedule`;
-    it is part of the state dict. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM``
-    makes it greedy.
+    Epsilon, ``eps``, falls linearly as `step` counts frames, which a `hooktrainer.Trainer` calls
+    after every batch, unless a `hooktrainer.Schedule` or a hook of yours sets it. It is part of the
+    state dict. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM`` makes it greedy.
 
     Args:
         q_network: Values the actions.

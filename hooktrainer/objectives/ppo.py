@@ -270,7 +270,7 @@ class ClipPPOLoss(Loss):
     def _objective(
         self, log_ratio: torch.Tensor, advantage: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        if self.normalize_advantage:
+        if self.normalize_advantage and advantage.numel() > 1:  # one has no deviation
             std, mean = torch.std_mean(advantage)
             advantage = (advantage - mean) / std.clamp_min(1e-6)
         ratio = log_ratio.exp()

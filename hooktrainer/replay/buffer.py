@@ -8,7 +8,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import NestedKey, TensorDict, TensorDictBase, unravel_key
+from tensordict import (
+    NestedKey,
+    TensorDict,
+    TensorDictBase,
+    is_leaf_nontensor,
+    is_non_tensor,
+    unravel_key,
+)
 
 from ..base.batches import valid_steps
 from ..base.tensordicts import entries_of, leaves_of, tensordict_of
@@ -105,6 +112,7 @@ class ReplayBuffer:
             Where they were written, ``[batch]``, int64.
 
         Raises:
+            ConfigError: If an entry of the first batch is no tensor, such as text.
             KeyError: If an entry is missing, or was not there at first; nothing is written then.
         """
         data = valid_steps(data)
@@ -236,6 +244,13 @@ class ReplayBuffer:
         row = data.reshape(-1)[0]
         if self.keys is not None:
             row = row.select(*self.keys)
+        for key, value in row.items(True, True, is_leaf=is_leaf_nontensor):
+            if is_non_tensor(value):
+                raise ConfigError(
+                    f"ReplayBuffer: the entry {key!r} is {value.tolist()!r:.80}, and it holds "
+                    "tensors only. Give the keys to keep with keys=[...], leave it out with "
+                    "SelectKeys, or take TorchRL's TensorDictReplayBuffer."
+                )
         if self.scratch_dir is not None:
             self._storage = row.expand(self.max_size).memmap_like(prefix=self.scratch_dir)
         else:

@@ -166,7 +166,11 @@ class Layout:
         if self._workers:
             # Not started here if only a copy or a share of the collector collects.
             here = self.engine == "local" and not self._overlap and self._ranks.world_size == 1
-            trainer.source.use_workers(self._workers, self._stages, at_once=here)
+            trainer.source.use_workers(
+                self._workers, self._stages, at_once=here, timeout=self._timeout
+            )
+        # A silent worker is named by the process that waits for it, which is given up later.
+        timeout = self._timeout * (2 if self._workers else 1)
         if self.engine == "ray":
             from .ray import use_ray
 
@@ -175,13 +179,13 @@ class Layout:
                 self.collectors,
                 self.placement.get("eval"),
                 overlap=self._overlap or 0,
-                timeout=self._timeout,
+                timeout=timeout,
             )
         elif self._overlap is not None:
             from ..collect.overlap import OverlappedCollector
 
             trainer.collector = OverlappedCollector(
-                trainer.collector, self._overlap, timeout=self._timeout
+                trainer.collector, self._overlap, timeout=timeout
             )
             trainer.collector.register(trainer)
 

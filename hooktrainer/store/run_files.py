@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal, TypedDict
 
+from ..base.endings import ENDINGS
 from ..base.untrusted import (
     MAX_YAML,
     MalformedError,
@@ -19,14 +20,14 @@ from ..base.untrusted import (
 )
 from ..errors import ConfigError, NotFoundError
 
-STATUSES: Final = ("running", "finished", "stopped", "interrupted", "failed")
+STATUSES: Final = ("running", *ENDINGS)
 """What `status` in `run.json` can be."""
 
 
 class RunState(TypedDict, total=False):
     """The fields of `run.json` that are read; there may be more."""
 
-    status: Literal["running", "finished", "stopped", "interrupted", "failed"]
+    status: Literal["running", "finished", "solved", "pruned", "stopped", "interrupted", "failed"]
     reason: str | None
     experiment: str | None
     seed: int | None

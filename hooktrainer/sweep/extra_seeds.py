@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..algorithms import Algorithm
 from ..algorithms.seed_runs import run_of
+from ..base.endings import ENDED
 from ..errors import CheckpointError, TakenError
 from ..loop.lockstep import Lockstep
 from ..store.lock import RunLock
@@ -53,7 +54,7 @@ def train_from(
     kinds: dict[str, list[Algorithm]] = {}
     for algorithm, place in settings:
         for seed in seeds:
-            ended = RunDir(place / f"seed{seed}").read().get("status") in ("finished", "stopped")
+            ended = RunDir(place / f"seed{seed}").read().get("status") in ENDED
             if not ended:
                 run = run_of(replace(algorithm, resume="latest"), seed, place)
                 kinds.setdefault(kind_of(algorithm), []).append(run)

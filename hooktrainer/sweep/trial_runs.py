@@ -91,7 +91,7 @@ class TrialRuns:
                 if trainer.has_ended:
                     self.take_up(seed, trainer)
                 elif self.pruned:  # the process ended before this run did
-                    trainer.request_stop("pruned before it was resumed")
+                    trainer.request_stop("pruned before it was resumed", status="pruned")
                 yield trainer
         except Exception as error:
             self.fail(error)
@@ -203,7 +203,7 @@ class TrialRuns:
     def _stop(self, why: str) -> None:
         for trainer in self.trainers:
             if trainer.control.status == "running":
-                trainer.request_stop(why)
+                trainer.request_stop(why, status="pruned")
 
 
 class WatchEvaluations(TrainerHookBase):

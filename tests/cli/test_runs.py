@@ -307,4 +307,4 @@ def test_a_status_that_there_is_not_is_said_with_those_there_are(call, tmp_path)
     run = write_run(tmp_path / "a")
     run.run_file.write_text(json.dumps({"status": "runing"}))
     (line,) = call("runs", tmp_path).err.splitlines()
-    assert "its 'status' is 'runing': it must be one of running, finished, stopped" in line
+    assert "its 'status' is 'runing': it must be one of running, finished, solved" in line

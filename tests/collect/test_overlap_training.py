@@ -76,7 +76,6 @@ def make_trainer(collector=None, env=Counter, total_frames=80, **options) -> Tra
     ReplayBufferTrainer(buffer).register(trainer)
     TargetNetUpdaterHook(HardUpdate(loss, value_network_update_interval=5)).register(trainer)
     UTDRHook(trainer).register(trainer)
-    trainer.register_op("post_steps", policy.step, frames=FRAMES_PER_BATCH)
     return trainer
 
 

@@ -321,9 +321,12 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
         rollout = built._open()
         rollout.begin_episodes()
         for child in built._group._team.children:  # type: ignore[attr-defined]
-            child._timeout = 0.1
-        with pytest.raises(ChildError, match="has not answered"):
+            child.timeout = 0.1
+        with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, warm_up=False)
+        built._group._team.children[0].timeout = 600.0  # type: ignore[attr-defined]
+        with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
+            built.set_attribute("length", 3)
         start = time.monotonic()
     assert time.monotonic() - start < 2  # not half a second for each
     assert not any(map(alive, left))

@@ -37,6 +37,22 @@ def test_an_epoch_holds_every_step_once():
     assert sorted(flat(pieces)) == list(range(10))
 
 
+@pytest.mark.parametrize("gathers", [True, False])
+def test_a_single_step_that_is_left_over_joins_the_mini_batch_before_it(gathers):
+    hook = MiniBatches(4)
+    hook.register(tiny_trainer())
+    hook.gathers = gathers
+    pieces = [hook(numbered(3, 3)) for _ in range(2)]
+    assert [len(piece) for piece in pieces] == [4, 5]
+    assert hook(numbered(3, 3)) is None
+
+
+def test_a_batch_size_beyond_the_batch_is_said_once():
+    with pytest.warns(UserWarning, match=r"batch_size=10000\): the batch has 10 steps") as said:
+        assert [len(p) for p in flat(epochs(MiniBatches(10_000), numbered(2, 5), 2))] == [10, 10]
+    assert len(said) == 1
+
+
 def test_mini_batches_may_say_which_rows_they_hold_and_get_them_later():
     pieces = []
     for gathers in (True, False):

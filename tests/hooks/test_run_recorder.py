@@ -30,17 +30,42 @@ def test_a_finished_run(tmp_path):
     assert "lr: 0.1" in (tmp_path / "run" / "config.yaml").read_text()
 
 
-def test_a_run_whose_collector_ends_early_is_finished(tmp_path):
+def test_a_run_whose_collector_ends_early_says_so(tmp_path):
     trainer, read = recorded(tmp_path, collector=FakeCollector(num_batches=2))
     trainer.train()
-    assert (read()["status"], read()["frames"]) == ("finished", 20)
+    assert (read()["status"], read()["frames"]) == ("stopped", 20)
+    assert "collector ended at 20 of 50 frames" in read()["reason"]
 
 
-def test_a_stopped_run(tmp_path):
+class Bored(TrainerHookBase):
+    def register(self, trainer, name="bored"):
+        trainer.register_op("post_steps", self)
+
+    def __call__(self):
+        self.trainer.request_stop("nothing happens")
+
+
+def test_a_stopped_run_says_who_stopped_it(tmp_path):
     trainer, read = recorded(tmp_path)
-    trainer.register_op("post_steps", lambda: trainer.request_stop("solved"))
+    Bored().register(trainer)
     trainer.train()
-    assert (read()["status"], read()["reason"]) == ("stopped", "solved")
+    assert (read()["status"], read()["reason"]) == ("stopped", "nothing happens (by Bored)")
+
+
+def test_a_function_that_stops_a_run_is_named_by_its_place(tmp_path):
+    trainer, read = recorded(tmp_path)
+    trainer.register_op("post_steps", lambda: trainer.request_stop())
+    trainer.train()
+    assert read()["reason"].startswith("requested (by <lambda>, test_run_recorder.py:")
+
+
+@pytest.mark.parametrize("status", ["solved", "pruned"])
+def test_a_run_that_is_over_for_a_known_reason_has_it_as_its_status(tmp_path, status):
+    trainer, read = recorded(tmp_path)
+    trainer.register_op("post_steps", lambda: trainer.request_stop("enough", status=status))
+    trainer.train()
+    assert (read()["status"], read()["reason"]) == (status, "enough")
+    assert trainer.state_dict()["ended"]
 
 
 @pytest.mark.parametrize(("size", "seconds"), [(2, 1), (32, 4), (500, 5)])

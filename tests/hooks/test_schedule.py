@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import math
+from contextlib import closing
+from functools import partial
 from types import SimpleNamespace
 
 import pytest
 import torch
+from tensordict.nn import TensorDictSequential
 from torch import nn
+from torchrl.data import Categorical
+from torchrl.modules import EGreedyModule, QValueActor
 
-from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer
+from hooktrainer import ConfigError, OptimizerHook, Schedule, Trainer, VectorCollector
 from hooktrainer.networks import AdditiveGaussian, DeterministicPolicy, EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.replay import PrioritizedSampler
@@ -286,3 +291,77 @@ def test_a_part_of_the_run_that_is_none_is_refused(until):
 
 def example(trainer):
     return Schedule.linear(trainer.optimizer, "lr", 0.1, 0.0)
+
+
+# -- the exploration of the collector's policy ----------------------------------------------------
+
+
+def explorer():
+    return EpsilonGreedy(QNetwork(mlp(4, 2)), annealing_num_steps=40)
+
+
+FALLING = [1.0, 0.82, 0.64, 0.46, 0.28, 0.1, 0.1]
+
+
+@pytest.mark.parametrize(
+    "acts",
+    [
+        lambda policy: policy,
+        lambda policy: policy.act,
+        lambda policy: lambda observation: policy.act(observation)["action"],
+        lambda policy: partial(lambda own, observation: own.act(observation)["action"], policy),
+    ],
+    ids=["module", "method", "function", "partial"],
+)
+@pytest.mark.parametrize("steps", [None, "method", "function"])
+def test_an_exploration_that_falls_is_stepped_once_whoever_does_it(acts, steps, logger):
+    policy = explorer()
+    collector = VectorCollector("CartPole-v1", acts(policy), num_envs=2, frames_per_batch=8)
+    trainer = tiny_trainer(collector=collector, total_frames=56, logger=logger, log_interval=8)
+    if steps == "method":
+        trainer.register_op("post_steps", policy.step, frames=8)
+    elif steps == "function":
+        trainer.register_op("post_steps", lambda: policy.step(8))
+    trainer.train()
+    logged = logger.column("train/epsilon").values()
+    assert list(logged) == pytest.approx(FALLING)
+
+
+def test_one_of_torchrl_is_stepped_and_resumed(make_logger):
+    def trainer(**options):
+        policy = TensorDictSequential(
+            QValueActor(nn.Linear(4, 2), spec=Categorical(2)),
+            EGreedyModule(spec=Categorical(2), annealing_num_steps=40, eps_end=0.1),
+        )
+        collector = VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8)
+        return tiny_trainer(collector=collector, log_interval=8, **options)
+
+    first = trainer(total_frames=24, logger=make_logger())
+    first.train()
+    second = trainer(total_frames=56, logger=(logger := make_logger()))
+    second.load_state_dict(first.state_dict())
+    second.train()
+    assert list(logger.column("train/epsilon").values()) == pytest.approx(FALLING[3:], rel=1e-4)
+
+
+def test_a_schedule_of_the_users_own_is_left_alone(logger):
+    policy = explorer()
+    collector = VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8)
+    trainer = tiny_trainer(collector=collector, total_frames=32, logger=logger, log_interval=8)
+    Schedule(policy, "eps", lambda done: 1.0 if done < 0.5 else 0.5).register(trainer)
+    trainer.train()
+    assert list(logger.column("train/epsilon").values()) == [1.0, 1.0, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_iterating_over_a_collector_steps_it_as_well(own):
+    policy = explorer()
+    with closing(
+        VectorCollector("CartPole-v1", policy, num_envs=2, frames_per_batch=8, total_frames=56)
+    ) as collector:
+        seen = []
+        for batch in collector:
+            seen.append(policy.eps)
+            if own:
+                policy.step(batch.numel())
+    assert seen == pytest.approx(FALLING)

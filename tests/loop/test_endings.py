@@ -166,10 +166,12 @@ def test_a_policy_that_runs_out_is_none_either():
         collector.collect()
 
 
-def test_a_collector_that_ends_is_an_end():
-    trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=1000)
+@pytest.mark.parametrize(("total_frames", "status"), [(1000, "stopped"), (20, "finished")])
+def test_a_collector_that_ends_is_an_end_of_the_run_that_it_is_told_of(total_frames, status):
+    trainer = tiny_trainer(collector=FakeCollector(num_batches=2), total_frames=total_frames)
     trainer.train()
-    assert trainer.control.status == "finished"
+    assert trainer.control.status == status
+    assert (trainer.stop_reason is None) == (status == "finished")
 
 
 # -- sys.exit(0) ---------------------------------------------------------------------------------
@@ -206,6 +208,23 @@ def test_a_hook_that_leaves_interrupts_the_run(point, code):
     assert "the run is interrupted after 10 frames, not finished" in message
     assert "\n" not in message
     assert trainer.control.status == "interrupted"
+
+
+def leaves(error):
+    """A collector whose environment, at the third batch, ends the program."""
+    yield from FakeCollector(num_batches=2)
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"), [(SystemExit(3), SystemExit), (GeneratorExit(), RuntimeError)]
+)
+def test_what_ends_a_run_is_named_with_its_place(error, raised):
+    trainer = tiny_trainer(collector=leaves(error))
+    with pytest.raises(raised):
+        trainer.train()
+    assert "raised in leaves, test_endings.py:" in trainer.stop_reason
+    assert type(error).__name__ in trainer.stop_reason
 
 
 def test_another_exit_code_is_kept():
@@ -253,6 +272,6 @@ def test_an_environment_that_leaves_gives_no_exit_code_of_success(tmp_path, wher
         check=False,
     )
     assert done.returncode == 1
-    assert "SystemExit: 0" in done.stderr or "sys.exit(0) was called in step" in done.stderr
-    status = json.loads((tmp_path / "run" / "run.json").read_text())["status"]
-    assert status == {"here": "interrupted", "worker": "failed"}[where]
+    run = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert "in step, program.py:13" in run["reason"]
+    assert run["status"] == {"here": "interrupted", "worker": "failed"}[where]

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 
+import pytest
 from rich.console import Console
 
 from hooktrainer.loop.time_table import beside_rows, serial_rows, time_table
@@ -29,12 +30,22 @@ HOOKS = {
 
 def test_phases_are_listed_by_size_with_their_parts():
     assert serial_rows(TIMES, HOOKS) == [
-        ("optimize", 5.0, 0),
-        ("optimizer", 3.0, 1),
-        ("collect", 2.0, 0),
-        ("inference", 1.0, 1),
-        ("env", 0.5, 1),
-        ("evaluate", 0.5, 0),  # its only hook is the phase itself
+        ("optimize", 5.0, 0, False),
+        ("optimizer", 3.0, 1, True),
+        ("collect", 2.0, 0, False),
+        ("inference", 1.0, 1, False),
+        ("env", 0.5, 1, False),
+        ("evaluate", 0.5, 0, False),  # its only hook is the phase itself
+    ]
+
+
+def test_estimates_are_together_no_more_than_their_phase():
+    times = {"step": 5.0, "optimize": 2.7, "hook/optimizer": 2.8, "hook/mini_batches": 1.25}
+    whole, *parts = serial_rows(times, dict.fromkeys(list(times)[2:], "optimize"))
+    assert sum(row.seconds for row in parts) == pytest.approx(whole.seconds)
+    assert [(row.label, row.shown[0]) for row in parts] == [
+        ("optimizer", "~"),
+        ("mini_batches", "~"),
     ]
 
 
@@ -45,15 +56,15 @@ def test_hooks_that_are_not_asked_for_are_not_listed():
 
 
 def test_what_ran_beside_the_loop_is_no_part_of_it():
-    assert beside_rows(TIMES, "worker") == [("env", 6.0, 1)]
+    assert beside_rows(TIMES, "worker") == [("env", 6.0, 1, False)]
 
 
 def test_the_parts_of_what_ran_beside_the_loop_follow_it():
     times = {"worker/collect/env": 2.0, "worker/collect": 3.0, "worker/idle": 2.5, "step": 9.0}
     assert beside_rows(times, "worker") == [
-        ("collect", 3.0, 1),
-        ("env", 2.0, 2),
-        ("idle", 2.5, 1),
+        ("collect", 3.0, 1, False),
+        ("env", 2.0, 2, False),
+        ("idle", 2.5, 1, False),
     ]
 
 
@@ -66,7 +77,7 @@ def draw(totals):
 def test_the_table_gives_shares_and_what_is_missing():
     lines = draw(TIMES)
     assert ["optimize", "5.00", "62.5%", "█" * 15] in lines
-    assert ["optimizer", "3.00", "37.5%"] in lines
+    assert ["optimizer", "~3.00", "37.5%"] in lines
     assert ["in", "between", "0.50", "6.2%", "██"] in lines  # 1.5 of 24, rounded to even
     assert ["all", "of", "it", "8.00", "100.0%"] in lines
     assert ["on", "the", "accelerator"] in lines

@@ -759,3 +759,11 @@ def test_a_nan_from_the_loss_stops_before_the_weights(logger):
         trainer.train()
     assert loss.parameter.item() == pytest.approx(-0.2)
     assert (trainer.collector.closed, logger.closed) == (1, 1)
+
+
+def test_training_a_second_time_is_refused():
+    trainer = tiny_trainer()
+    trainer.train()
+    with pytest.raises(ConfigError, match="closed"):
+        trainer.train()
+    assert trainer.control.status == "finished"

@@ -230,3 +230,9 @@ def test_a_missing_entry_is_named_with_what_writes_it():
 def test_impossible_arguments_are_refused(arguments):
     with pytest.raises(ConfigError, match=str(next(iter(arguments.values())))):
         ClipPPOLoss(make_actor("categorical"), **arguments)
+
+
+def test_a_single_advantage_has_no_deviation_to_be_normalized_by():
+    actor = make_actor("categorical")
+    loss = ClipPPOLoss(actor, ValueNetwork(mlp(4, 1)), normalize_advantage=True)
+    assert total(loss(make_batch(actor, size=1))).isfinite()

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from tensordict import TensorDict
+from tensordict import NonTensorData, TensorDict
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer, SamplerWithoutReplacement
@@ -197,3 +197,12 @@ def test_a_sample_needs_a_size():
     buffer.extend(make_data(0, 10))
     with pytest.raises(ConfigError, match="batch_size"):
         buffer.sample()
+
+
+def test_text_is_refused_where_it_would_be_lost():
+    batch = TensorDict({"x": torch.zeros(3), "task": NonTensorData("walk", [3])}, [3])
+    with pytest.raises(ConfigError, match=r"'task' is 'walk'.*keys="):
+        ReplayBuffer(10).extend(batch)
+    buffer = ReplayBuffer(10, keys=["x"])
+    buffer.extend(batch)
+    assert set(buffer.sample(2).keys()) == {"x", "index"}

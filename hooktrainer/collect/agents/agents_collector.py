@@ -12,6 +12,7 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ...base.checks import check_count, share_equally
+from ...base.child import TIMEOUT
 from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
 from ..collector import Resumes
@@ -165,22 +166,27 @@ class AgentsCollector(WorldsCollector):
         """The environments, in this process or in others."""
         make = partial(_make_share, self._env, self._made)
         if workers:
-            return WorkerWorld(make, self.num_envs, workers, self._first_env, self.device)
+            return WorkerWorld(
+                make, self.num_envs, workers, self._first_env, self.device, self._timeout
+            )
         return make(self.num_envs, self._first_env, self.device)
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Step the environments in other processes from now on; before the first batch.
 
         Args:
             workers: As in the constructor.
             stages: Has to be 1: all environments step at once.
             at_once: Whether the processes start now; else with `start` or the first batch.
+            timeout: Seconds after which a process that does not answer ends the run.
 
         Raises:
             ConfigError: If the environments cannot be shared among so many.
         """
         check_agents_workers(self.world, self.num_envs, workers, stages)
-        self._workers = workers
+        self._workers, self._timeout = workers, timeout
         if at_once:
             self.start()
 

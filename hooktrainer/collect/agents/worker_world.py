@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from ...base.channel import Channel
-from ...base.child import Child
+from ...base.child import TIMEOUT, Child
 from ...base.team import Team
 from ...errors import ConfigError, no_quiet_end
 from .groups import AgentGroup
@@ -47,6 +47,7 @@ class WorkerWorld:
         workers: How many processes.
         first_env: Index of the first among all environments of the run.
         device: Where the tensors are.
+        timeout: Seconds to wait for a process.
 
     Raises:
         ConfigError: If they cannot be made in other processes.
@@ -61,6 +62,7 @@ class WorkerWorld:
         workers: int,
         first_env: int = 0,
         device: torch.device | str = "cpu",
+        timeout: float = TIMEOUT,
     ) -> None:
         self.num_envs = num_envs
         self.device = torch.device(device)
@@ -71,7 +73,8 @@ class WorkerWorld:
             for place, share in enumerate(self._shares):
                 name = f"worker {place} (environments {share.start}-{share.stop - 1})"
                 size = share.stop - share.start
-                self._team.add(Child(name, _serve, make, size, first_env + share.start))
+                first = first_env + share.start
+                self._team.add(Child(name, _serve, make, size, first, timeout=timeout))
             facts: list[WorldFacts] = [pickle.loads(c.receive()) for c in self._team.children]
         except BaseException:
             self.close()

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from tensordict import TensorDictBase
 
+from ...base.child import TIMEOUT
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.part import differences, fitting
@@ -89,7 +90,7 @@ class OverlappedCollector(RemoteCollector):
         weights: Literal["fixed", "newest"] = "fixed",
         max_age: int | None = None,
         when_old: Literal["wait", "drop"] = "wait",
-        timeout: float = 600.0,
+        timeout: float = TIMEOUT,
     ) -> None:
         _check_choice("mode", mode, ("process", "thread"))
         _check_choice("weights", weights, ("fixed", "newest"))
@@ -222,9 +223,11 @@ class OverlappedCollector(RemoteCollector):
         """Refuse what the collector refuses."""
         self._collector.check_shares(number)
 
-    def use_workers(self, workers: int, stages: int = 1, *, at_once: bool = True) -> None:
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
         """Have the collector step its environments in processes; they start with it."""
-        self._collector.use_workers(workers, stages, at_once=False)
+        self._collector.use_workers(workers, stages, at_once=False, timeout=timeout)
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         """A state to go on with when the environments are shared out otherwise than before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...loop.control import Control
+from ...loop.control import Control, Stop
 from .ranks import Ranks
 
 
@@ -38,11 +38,22 @@ class RankControl(Control):
         self._log |= any(logs)
         self._signal = max(signals) or None
         if any(stops) and self.stop_reason is None:
-            self._stop_reason = self._ranks.broadcast(place, reason, stops.index(1))
+            self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
 
-    def request_stop(self, reason: str | None = None) -> None:
-        """Ask all ranks to stop. The first reason given is kept."""
-        self._own.request_stop(reason)
+    def _take(self, stop: tuple[str | None, Stop, str | None]) -> None:
+        self._stop_reason, self._stop_status, self._stopped_by = stop
+
+    def request_stop(
+        self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
+    ) -> None:
+        """Ask all ranks to stop. The first request is kept."""
+        self._own.request_stop(reason, status, by)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Set the status; what was asked for since the ranks last met, all of them asked for."""
+        if self._stop_reason is None and self._own.signal is None:
+            self._take(self._own.stop)
+        super().end(error)
 
     def withdraw_stop(self, reason: str | None) -> None:
         """Go back to an earlier ``stop_reason``, of this rank and of all."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ...base.endings import ENDED
 from ...base.plain import flatten_config
 from ...run.config import FREE_AMONG_SEEDS
 from .summary import RunSummary
@@ -88,9 +89,7 @@ def _branch(run: RunSummary) -> tuple[Any, ...]:
 
 def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
     """Of the runs of a group, the one that counts for each piece of evidence."""
-    ordered = sorted(
-        group, key=lambda run: (run.status in ("finished", "stopped"), run.updated or 0.0)
-    )
+    ordered = sorted(group, key=lambda run: (run.status in ENDED, run.updated or 0.0))
     return {_evidence(run): run for run in ordered}
 
 

@@ -9,6 +9,7 @@ from typing import Final
 
 import numpy as np
 
+from ...base.endings import ENDED
 from ...base.seed_ranges import is_for_tuning
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
@@ -132,7 +133,7 @@ def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
         return f"seed {run.seed} is one of tuning, whose runs are no evidence for what was chosen"
     if not measured:
         return "it has no {metric}"
-    if run.status not in ("finished", "stopped") and not unfinished:
+    if run.status not in ENDED and not unfinished:
         return (
             f"it {_ENDINGS.get(run.status, 'has no known end')} at {run.frames:,} frames; finish "
             "it: without the seeds that fail, the others look better than they are"
@@ -174,7 +175,7 @@ def _threshold(runs: Sequence[RunSummary]) -> float | None:
 
 
 def _seed(run: RunSummary, curves: Mapping[str, Curve], metric: str) -> SeedCurve:
-    return SeedCurve(run.path, curves[metric], run.status == "stopped", _clock(run, curves))
+    return SeedCurve(run.path, curves[metric], run.status in ENDED[1:], _clock(run, curves))
 
 
 def _clock(run: RunSummary, curves: Mapping[str, Curve]) -> Curve:

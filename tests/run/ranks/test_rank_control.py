@@ -18,7 +18,7 @@ class TwoRanks:
         return [list(numbers), self.other]
 
     def broadcast(self, place, value, source=0):
-        return value if source == 0 else "the other's reason"
+        return value if source == 0 else ("the other's reason", "pruned", None)
 
 
 def test_a_request_waits_until_the_ranks_meet():
@@ -70,6 +70,19 @@ def test_what_another_rank_asks_for_is_done_here():
     assert control.signal == 15
     control.end()
     assert control.status == "interrupted"
+
+
+def test_a_status_is_that_of_all_ranks_and_an_early_end_of_the_collectors_needs_no_meeting():
+    ranks = TwoRanks()
+    control = RankControl(Control(), ranks)
+    ranks.other = [1, 0, 0, 0]
+    control.agree("the end of a batch")
+    control.end()
+    assert control.status == "pruned"
+    control = RankControl(Control(), ranks)
+    control.request_stop("the collector ended")
+    control.end()
+    assert (control.status, control.stop_reason) == ("stopped", "the collector ended")
 
 
 def test_requests_made_before_it_took_over_are_kept():
