@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.plain import flatten_config
 from ...base.words import duration
 from ...loop.time_table import TimeRow, beside_rows, serial_rows
 from ..chart import Marker, chart, chart_for_any_screen
 from ..html import document, table
 from ..report import Band, Curve, RunSummary
-from ..report.grouping import configuration
 from .captions import frames_text, number_text, return_text
 from .exhibits import Exhibit
 from .style import STYLE
@@ -98,6 +98,8 @@ def _figure(exhibits: Sequence[Exhibit], curves: Mapping[str, Curve]) -> str:
     else:
         curve, title = curves[name], name
     band = _band(curve, curves.get(f"{name}_std"))
+    seen = [*curve.values, *(value for one in exhibits for value in one.evaluation.returns)]
+    band = band.within(min(seen), max(seen))  # no return was beyond
     drawings = chart_for_any_screen([(title, [])], [band], marks, wide=(1100, 320))
     is_shaded = len(band.frames) > 1 and (band.high > band.low).any()
     shaded = "; shaded is its standard deviation over episodes" if is_shaded else ""
@@ -242,7 +244,7 @@ def _mean(curve: Curve, steps: Curve, weights: NDArray[np.int64]) -> float:
 
 
 def _configuration(run: RunSummary) -> str:
-    options = configuration(run)
+    options = flatten_config(run.options)
     if not options:
         return ""
     rows = [[name, str(value)] for name, value in options.items() if value is not None]
