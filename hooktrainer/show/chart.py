@@ -120,6 +120,7 @@ def scatter(
     points: Sequence[tuple[float | str, float, str, str]],
     *,
     among: Sequence[str] = (),
+    between: tuple[float, float] = (0.0, 1.0),
     log: bool = False,
 ) -> str:
     """Draw scores over the values that they were reached with.
@@ -127,17 +128,19 @@ def scatter(
     Args:
         points: Of each the value, the score, a title and a class of the page's style.
         among: The values that there are, in order, where they are words.
+        between: Where values begin and end, where they are numbers.
         log: Whether what counts is the ratio of two values.
     """
     where = {word: float(number) for number, word in enumerate(among)}
-    xs = [where[v] if isinstance(v, str) else math.log10(v) if log else v for v, *_ in points]
+    place = math.log10 if log else float
+    xs = [where[value] if isinstance(value, str) else place(value) for value, *_ in points]
     ys = [y for _, y, *_ in points]
-    ends = (-0.5, len(among) - 0.5) if among else (min(xs), max(xs))
+    ends = (-0.5, len(among) - 0.5) if among else (place(between[0]), place(between[1]))
     axes = _Axes(_NARROW, ends, (min(ys), max(ys)), 0 if among else _MARK + 3)
     if among:
-        x_ticks = [(place, word) for word, place in where.items()]
+        x_ticks = [(at, word) for word, at in where.items()]
     elif log:
-        x_ticks = [(math.log10(v), n) for v, n in log_ticks(10**axes.x_low, 10**axes.x_high)]
+        x_ticks = [(place(value), name) for value, name in log_ticks(*between)]
     else:
         x_ticks = ticks(axes.x_low, axes.x_high, 5)[0]
     parts = axes.begin(x_ticks)

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 
 from ..base.words import plural
-from ..run.fields import Between, OneOf
+from ..run.fields import OneOf
 from ..show.chart import chart_for_any_screen, legend, scatter
 from ..show.curves import Band
 from ..show.html import document, table
@@ -99,17 +99,20 @@ def _options(sweep: Sweep) -> str:
     done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
     figures = []
     for name, candidates in names.items() if done else ():
-        choices = candidates.values if isinstance(candidates, OneOf) else ()
-        points = []
-        for one in sorted(done, key=lambda one: one is best):
+        words = isinstance(candidates, OneOf)
+        points: list[tuple[float | str, float, str, str]] = []
+        for one in done:
             given = sweep.space.settings(one.params)[name]
             kind = "ended" if one.state.name == "PRUNED" else "done"
             if best is not None and one.number == best.number:
                 kind = "best"
-            title = f"trial {one.number}: {short(one.value)} with {name} {short(given)}"
-            points.append((short(given) if choices else given, one.value, title, kind))
-        log = isinstance(candidates, Between) and candidates.log
-        drawn = scatter(points, among=[short(value) for value in choices], log=log)
+            title = f"trial {one.number}: {one.value:,.5g} with {name} {short(given)}"
+            points.append((short(given) if words else given, one.value or 0.0, title, kind))
+        if isinstance(candidates, OneOf):
+            drawn = scatter(points, among=[short(value) for value in candidates.values])
+        else:
+            ends = (candidates.low, candidates.high)
+            drawn = scatter(points, between=ends, log=candidates.log)
         figures.append(f"<figure>{drawn}<figcaption>{escape(name)}</figcaption></figure>")
     if not figures:
         return ""
