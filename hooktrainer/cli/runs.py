@@ -90,7 +90,7 @@ def runs(
     groups = group_runs([run for run in chosen if run.of_sweep is None])
     if (curves and not json) or html is not None:
         for pair in (pair for group in groups for pair in group.repeats):
-            output.say(repeat_note(*pair))
+            output.say(f"{pair[0].path} {repeat_note(*pair)}.")
     if curves and not json:
         for name in metrics:
             _print_curves(groups, name)

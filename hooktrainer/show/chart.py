@@ -112,7 +112,8 @@ class _Axes:
         for value, name in x_ticks:
             if self.x_low <= value <= self.x_high:
                 at = f'x="{self.x(value)}" y="{self.height - 6}"'
-                parts.append(f'<text {at} text-anchor="middle">{escape(name)}</text>')
+                anchor = "end" if value == self.x_high else "middle"  # which would be cut off
+                parts.append(f'<text {at} text-anchor="{anchor}">{escape(name)}</text>')
         return parts
 
 

@@ -23,7 +23,7 @@ _STYLE = """
 %s}
 @media (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#9aa4b2;--line:#333a45;--page:#15181d;
 --card:#1c2027;%s}}
-body{margin:0 auto;max-width:72rem;padding:1.5rem 1rem 4rem;background:var(--page);
+body{margin:0 auto;max-width:76rem;padding:1.5rem 1rem 4rem;background:var(--page);
 color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}
 h2{font-size:1.05rem;margin:2rem 0 .5rem;font-weight:600}

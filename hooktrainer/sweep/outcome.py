@@ -59,8 +59,9 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
         return {}
     ranked = import_optuna().create_study(direction="maximize")
     for rank, one in enumerate(sorted(done, key=_rank)):
-        given = {"params": one.params, "distributions": one.distributions}
-        ranked.add_trial(create_trial(value=-float(rank), **given))
+        ranked.add_trial(
+            create_trial(value=-rank, params=one.params, distributions=one.distributions)
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:

@@ -45,15 +45,19 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
         _groups_table(groups, metrics[0]),
         settings_table({group.label: group.settings for group in groups}),
         folded("Runs", _runs_table(groups, metrics[0])),
-        *(f"<p>{escape(repeat_note(*pair))}</p>" for group in groups for pair in group.repeats),
+        *(
+            f"<p>{escape(f'{run.path} {repeat_note(run, counted)}')}.</p>"
+            for group in groups
+            for run, counted in group.repeats
+        ),
     ]
     return document(_title(groups), body)
 
 
 def repeat_note(run: RunSummary, counted: RunSummary) -> str:
-    """Say that a run is not counted, since another has its seed and options."""
+    """Why a run is not counted: another has its seed and options."""
     what = "is a copy of" if run.id and run.id == counted.id else "has the seed and options of"
-    return f"{run.path} {what} {counted.path}, which is counted in its place."
+    return f"{what} {counted.path}, which is counted in its place"
 
 
 def spread(values: Sequence[float]) -> str:

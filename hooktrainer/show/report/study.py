@@ -130,7 +130,7 @@ def read_study(
                 for run in group.runs:
                     seed = str(run.path) if run.seed is None else run.seed
                     seeds[seed] = _seed(run, curves[run.path], metric)
-                left_out += [(pair[0].path, repeat_note(*pair)) for pair in group.repeats]
+                left_out += [(pair[0].path, f"it {repeat_note(*pair)}") for pair in group.repeats]
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
         solved = _threshold(its) if metric == RETURN and not minimize else None
