@@ -16,7 +16,7 @@ from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
 from ..statistics import score_named
 from ..store.run_dir import RunDir
-from .scripts import check_own, command_of
+from .scripts import check_own, command_of, place_of
 
 PATIENCE = 10.0
 """Seconds that a run has to end by itself."""
@@ -103,7 +103,7 @@ def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[C
     Args:
         one: The group.
         number: How many seeds it is to have.
-        shares: Among how many processes seeds that train side by side are divided.
+        shares: Among how many processes new seeds that train side by side are divided.
         trust: Whether to run what somebody else has begun.
 
     Raises:
@@ -117,27 +117,17 @@ def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[C
     for run in unfinished:
         _await_end(run)
     place = first.path.absolute().parent
-    if first.options.get("seeds") != OWN:
-        goes_on = [_command(run, _place(run), trust) for run in unfinished]
-        begins = [
-            _command(first, ["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")], trust)
-            for seed in new
-        ]
-        return [*goes_on, *begins]
-    seeds: dict[Path, list[int]] = {}
-    for run in unfinished:
-        seeds.setdefault(run.path.absolute().parent, []).append(_seed(run))
-    seeds.setdefault(place, []).extend(new)
-    return [
-        _command(
-            first,
-            ["--seeds", words_of_seeds(share), "--run-dir", str(where), "--resume", "latest"],
-            trust,
-        )
-        for where, its in seeds.items()
-        for share in (its[number::shares] for number in range(shares))
-        if share
+    found = [
+        _command(run, [*place_of(run.path, run.options, run.seed), "--resume", "latest"], trust)
+        for run in unfinished
     ]
+    if first.options.get("seeds") != OWN:
+        given = [["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")] for seed in new]
+    else:
+        where = ["--run-dir", str(place), "--resume", "latest"]
+        parts = filter(None, (new[number::shares] for number in range(shares)))
+        given = [["--seeds", words_of_seeds(part), *where] for part in parts]
+    return found + [_command(first, words, trust) for words in given]
 
 
 def _await_end(run: RunSummary) -> None:
@@ -162,10 +152,6 @@ def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
             f"like, then ask again: {printable(shlex.join(command))}"
         )
     return Command(command, directory)
-
-
-def _place(run: RunSummary) -> list[str]:
-    return ["--run-dir", str(run.path.absolute()), "--resume", "latest"]
 
 
 def _seed(run: RunSummary) -> int:

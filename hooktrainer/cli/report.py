@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional
 
-from ..base.words import listed
+from ..base.words import listed, plural
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, shown_as
 
@@ -25,6 +25,8 @@ Name = Annotated[str, shown_as("NAME")]
 Group = Annotated[str | None, shown_as("GROUP")]
 Score = Annotated[Literal["last", "tail", "best", "area"], shown_as("SCORE")]
 Level = Annotated[float | None, shown_as("RETURN")]
+_MOST_COMPARISONS = 20  # that a terminal shows; those told apart are first
+
 References = Annotated[Path | None, shown_as("FILE")]
 
 
@@ -48,9 +50,10 @@ def report(
 ) -> int:
     """Say what runs show: estimates over seeds with 95 % intervals, and who is better than whom.
 
-    Runs that differ only by their seed are a group; two of one seed count once. All are compared
-    at the frames that all have. Where the seeds are too few for an interval, there is none, and
-    it says how many more would help. Comparisons of more than two are corrected (Holm).
+    Runs that learn alike are a group, whatever their seeds, their length and their evaluations; two
+    of one seed count once. All are compared at the frames that all have. Where the seeds are too
+    few for an interval, there is none, and it says how many more would help. Comparisons of more
+    than two are corrected (Holm). Of a sweep, runs count where PLACE is the sweep's directory.
 
     Example: hooktrainer report runs/ppo runs/a2c -o report.html
 
@@ -107,8 +110,8 @@ def report(
         if decision is None:
             return 1
     runs, study = read()
-    for path, why in study.left_out:
-        output.say(f"left out: {path}: {why}")
+    for why, which in study.reasons().items():
+        output.say(f"left out: {which}: {why}")
     if not study.tasks:
         check_metrics([metric], runs)
         where = ", ".join(map(str, places))
@@ -140,20 +143,27 @@ def report(
 
 
 def _find(places: Sequence[Path]) -> list[RunDir]:
-    """The runs below directories, each once.
+    """The runs below directories, each once, without those of sweeps further below.
 
     Raises:
         FileNotFoundError: If there is no such directory.
     """
-    from ..store.find_runs import find_runs
+    from ..store.find_runs import find_runs, sweep_of
     from ..store.lookup import no_run
 
     found = {}
+    sweeps: dict[Path, None] = {}
     for place in places:
         if not place.is_dir():
             raise FileNotFoundError(no_run(place, "directory"))
         runs = find_runs(place, onerror=lambda error: output.say(f"left out: {error}"))
-        found.update({run.path.resolve(): run for run in runs})
+        for run in runs:
+            if (sweep := sweep_of(run, place)) is None:
+                found[run.path.resolve()] = run
+            else:
+                sweeps[sweep] = None
+    for sweep in sweeps:
+        output.say(f"left out: {sweep}: a sweep; what it found: hooktrainer report {sweep}")
     return list(found.values())
 
 
@@ -183,18 +193,16 @@ def print_section(section: Section, score: str, metric: str) -> None:
     if section.frames is not None:
         less = " (less is better)" if section.minimize else ""
         title += f": {score} {metric}{less} at {section.frames:,.0f} frames"
-    heads = ["group", "seeds", "IQM", "median", "mean", "area"]
+    heads = ["IQM", "seeds", "median", "mean", "area"]
     timed = section.threshold is not None
     if timed:
         heads += [f"reached {section.threshold:g}", "frames until", "time until"]
     rows = [_row(group, timed) for group in section.groups]
-    output.print_table(
-        heads, rows, title=title, right=heads[1:], optional=["median", "mean", "area", *heads[6:]]
-    )
+    output.print_table([*heads, "group"], rows, title=title, right=heads, optional=heads[2:])
     for note in section.notes:
         output.tell(f"{note}.")
     if section.comparisons:
-        heads = ["group", "beside", "IQM difference", "P(improvement)", "p", "corrected", ""]
+        heads = ["IQM difference", "P(improvement)", "p", "corrected", "so"]
         many = len(section.comparisons) > 1
         dropped = {"corrected"} if not many else set()
         if all(one.p is None for one in section.comparisons):
@@ -203,20 +211,19 @@ def print_section(section: Section, score: str, metric: str) -> None:
         rows = [_comparison_row(one) for one in section.comparisons]
         output.print_table(
             [heads[n] for n in kept],
-            [[row[n] for n in kept] for row in rows],
-            right=heads[2:6],
+            [[row[n] for n in kept] for row in rows[:_MOST_COMPARISONS]],
+            right=heads[:4],
             optional=["p"] if many else [],
         )
+        if (hidden := len(rows) - _MOST_COMPARISONS) > 0:
+            output.tell(f"{plural(hidden, 'more comparison')}: all are in --json, and in -o FILE.")
 
 
 def _row(group: GroupFinding, timed: bool) -> list[object]:
     from ..show.report.interval_text import interval_text, reaching_text
 
-    row: list[object] = [
-        group.group,
-        len(group.seeds),
-        *map(interval_text, (group.iqm, group.median, group.mean, group.area)),
-    ]
+    iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
+    row: list[object] = [iqm, len(group.seeds), *others]
     frames, seconds = group.frames_to_threshold, group.seconds_to_threshold
     if timed and frames is not None and seconds is not None:
         row += [
@@ -224,7 +231,7 @@ def _row(group: GroupFinding, timed: bool) -> list[object]:
             reaching_text(frames, lambda value: f"{value:,.0f}"),
             reaching_text(seconds, output.duration),
         ]
-    return row
+    return [*row, group.group]
 
 
 def _comparison_row(one: Comparison) -> list[object]:

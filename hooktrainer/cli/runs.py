@@ -44,9 +44,10 @@ def runs(
 ) -> int:
     """List runs, and compare them: a table, curves in the terminal, a page with charts.
 
-    A run whose process is gone though it never said that it ended is listed as died. Runs that
-    differ only by their seed are a group; curves and page show each group's mean and spread. Of
-    several with the same seed and options, the one that finished last counts.
+    A run whose process is gone though it never said that it ended is listed as died. A sweep is one
+    line, but where PLACE is its own directory. Runs that learn alike are a group, whatever their
+    seeds; curves and page show each group's mean and spread. Of several with the same seed and
+    options, the longest counts, and of these the one that finished last.
 
     Example: hooktrainer runs out --where lr=0.001 --sort best --curves
 
@@ -87,10 +88,10 @@ def runs(
         _tell_copies(chosen)
     if not chosen:
         return 0
-    groups = group_runs(chosen)
+    groups = group_runs([run for run in chosen if run.of_sweep is None])
     if (curves and not json) or html is not None:
         for pair in (pair for group in groups for pair in group.repeats):
-            output.say(repeat_note(*pair))
+            output.say(f"{pair[0].path} {repeat_note(*pair)}.")
     if curves and not json:
         for name in metrics:
             _print_curves(groups, name)
@@ -102,16 +103,23 @@ def runs(
 
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
-    from ..show.report import summarize
-    from ..store.find_runs import find_runs
+    from ..show.report import summarize, summarize_sweep
+    from ..store.find_runs import find_runs, sweep_of
     from ..store.lookup import no_run
 
-    found = {}
+    found: dict[Path, RunSummary] = {}
+    sweeps: dict[Path, list[RunSummary]] = {}
     for place in places:
         if not place.is_dir():
             raise FileNotFoundError(no_run(place, "directory"))
-        found.update({run.path.resolve(): run for run in find_runs(place, onerror=_tell_left_out)})
-    return [summarize(run, metric, minimize=minimize) for run in found.values()]
+        for run in find_runs(place, onerror=_tell_left_out):
+            summary = summarize(run, metric, minimize=minimize)
+            if (sweep := sweep_of(run, place)) is None:
+                found[run.path.resolve()] = summary
+            else:
+                sweeps.setdefault(sweep, []).append(summary)
+    made = [summarize_sweep(sweep, its, minimize=minimize) for sweep, its in sweeps.items()]
+    return [*found.values(), *made]
 
 
 def _tell_left_out(error: Exception) -> None:
@@ -217,7 +225,7 @@ def _sorted(
 
 
 def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
-    from ..show.report.grouping import configuration, differing, lineage
+    from ..show.report.grouping import configuration, differing, lineage, short
 
     configs = [configuration(run) for run in runs]
     options = differing(runs)
@@ -226,7 +234,7 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
     rows = [
         (
             run.path,
-            run.experiment,
+            run.experiment if run.of_sweep is None else f"sweep of {run.experiment}",
             "" if run.seed is None else run.seed,
             _status(run),
             f"{run.frames:,}",
@@ -235,7 +243,7 @@ def _print_table(runs: Sequence[RunSummary], metric: str) -> None:
             "" if run.best is None else output.number(run.best),
             "" if run.updated is None else output.duration(now - run.updated),
             *([lineage(run, runs)] if branches else []),
-            *("" if config.get(name) is None else config[name] for name in options),
+            *(short(config[name]) if name in config else "" for name in options),
         )
         for run, config in zip(runs, configs, strict=True)
     ]

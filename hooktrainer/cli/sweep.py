@@ -199,18 +199,20 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
+    from ..store.text_file import write_atomically
+    from ..sweep.confirm import KEEP
     from ..sweep.outcome import importances, training_command, trial_rows, write_best
     from ..sweep.page import sweep_page
 
     done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
+    page = made.place / "sweep.html"
     output.say(f"{made.place}: {done} of {made.options.trials} trials are done; searched: {names}")
     with contextlib.redirect_stdout(sys.stderr):  # runs say how they begin
-        made.run(lambda trial: output.say(_line(made, trial)))
+        made.run(lambda trial: _tell_end(made, trial, page))
     best, found, verdict = _decided(made, fresh)
     if best is not None:
         write_best(made, best)
-    page = made.place / "sweep.html"
-    page.write_text(sweep_page(made, verdict, found), encoding="utf-8")
+    write_atomically(page, sweep_page(made, verdict, found), durable=False)
     if found is not None and found.section is not None:
         confirmed = report_page(found.study, [found.section], made.options.objective)
         (made.place / "confirm.html").write_text(confirmed, encoding="utf-8")
@@ -234,6 +236,8 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
         print_section(found.section, made.options.objective, found.study.metric)
     output.tell(f"{verdict}.")
     if best is not None:
+        if verdict.startswith(KEEP):
+            output.tell(f"the defaults: {training_command(made, None)}")
         output.tell(f"trial {best.number}: {training_command(made, best)}")
         output.tell(f"the same: hooktrainer train --config {made.place / 'best.yaml'}")
     output.say(f"wrote {page}")
@@ -265,6 +269,15 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
     except TakenError as error:
         return made.best, None, str(error).rstrip(".")
     return made.winner, found, words_of(found, fresh)
+
+
+def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
+    """Say how a trial has ended, and write the page as far as it is known."""
+    from ..store.text_file import write_atomically
+    from ..sweep.page import sweep_page
+
+    output.say(_line(made, trial))
+    write_atomically(page, sweep_page(made, "the sweep is not done"), durable=False)
 
 
 def _line(made: Sweep, trial: Any) -> str:

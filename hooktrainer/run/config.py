@@ -108,5 +108,11 @@ class RunConfig:
         return to_plain({one.name: getattr(self, one.name) for one in fields(self)})
 
 
-FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS)
-"""Fields in which runs may differ and still be one curve, the mean of their seeds."""
+FREE_AMONG_SEEDS: Final = marked(RunConfig, Mark.MEANS, Mark.AMONG_SEEDS).union(
+    ("total_frames", "seeds", "tuned", "eval_interval", "eval_episodes", "stop_at")
+)
+"""Fields in which runs may differ and still be one curve, the mean of their seeds.
+
+Those that are not of every run are named here, as they are in algorithms and recipes: how long a
+run is, how it is evaluated, and where its defaults come from change nothing in how it learns.
+"""

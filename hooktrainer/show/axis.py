@@ -37,3 +37,15 @@ def label(value: float, step: float) -> str:
         return f"{value:.3g}"
     decimals = next(n for n in range(7) if abs(round(step, n) - step) < 1e-6 * step)
     return f"{value:.{decimals}f}"
+
+
+def log_ticks(low: float, high: float) -> list[tuple[float, str]]:
+    """Choose where an axis is marked on which equal ratios are equally long; both ends positive."""
+    powers = range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)
+    marks: list[float] = []
+    for steps in ((1,), (1, 3), (1, 2, 5), range(1, 10)):
+        marks = [step * 10.0**power for power in powers for step in steps]
+        marks = [mark for mark in marks if low <= mark * (1 + 1e-9) and mark <= high * (1 + 1e-9)]
+        if len(marks) >= 3:
+            break
+    return [(mark, f"{mark:g}") for mark in marks]

@@ -1,22 +1,41 @@
-"""A chart of one metric of several groups of runs, as SVG inside HTML."""
+"""Charts as SVG inside HTML: a metric of several groups of runs, and scores over a value."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
 import numpy as np
 
-from .axis import ticks
+from .axis import log_ticks, ticks
 from .curves import Band, Curve
 
 _LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 10, 26
 _NARROW = (360, 230)
 _MARK = 5  # radius
 _MOST_POINTS = 400
-COLORS = 8
+COLORS = 10
 """Colours there are; the page's style gives each a class, ``c0`` and so on."""
+MOST_SHADED = 4
+"""Groups in a chart above which their spreads and their runs would hide each other."""
+
+
+def line_class(number: int) -> str:
+    """How the line of a group looks: ten colours, then the same ones dashed, then dotted."""
+    return f"c{number % COLORS} d{number // COLORS % 3}"
+
+
+def key(number: int, label: str) -> str:
+    """The name of a group, with its line before it."""
+    return f'<span class="key {line_class(number)}">{escape(label)}</span>'
+
+
+def legend(labels: Sequence[str]) -> str:
+    """The names of all groups, if there are several."""
+    keys = "".join(key(number, label) for number, label in enumerate(labels))
+    return f'<div class="legend">{keys}</div>' if len(labels) > 1 else ""
 
 
 @dataclass(frozen=True)
@@ -58,6 +77,82 @@ def chart_for_any_screen(
     )
 
 
+class _Axes:
+    """Places in a drawing, and the marks along its edges."""
+
+    def __init__(
+        self, size: tuple[int, int], xs: tuple[float, float], ys: tuple[float, float], inset: int
+    ) -> None:
+        self.width, self.height = size
+        self.inset = inset
+        self.x_low, self.x_high = xs if xs[1] > xs[0] else (xs[0] - 1, xs[0] + 1)
+        self.y_ticks, self.y_low, self.y_high = ticks(*ys, 6)
+
+    def x(self, x: float) -> float:
+        across = self.width - _LEFT - _RIGHT - 2 * self.inset
+        share = (x - self.x_low) / (self.x_high - self.x_low)
+        return round(_LEFT + self.inset + share * across, 1)
+
+    def y(self, y: float) -> float:
+        share = (self.y_high - y) / (self.y_high - self.y_low)
+        return round(_TOP + share * (self.height - _TOP - _BOTTOM), 1)
+
+    def points(self, xs: np.ndarray, ys: np.ndarray) -> str:
+        chosen = np.unique(np.linspace(0, len(xs) - 1, min(len(xs), _MOST_POINTS)).round())
+        return " ".join(f"{self.x(xs[int(i)])},{self.y(ys[int(i)])}" for i in chosen)
+
+    def begin(self, x_ticks: Sequence[tuple[float, str]]) -> list[str]:
+        parts = [f'<svg viewBox="0 0 {self.width} {self.height}" role="img">']
+        for value, name in self.y_ticks:
+            y = self.y(value)
+            parts.append(
+                f'<line class="grid" x1="{_LEFT}" x2="{self.width - _RIGHT}" y1="{y}" y2="{y}"/>'
+                f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{name}</text>'
+            )
+        for value, name in x_ticks:
+            if self.x_low <= value <= self.x_high:
+                at = f'x="{self.x(value)}" y="{self.height - 6}"'
+                anchor = "end" if value == self.x_high else "middle"  # which would be cut off
+                parts.append(f'<text {at} text-anchor="{anchor}">{escape(name)}</text>')
+        return parts
+
+
+def scatter(
+    points: Sequence[tuple[float | str, float, str, str]],
+    *,
+    among: Sequence[str] = (),
+    between: tuple[float, float] = (0.0, 1.0),
+    log: bool = False,
+) -> str:
+    """Draw scores over the values that they were reached with.
+
+    Args:
+        points: Of each the value, the score, a title and a class of the page's style.
+        among: The values that there are, in order, where they are words.
+        between: Where values begin and end, where they are numbers.
+        log: Whether what counts is the ratio of two values.
+    """
+    where = {word: float(number) for number, word in enumerate(among)}
+    place = math.log10 if log else float
+    xs = [where[value] if isinstance(value, str) else place(value) for value, *_ in points]
+    ys = [y for _, y, *_ in points]
+    ends = (-0.5, len(among) - 0.5) if among else (place(between[0]), place(between[1]))
+    axes = _Axes(_NARROW, ends, (min(ys), max(ys)), 0 if among else _MARK + 3)
+    if among:
+        x_ticks = [(at, word) for word, at in where.items()]
+    elif log:
+        x_ticks = [(place(value), name) for value, name in log_ticks(*between)]
+    else:
+        x_ticks = ticks(axes.x_low, axes.x_high, 5)[0]
+    parts = axes.begin(x_ticks)
+    for x, (_, y, title, kind) in zip(xs, points, strict=True):
+        parts.append(
+            f'<circle class="{kind}" cx="{axes.x(x)}" cy="{axes.y(y)}" r="{_MARK - 1}">'
+            f"<title>{escape(title)}</title></circle>"
+        )
+    return "".join([*parts, "</svg>"])
+
+
 def chart(
     groups: Sequence[tuple[str, Sequence[tuple[str, Curve]]]],
     bands: Sequence[Band],
@@ -76,61 +171,42 @@ def chart(
         width: Of the drawing, in units of which its text is 11 high.
         height: Of the drawing.
     """
-    curves = [curve for _, members in groups for _, curve in members]
-    shown = [curve.values for curve in curves]
-    shown += [edge for band in bands for edge in (band.low, band.high)]
+    few = len(groups) <= MOST_SHADED
+    curves = [curve for _, members in groups for _, curve in members if few]
+    shown = [curve.values for curve in curves] + [band.middle for band in bands]
+    shown += [edge for band in bands for edge in (band.low, band.high) if few]
     shown.append(np.array([mark.value for mark in marks]))
     ends = [float(end) for curve in curves for end in (curve.frames[0], curve.frames[-1])]
     ends += [float(end) for band in bands if len(band.frames) for end in band.frames[[0, -1]]]
     ends += [mark.frames for mark in marks]
-    x_low, x_high = min(ends), max(ends)
     values = np.concatenate([edge for edge in shown if len(edge)])
-    y_ticks, y_low, y_high = ticks(float(values.min()), float(values.max()), 6)
-    x_low, x_high = (x_low, x_high) if x_high > x_low else (x_low - 1, x_high + 1)
-
-    inset = _MARK + 3 if marks else 0  # or the first would lie on the numbers of the axis
-
-    def x_of(x: float) -> float:
-        across = width - _LEFT - _RIGHT - 2 * inset
-        return _LEFT + inset + (x - x_low) / (x_high - x_low) * across
-
-    def y_of(y: float) -> float:
-        return _TOP + (y_high - y) / (y_high - y_low) * (height - _TOP - _BOTTOM)
-
-    def points(xs: np.ndarray, ys: np.ndarray) -> str:
-        chosen = np.unique(np.linspace(0, len(xs) - 1, min(len(xs), _MOST_POINTS)).round())
-        return " ".join(f"{x_of(xs[int(i)]):.1f},{y_of(ys[int(i)]):.1f}" for i in chosen)
-
-    parts = [f'<svg viewBox="0 0 {width} {height}" role="img">']
-    for value, name in y_ticks:
-        y = y_of(value)
-        parts.append(f'<line class="grid" x1="{_LEFT}" x2="{width - _RIGHT}" y1="{y}" y2="{y}"/>')
-        parts.append(f'<text x="{_LEFT - 6}" y="{y + 4}" text-anchor="end">{name}</text>')
-    for value, name in ticks(x_low, x_high, width // 70)[0]:
-        if x_low <= value <= x_high:
-            parts.append(
-                f'<text x="{x_of(value):.1f}" y="{height - 6}" text-anchor="middle">{name}</text>'
-            )
+    axes = _Axes(
+        (width, height),
+        (min(ends), max(ends)),
+        (float(values.min()), float(values.max())),
+        _MARK + 3 if marks else 0,  # or the first would lie on the numbers of the axis
+    )
+    parts = axes.begin(ticks(axes.x_low, axes.x_high, width // 70)[0])
     for number, ((_, members), band) in enumerate(zip(groups, bands, strict=True)):
-        color = f"c{number % COLORS}"
-        if band.count > 1 and len(band.frames) > 1:
-            upper = points(band.frames, band.high)
-            lower = points(band.frames[::-1], band.low[::-1])
+        color = line_class(number)
+        if few and band.count > 1 and len(band.frames) > 1:
+            upper = axes.points(band.frames, band.high)
+            lower = axes.points(band.frames[::-1], band.low[::-1])
             parts.append(f'<polygon class="band {color}" points="{upper} {lower}"/>')
-        for name, curve in members if band.count > 1 else ():
+        for name, curve in members if few and band.count > 1 else ():
             title = f"<title>{escape(name)}</title>"
-            drawn = points(curve.frames, curve.values)
+            drawn = axes.points(curve.frames, curve.values)
             parts.append(f'<polyline class="run {color}" points="{drawn}">{title}</polyline>')
     for number, ((label, _), band) in enumerate(zip(groups, bands, strict=True)):
-        title, color = f"<title>{escape(label)}</title>", f"c{number % COLORS}"
+        title, color = f"<title>{escape(label)}</title>", line_class(number)
         if len(band.frames) > 1:
-            drawn = points(band.frames, band.middle)
+            drawn = axes.points(band.frames, band.middle)
             parts.append(f'<polyline class="mean {color}" points="{drawn}">{title}</polyline>')
         elif len(band.frames):
-            place = f'cx="{x_of(band.frames[0]):.1f}" cy="{y_of(band.middle[0]):.1f}"'
+            place = f'cx="{axes.x(band.frames[0])}" cy="{axes.y(band.middle[0])}"'
             parts.append(f'<circle class="point {color}" {place} r="4">{title}</circle>')
     for mark in marks:
-        place = f'cx="{x_of(mark.frames):.1f}" cy="{y_of(mark.value):.1f}"'
+        place = f'cx="{axes.x(mark.frames)}" cy="{axes.y(mark.value)}"'
         parts.append(
             f'<a href="{escape(mark.link)}"><title>{escape(mark.title)}</title>'
             f'<circle class="mark" {place} r="{_MARK}"/></a>'

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -45,6 +45,11 @@ class Band:
         """One that reaches as far below its middle as above it."""
         return cls(frames.astype(np.float64), middle, middle - spread, middle + spread, count)
 
+    def within(self, least: float, most: float) -> Band:
+        """The same, its edges no further out than what was seen."""
+        low, high = (edge.clip(least, most) for edge in (self.low, self.high))
+        return replace(self, low=low, high=high)
+
 
 def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Curve]:
     """Read metrics of a run from its `metrics.csv`, or else from its TensorBoard files.
@@ -71,6 +76,8 @@ def read_curves(run: RunDir, names: Iterable[str] | None = None) -> dict[str, Cu
 def band(curves: Sequence[Curve]) -> Band:
     """Mean and standard deviation of curves, which are joined linearly between their points.
 
+    The edges go no further than any of the curves: where returns end, for example.
+
     Args:
         curves: Each of at least one point.
     """
@@ -82,4 +89,5 @@ def band(curves: Sequence[Curve]) -> Band:
         grid = np.linspace(low, high, _GRID)
     stack = np.stack([np.interp(grid, curve.frames, curve.values) for curve in curves])
     std = stack.std(axis=0, ddof=1) if len(curves) > 1 else np.zeros(len(grid))
-    return Band.around(grid, stack.mean(axis=0), std, len(curves))
+    seen = np.concatenate([curve.values for curve in curves])
+    return Band.around(grid, stack.mean(axis=0), std, len(curves)).within(seen.min(), seen.max())

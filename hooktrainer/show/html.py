@@ -7,17 +7,23 @@ from html import escape
 
 from .chart import COLORS
 
-LIGHT = ("#0b6bcb", "#d9480f", "#2b8a3e", "#9c36b5", "#c92a2a", "#0c8599", "#8f6400", "#495057")
+LIGHT = (
+    *("#0b6bcb", "#d9480f", "#2b8a3e", "#9c36b5", "#0c8599"),
+    *("#8f6400", "#d6336c", "#495057", "#66a80f", "#6741d9"),
+)
 """Colours of lines on a light ground, in order."""
 
-_DARK = ("#74b8ff", "#ffa270", "#69db7c", "#e599f7", "#ff8787", "#66d9e8", "#ffd43b", "#ced4da")
+_DARK = (
+    *("#74b8ff", "#ffa270", "#69db7c", "#e599f7", "#66d9e8"),
+    *("#ffd43b", "#ff87b4", "#ced4da", "#c0eb75", "#a99cff"),
+)
 
 _STYLE = """
 :root{color-scheme:light dark;--ink:#1c2128;--dim:#5d6673;--line:#d9dee5;--page:#fff;--card:#f7f8fa;
 %s}
 @media (prefers-color-scheme:dark){:root{--ink:#e6e9ee;--dim:#9aa4b2;--line:#333a45;--page:#15181d;
 --card:#1c2027;%s}}
-body{margin:0 auto;max-width:60rem;padding:1.5rem 1rem 4rem;background:var(--page);
+body{margin:0 auto;max-width:76rem;padding:1.5rem 1rem 4rem;background:var(--page);
 color:var(--ink);font:16px/1.5 system-ui,sans-serif}
 h1{font-size:1.5rem;margin:0;overflow-wrap:anywhere}
 h2{font-size:1.05rem;margin:2rem 0 .5rem;font-weight:600}
@@ -29,17 +35,25 @@ svg{width:100%%;height:auto;display:block}svg text{fill:var(--dim);font:11px sys
 polyline{fill:none;stroke-linejoin:round}
 .mean{stroke:var(--c);stroke-width:2}.run{stroke:var(--c);opacity:.35}
 .band{fill:var(--c);opacity:.14}.point{fill:var(--c)}
-.key{display:inline-block;margin:0 1.1rem .35rem 0;font-size:.9rem}
-.key::before{content:"";display:inline-block;width:1.1em;height:.2em;margin-right:.45em;
-vertical-align:middle;background:var(--c)}
+.d1{stroke-dasharray:7 4}.d2{stroke-dasharray:2 3}
+.key.d1::before{border-top-style:dashed}.key.d2::before{border-top-style:dotted}
+svg:hover .mean{opacity:.25}svg .mean:hover{opacity:1;stroke-width:4}
+.legend{display:flex;flex-wrap:wrap;gap:.1rem 1.1rem;margin-bottom:.4rem;font-size:.85rem}
+.key{overflow-wrap:anywhere}.key::before{content:"";display:inline-block;width:1.4em;
+border-top:.2em solid var(--c);margin-right:.45em;vertical-align:.25em}
 %s
-.scroll{overflow-x:auto}
+.scroll{overflow-x:auto}details{margin-top:1rem}summary{cursor:pointer}
 table{border-collapse:collapse;font-size:.9rem;font-variant-numeric:tabular-nums;min-width:100%%}
 th,td{padding:.3rem .9rem .3rem 0;border-bottom:1px solid var(--line);text-align:left;
-white-space:nowrap}
-th{color:var(--dim);font-weight:500}.n{text-align:right}
+vertical-align:top;min-width:8rem;overflow-wrap:anywhere}
+th{color:var(--dim);font-weight:500;vertical-align:bottom;overflow-wrap:normal}
+.n{text-align:right;white-space:nowrap;min-width:0}th.n{white-space:normal}
 .narrow{display:none}
-@media (max-width:40rem){th,td{padding-right:.6rem}.wide{display:none}.narrow{display:block}}
+@media (max-width:40rem){.wide{display:none}.narrow{display:block}
+.cells thead{display:none}.cells tr{display:flex;flex-wrap:wrap;gap:0 .9rem;padding:.45rem 0;
+border-bottom:1px solid var(--line)}.cells td{border:0;padding:0;text-align:left}
+.cells td:not(.n){order:-1;min-width:0}.cells td:last-child{width:100%%}
+.cells .n:not(:empty)::before{content:attr(data-h) " ";color:var(--dim)}}
 """
 
 _POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
@@ -63,24 +77,40 @@ def document(title: str, body: Iterable[str], style: str = "") -> str:
     )
 
 
+class Html(str):
+    """A cell that is HTML already."""
+
+
 def table(
     heads: Sequence[str], rows: Iterable[Sequence[str]], *, numbers: Iterable[str] = ()
 ) -> str:
-    """Make a table of plain texts.
+    """Make a table, in which a narrow screen shows each row as lines: its texts, its numbers.
 
     Args:
         heads: Headings.
-        rows: The cells of each row.
+        rows: The cells of each row: plain texts, or `Html`.
         numbers: The columns that are set flush right.
     """
-    right = [' class="n"' if name in set(numbers) else "" for name in heads]
+    numbers = set(numbers)
 
     def line(cells: Sequence[str], tag: str) -> str:
-        made = (f"<{tag}{at}>{escape(c)}</{tag}>" for c, at in zip(cells, right, strict=True))
+        made = []
+        for head, cell in zip(heads, cells, strict=True):
+            at = f' class="n" data-h="{escape(head)}"' if head in numbers else ""
+            made.append(f"<{tag}{at}>{cell if isinstance(cell, Html) else escape(cell)}</{tag}>")
         return f"<tr>{''.join(made)}</tr>"
 
-    lines = [line(heads, "th"), *(line(row, "td") for row in rows)]
-    return f'<div class="scroll"><table>{"".join(lines)}</table></div>'
+    lines = "".join(line(row, "td") for row in rows)
+    kind = ' class="cells"' if numbers else ""
+    return (
+        f'<div class="scroll"><table{kind}><thead>{line(heads, "th")}</thead>'
+        f"<tbody>{lines}</tbody></table></div>"
+    )
+
+
+def folded(summary: str, body: str) -> str:
+    """What is shown on demand."""
+    return f"<details><summary>{escape(summary)}</summary>{body}</details>"
 
 
 def _style() -> str:

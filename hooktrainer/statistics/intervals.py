@@ -204,6 +204,8 @@ def _refusal(table: Scores, estimator: str) -> str | None:
     count, tasks = table.shape
     several = f" in each of {tasks} tasks" if tasks > 1 else ""
     nothing = f"no interval for the {NAMES[estimator]}"
+    if count == 1 and tasks == 1:
+        return f"one seed shows no spread: an interval takes {LEAST_SEEDS[estimator]} seeds or more"
     if _unanimous(table):
         least = _least_unanimous(estimator) if tasks == 1 else None
         if least is not None and count >= least:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from pathlib import Path
+from typing import Final
 
 from ..errors import ConfigError
 from .identity import RUN_FILE
@@ -43,3 +45,19 @@ def find_runs(
         if experiment in (None, state.get("experiment")):
             found.append((str(state.get("started", "")), str(run.path), run))
     return [run for _, _, run in sorted(found, key=lambda entry: entry[:2])]
+
+
+SWEEP_FILE: Final = ".sweep"
+"""Lies in the directory of a sweep."""
+
+
+def sweep_of(run: RunDir, place: str | os.PathLike[str]) -> Path | None:
+    """The sweep below a place that a run was trained for; ``None`` if there is none.
+
+    Args:
+        run: A run below the place.
+        place: A directory. Of a sweep that it is, or that it is in, it holds the runs themselves.
+    """
+    inner = run.path.absolute().relative_to(Path(place).absolute()).parents
+    around = (Path(place) / path for path in reversed(inner) if path != Path())
+    return next((path for path in around if (path / SWEEP_FILE).exists()), None)

@@ -19,6 +19,8 @@ from .sweep import Sweep
 from .trial_runs import METRIC
 
 DEFAULTS: Final = "default settings"
+KEEP: Final = "keep the defaults"
+"""How a verdict begins that speaks for them."""
 CONFIRM: Final = "confirm"
 """Directory of the runs, in that of the sweep."""
 
@@ -119,9 +121,9 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
     if not seeds:
         return "the winner is not confirmed: it has scored most on the seeds that it was chosen by"
     if found is None:
-        return "the default settings are the best of those that were tried"
-    said = found.verdict
+        return f"{KEEP}: they are the best of the settings that were tried"
+    fresh = plural(seeds, "fresh seed")
     if found.better:
-        return f"confirmed on {plural(seeds, 'fresh seed')}: {said}"
-    advice = "; these seeds speak for keeping the default settings" if found.is_behind else ""
-    return f"not confirmed on {plural(seeds, 'fresh seed')}: {said}{advice}"
+        return f"confirmed on {fresh}: {found.verdict}"
+    said = f"{found.winner} is not confirmed on {fresh}: {found.verdict}"
+    return f"{KEEP}: {said}" if found.is_behind else said

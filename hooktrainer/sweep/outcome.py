@@ -12,14 +12,15 @@ from ..base.plain import to_yaml
 from ..base.words import shell_word
 from ..run.config_file import NAME, as_words
 from ..run.fields import Mark, marked
+from ..show.report.grouping import short
 from ..store.text_file import write_atomically
+from .storage import import_optuna
 from .sweep import Sweep
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
 BEST_FILE: Final = "best.yaml"
-_ENOUGH = 4  # trials, below which nothing is said of what mattered
 
 
 def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
@@ -31,33 +32,41 @@ def write_best(sweep: Sweep, trial: FrozenTrial) -> None:
     write_atomically(sweep.place / BEST_FILE, text)
 
 
-def training_command(sweep: Sweep, trial: FrozenTrial) -> str:
-    """The command that trains with the settings of a trial, for a shell."""
-    algorithm = sweep.algorithm_of(trial)
+def training_command(sweep: Sweep, trial: FrozenTrial | None) -> str:
+    """The command that trains with the settings of a trial, or the defaults, for a shell."""
+    algorithm = sweep.algorithm if trial is None else sweep.algorithm_of(trial)
     plain, own = algorithm.as_dict(), _belongs_to_one_run(algorithm)
     needed = [f.name for f in fields(algorithm) if MISSING is f.default is f.default_factory]
-    named = {*needed, "total_frames", *sweep.fixed, *sweep.space.candidates} - own
+    searched = sweep.space.candidates if trial is not None else ()
+    named = {*needed, "total_frames", *sweep.fixed, *searched} - own
     said = {n: plain[n] for n in plain if n in named and plain[n] is not None}
     ordered = {n: said[n] for n in ("env", "total_frames")} | said
     return " ".join(map(shell_word, ["hooktrainer", "train", algorithm.name(), *as_words(ordered)]))
 
 
 def importances(sweep: Sweep) -> Mapping[str, float]:
-    """How much each option has to do with reaching the best quarter of the trials.
+    """How much each option has to do with being among the best quarter of the finished trials.
 
-    They add up to 1, the greatest first; none where trials are few. By PED-ANOVA (Watanabe et al.,
-    2023, arXiv:2304.10255) over the trials that came to their end.
+    They add up to 1, the greatest first; none before two trials have finished. By PED-ANOVA
+    (Watanabe et al., 2023, arXiv:2304.10255) over the ranks of the trials. Those that were ended
+    early count, below the others: with a pruner they are most of what is known.
     """
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
+    from optuna.trial import create_trial
 
-    done = [one for one in sweep.trials if one.state.name == "COMPLETE"]
-    if len(done) < _ENOUGH or len({one.value for one in done}) == 1:
+    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
+    if len({(one.state, one.value) for one in done}) < 2:
         return {}
+    ranked = import_optuna().create_study(direction="maximize")
+    for rank, one in enumerate(sorted(done, key=_rank)):
+        ranked.add_trial(
+            create_trial(value=-rank, params=one.params, distributions=one.distributions)
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
             evaluator = PedAnovaImportanceEvaluator(target_quantile=0.25)
-            found = get_param_importances(sweep.study, evaluator=evaluator)
+            found = get_param_importances(ranked, evaluator=evaluator)
         except (ValueError, RuntimeError):  # such as of an option that had one value
             return {}
     return {name: float(value) for name, value in found.items()}
@@ -100,7 +109,7 @@ def _rank(one: FrozenTrial) -> tuple[int, float, int]:
 
 
 def _shown(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else "" if value is None else str(value)
+    return "" if value is None else short(value)
 
 
 def _belongs_to_one_run(algorithm: Algorithm) -> frozenset[str]:

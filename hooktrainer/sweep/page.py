@@ -8,12 +8,14 @@ from typing import Final
 import numpy as np
 
 from ..base.words import plural
-from ..show.chart import chart_for_any_screen
+from ..run.fields import OneOf
+from ..show.chart import chart_for_any_screen, legend, scatter
 from ..show.curves import Band
 from ..show.html import document, table
+from ..show.report.grouping import short
 from ..show.report.interval_text import comparison_texts
 from ..statistics import Curve
-from .confirm import Confirmation
+from .confirm import KEEP, Confirmation
 from .outcome import importances, training_command, trial_rows
 from .sweep import Sweep
 
@@ -23,9 +25,11 @@ _SCORES: Final = {
     "tail": "the mean evaluation in the last tenth of the frames",
     "best": "the best evaluation",
 }
-_COMPARED: Final = ("", "beside", "IQM difference", "P(improvement)", "p")
+_COMPARED: Final = ("IQM difference", "P(improvement)", "p")
 _BAR = """
 .bar{display:inline-block;height:.7em;background:var(--c0);border-radius:.15em}
+.ended{fill:none;stroke:var(--c7)}.done{fill:var(--c0)}.best{fill:var(--c1);stroke:var(--ink)}
+.plots{display:grid;grid-template-columns:repeat(auto-fill,minmax(min(20rem,100%),1fr));gap:.75rem}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;padding:.75rem;background:var(--card);
 border:1px solid var(--line);border-radius:.5rem;font-size:.9rem}
 """
@@ -46,19 +50,24 @@ def sweep_page(sweep: Sweep, verdict: str, found: Confirmation | None = None) ->
     title = f"Sweep: {algorithm.name()} on {algorithm.as_dict()['env']}"
     trials, best = sweep.trials, sweep.winner
     kinds = [one.state.name for one in trials]
+    keep = verdict.startswith(KEEP)
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{plural(len(trials), 'trial')}: {kinds.count('COMPLETE')} came to their end, "
         f"{kinds.count('PRUNED')} were ended early, {kinds.count('FAIL')} failed. A trial's value "
         f"is the mean over {plural(options.seeds, 'seed')} of {_SCORES[options.objective]}.</p>",
-        f"<p>{escape(verdict[:1].upper() + verdict[1:])}.</p>",
     ]
     if best is not None:
-        body.append(f"<h2>The winner: trial {best.number}</h2>")
-        body.append(f"<pre>{escape(training_command(sweep, best))}</pre>")
+        heading = KEEP.capitalize() if keep else f"The best: trial {best.number}"
+        command = training_command(sweep, None if keep else best)
+        body += [f"<h2>{heading}</h2>", f"<pre>{escape(command)}</pre>"]
+    said = verdict.removeprefix(f"{KEEP}: ")
+    body.append(f"<p>{escape(said[:1].upper() + said[1:])}.</p>")
     if found is not None and found.comparison is not None:
-        body.append("<h2>On fresh seeds</h2>")
-        body.append(table(_COMPARED, [comparison_texts(found.comparison)[:5]]))
+        one = found.comparison
+        rows = [[*comparison_texts(one)[:3], f"{one.first} against {one.second}"]]
+        body += ["<h2>On fresh seeds</h2>", table([*_COMPARED, ""], rows, numbers=_COMPARED)]
+    body.append(_options(sweep))
     body += [_importances(sweep), _curves(sweep)]
     heads, rows = trial_rows(sweep)
     body.append("<h2>Trials</h2>")
@@ -84,6 +93,35 @@ def _importances(sweep: Sweep) -> str:
     )
 
 
+def _options(sweep: Sweep) -> str:
+    """The value of trials over that of each option that was searched."""
+    best, names = sweep.winner, sweep.space.candidates
+    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
+    figures = []
+    for name, candidates in names.items() if done else ():
+        words = isinstance(candidates, OneOf)
+        points: list[tuple[float | str, float, str, str]] = []
+        for one in done:
+            given = sweep.space.settings(one.params)[name]
+            kind = "ended" if one.state.name == "PRUNED" else "done"
+            if best is not None and one.number == best.number:
+                kind = "best"
+            title = f"trial {one.number}: {one.value:,.5g} with {name} {short(given)}"
+            points.append((short(given) if words else given, one.value or 0.0, title, kind))
+        if isinstance(candidates, OneOf):
+            drawn = scatter(points, among=[short(value) for value in candidates.values])
+        else:
+            ends = (candidates.low, candidates.high)
+            drawn = scatter(points, between=ends, log=candidates.log)
+        figures.append(f"<figure>{drawn}<figcaption>{escape(name)}</figcaption></figure>")
+    if not figures:
+        return ""
+    return (
+        f'<h2>Value over options</h2><div class="plots">{"".join(figures)}</div><p>Each point is a '
+        "trial; rings were ended early, and have the value that they had reached.</p>"
+    )
+
+
 def _curves(sweep: Sweep) -> str:
     best = sweep.winner
     drawn = {
@@ -91,21 +129,21 @@ def _curves(sweep: Sweep) -> str:
     }
     if not drawn:
         return ""
-    groups, bands, keys = [], [], []
+    groups, bands = [], []
     if best is not None and best.number in drawn:
         winner = drawn.pop(best.number)
-        groups.append((f"trial {best.number}", [("the winner", winner)]))
+        name = f"trial {best.number}, the best"
+        groups.append((name, [(name, winner)]))
         bands.append(Band.around(winner.frames, winner.values))
-        keys.append(f'<span class="key c0">trial {best.number}, the winner</span>')
     if drawn:
         members = [(f"trial {number}", curve) for number, curve in drawn.items()]
         groups.append(("other trials", members))
         nothing = np.empty(0)
         # A count of two or more has the members drawn; of the group itself there is no mean.
         bands.append(Band(nothing, nothing, nothing, nothing, max(2, len(members))))
-        keys.append(f'<span class="key c{len(groups) - 1}">other trials</span>')
     return (
-        f"<h2>Curves</h2><figure>{''.join(keys)}{chart_for_any_screen(groups, bands)}<figcaption>"
+        f"<h2>Curves</h2><figure>{legend([name for name, _ in groups])}"
+        f"{chart_for_any_screen(groups, bands)}<figcaption>"
         f"{escape(sweep.options.objective)} up to the frames, mean over the seeds of a trial: what "
         "trials are compared by while they run</figcaption></figure>"
     )

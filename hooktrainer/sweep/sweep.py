@@ -17,6 +17,7 @@ from ..base.plain import to_plain
 from ..errors import ConfigError
 from ..loop.lockstep import Lockstep
 from ..run.fields import Mark, marked
+from ..store.find_runs import SWEEP_FILE
 from .ledger import Claim, Ledger
 from .options import SweepOptions
 from .space import SearchSpace
@@ -73,7 +74,7 @@ class Sweep:
         self.space = SearchSpace.of(algorithm, fixed, space)
         self.seeds = options.tuning_seeds()
         self.place.mkdir(parents=True, exist_ok=True)
-        with in_turn(self.place / ".opening"):  # of two, one makes what the other finds
+        with in_turn(self.place / SWEEP_FILE):  # of two, one makes what the other finds
             self._ledger = Ledger(
                 open_storage(options.storage, self.place),
                 options.study or f"{algorithm.name()} {algorithm.as_dict()['env']}",

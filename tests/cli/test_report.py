@@ -9,6 +9,7 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.statistics import interval
+from hooktrainer.store.find_runs import SWEEP_FILE
 
 
 @pytest.fixture
@@ -33,14 +34,14 @@ def test_json_has_estimates_with_their_intervals(call, two):
     (task,) = reported(call, two)["tasks"]
     first, second = task["groups"]
     assert (task["task"], task["frames"], task["threshold"]) == ("Toy-v0", 200.0, 150.0)
-    assert (first["group"], first["n"], first["seeds"]) == ("toy lr=0.1", 8, list(range(8)))
+    assert (first["group"], first["n"], first["seeds"]) == ("lr 0.1", 8, list(range(8)))
     known = interval(np.array(first["scores"]))
     assert (first["iqm"], first["ci"]) == (known.value, [known.low, known.high])
     assert (first["mean_ci"], first["mean_method"]) == (None, "8 seeds: no interval for the mean")
     assert first["frames_to_threshold"]["reached"] == 8
     assert second["frames_to_threshold"]["reached"] == 0
     (one,) = task["comparisons"]
-    assert (one["separated"], one["verdict"]) == (True, "toy lr=0.1 is better than toy lr=0.2")
+    assert (one["separated"], one["verdict"]) == (True, "lr 0.1 is better than lr 0.2")
 
 
 def test_the_table_shows_them(call, two):
@@ -99,7 +100,7 @@ def test_the_page_is_written(call, two, tmp_path):
     assert done.code == 0
     assert "wrote" in done.err
     page = (tmp_path / "deep" / "report.html").read_text()
-    assert "toy lr=0.1 is better than toy lr=0.2" in page
+    assert "lr 0.1 is better than lr 0.2" in page
 
 
 def test_places_may_be_groups(call, two):
@@ -112,7 +113,7 @@ def test_places_may_be_groups(call, two):
     ("words", "message"),
     [
         (["--metric", "eval/retrun"], "no run has logged it. Did you mean eval/return?"),
-        (["--against", "best"], "there is no group 'best'; there are toy lr=0.1, toy lr=0.2"),
+        (["--against", "best"], "there is no group 'best'; there are lr 0.1, lr 0.2"),
         (["--reference", "bad.yaml"], "Toy-v0: 3 is not {low: ..., high: ...}"),
         (["-o", "."], "is a directory"),
     ],
@@ -133,8 +134,8 @@ def test_less_may_be_better(call, two):
     found = reported(call, two, "--minimize", "--threshold", 150)
     (task,) = found["tasks"]
     assert found["minimize"] is True
-    assert [group["group"] for group in task["groups"]] == ["toy lr=0.2", "toy lr=0.1"]
-    assert task["comparisons"][0]["verdict"] == "toy lr=0.2 is better than toy lr=0.1"
+    assert [group["group"] for group in task["groups"]] == ["lr 0.2", "lr 0.1"]
+    assert task["comparisons"][0]["verdict"] == "lr 0.2 is better than lr 0.1"
     assert task["groups"][1]["frames_to_threshold"]["median"] == 100.0  # it begins with 10
     assert (
         "last eval/return (less is better) at 200 frames" in call("report", two, "--minimize").out
@@ -149,3 +150,41 @@ def test_known_references_are_of_returns(call, tmp_path):
     assert len(reported(call, tmp_path)["tasks"]) == 3
     assert len(reported(call, tmp_path, "--metric", "time/fps")["tasks"]) == 2
     assert len(reported(call, tmp_path, "--minimize")["tasks"]) == 2
+
+
+@pytest.fixture
+def beside_a_sweep(tmp_path):
+    """A run, and a sweep of two trials that was confirmed."""
+    write_run(tmp_path / "first", seed=0)
+    for place in ("trial0/seed1000000000", "trial1/seed1000000000", "confirm/default/seed0"):
+        write_run(tmp_path / "sweep" / place, (1.0, 90.0), seed=int(place.split("seed")[1]))
+    (tmp_path / "sweep" / SWEEP_FILE).touch()
+    return tmp_path
+
+
+def test_runs_of_a_sweep_are_reported_only_if_it_is_named(call, beside_a_sweep):
+    done = call("report", beside_a_sweep, "--json")
+    ((group,),) = [task["groups"] for task in json.loads(done.out)["tasks"]]
+    assert group["scores"] == [[20.0]]
+    assert done.err.count("\n") == 1
+    assert f"hooktrainer report {beside_a_sweep / 'sweep'}" in done.err
+    done = call("report", beside_a_sweep / "sweep", "--json")
+    ((group,),) = [task["groups"] for task in json.loads(done.out)["tasks"]]
+    assert group["scores"] == [[90.0]]
+    assert done.err.count("\n") == 1  # the reason is said once
+
+
+def test_a_sweep_is_one_line_of_the_list(call, beside_a_sweep):
+    run, sweep = json.loads(call("runs", beside_a_sweep, "--json").out)
+    assert (sweep["path"], sweep["of_sweep"]) == (str(beside_a_sweep / "sweep"), 3)
+    assert (sweep["frames"], sweep["best"], sweep["options"]) == (600, 90.0, {})
+    assert run["of_sweep"] is None
+    assert "sweep of toy" in call("runs", beside_a_sweep, "--curves").out
+    assert len(json.loads(call("runs", beside_a_sweep / "sweep", "--json").out)) == 3
+
+
+def test_one_seed_gets_a_plain_sentence(call, tmp_path):
+    write_run(tmp_path / "a")
+    out = call("report", tmp_path).out
+    assert "one seed shows no spread" in out
+    assert "all of one score" not in out

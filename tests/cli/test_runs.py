@@ -170,8 +170,8 @@ def test_curves_are_drawn_in_the_terminal(call, six):
     assert "eval/return over environment frames" in out
     assert re.search("[\u2801-\u28ff]", out)
     # seeds 0, 1, 2 end at 20, 40, 60 and 10, 20, 30
-    assert "toy lr=0.1: 40 ± 20, 3 runs" in out
-    assert "toy lr=0.2: 20 ± 10, 3 runs" in out
+    assert "lr 0.1: 40 ± 20, 3 runs" in out
+    assert "lr 0.2: 20 ± 10, 3 runs" in out
 
 
 def test_the_page_needs_nothing_but_itself(call, six):

@@ -14,6 +14,7 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.cli import algorithm, more_seeds
+from hooktrainer.show.report import summarize
 from hooktrainer.statistics import decided
 from hooktrainer.store.run_dir import RunDir
 
@@ -50,17 +51,17 @@ def test_seeds_are_added_until_one_is_better_and_no_further(call, begun):
     done, found = asked(call, place, 30)
     assert done.code == 0, done.err
     assert found["decision"] == {
-        "best": "quick level=100", "better": [["quick level=100", "quick level=10"]], "seeds": 5,
+        "best": "level 100", "better": [["level 100", "level 10"]], "seeds": 5,
     }  # fmt: skip
     assert seeds_in(place / "100") == seeds_in(place / "10") == list(range(5))
     (task,) = found["tasks"]
     (one,) = task["comparisons"]
     assert (one["verdict"], one["separated"]) == (
-        "quick level=100 is better than quick level=10", True,
+        "level 100 is better than level 10", True,
     )  # fmt: skip
     assert one["p"] is None  # a test of a set number of seeds would claim too much
     assert "adding 1-4" in done.err
-    assert "at 5 seeds each: quick level=100 is better" in done.err
+    assert "at 5 seeds each: level 100 is better" in done.err
 
 
 @pytest.mark.usefixtures("warm_python")
@@ -88,9 +89,9 @@ def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_
             write_run(tmp_path / f"{group}{seed}", [its[seed]], seed=seed, options={"lr": group})
     done, found = asked(call, tmp_path, 28)
     assert "is still" not in done.err
-    expected = decided({"toy lr=a": scores["a"], "toy lr=b": scores["b"]}, 28)
-    assert expected.best == "toy lr=a"
-    assert (found["decision"]["best"], found["decision"]["seeds"]) == ("toy lr=a", 16)
+    expected = decided({"lr a": scores["a"], "lr b": scores["b"]}, 28)
+    assert expected.best == "lr a"
+    assert (found["decision"]["best"], found["decision"]["seeds"]) == ("lr a", 16)
     done, found = asked(call, tmp_path, 9)
     assert (found["decision"]["best"], found["decision"]["seeds"]) == (None, 9)
 
@@ -104,8 +105,8 @@ def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(cal
     before = (place / "10" / "seed1" / "run.json").read_text()
     done, found = asked(call, place, 30)
     assert done.code == 0, done.err
-    assert "quick level=10: going on with 2 and adding 3-4" in done.err
-    assert found["decision"]["best"] == "quick level=100"
+    assert "level 10: going on with 2 and adding 3-4" in done.err
+    assert found["decision"]["best"] == "level 100"
     assert (place / "10" / "seed1" / "run.json").read_text() == before
     assert len(RunDir(place / "10" / "seed2").read()["resumed"]) == 1
     assert seeds_in(place / "10") == list(range(5))
@@ -119,9 +120,9 @@ def test_a_seed_that_fails_is_named_and_nothing_is_decided(call, begun, monkeypa
     assert (done.code, found) == (1, None)
     failed = place / "10" / "seed2"
     assert f"not decided: {failed} failed: out of luck" in done.err
-    assert "quick level=10 would look better than it is" in done.err
+    assert "level 10 would look better than it is" in done.err
     monkeypatch.delenv("FAIL_AT")  # mended
-    assert asked(call, place, 30)[1]["decision"]["best"] == "quick level=100"
+    assert asked(call, place, 30)[1]["decision"]["best"] == "level 100"
 
 
 @pytest.mark.usefixtures("warm_python")
@@ -192,5 +193,21 @@ def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
 def test_where_less_is_better_the_lowest_is_found(call, begun):
     done, found = asked(call, begun(100, 10), 5, "--minimize")
     assert done.code == 0, done.err
-    assert found["decision"]["best"] == "quick level=10"
-    assert found["tasks"][0]["comparisons"][0]["verdict"].startswith("quick level=10 is better")
+    assert found["decision"]["best"] == "level 10"
+    assert found["tasks"][0]["comparisons"][0]["verdict"].startswith("level 10 is better")
+
+
+def test_a_run_goes_on_by_its_own_command_whoever_else_is_of_its_group(tmp_path):
+    """Of a group, one may have been begun alone and others by a command for several seeds."""
+    begun = {"script": str(SCRIPT), "module": None, "cwd": str(tmp_path)}
+    runs = [
+        write_run(tmp_path / "many/seed0", seed=0, options={"seeds": "own"}),
+        write_run(tmp_path / "alone", seed=1, status="failed"),
+    ]
+    for run, argv in zip(runs, (["--seeds", "1", "--lr", "2"], ["--lr=2"]), strict=True):
+        run.update(argv=argv, **begun)
+    one = more_seeds.Contender("a", [summarize(run) for run in runs], [1.0])
+    goes_on, adds = more_seeds.commands(one, 3, shares=1, trust=True)
+    alone, many = (str(tmp_path / name) for name in ("alone", "many"))
+    assert goes_on.words[2:] == ["--lr=2", "--run-dir", alone, "--resume", "latest"]
+    assert adds.words[-6:] == ["--seeds", "2-2", "--run-dir", many, "--resume", "latest"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from hooktrainer import algorithms
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import FREE_AMONG_SEEDS, RunConfig
@@ -21,7 +22,14 @@ def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():
     names = {field.name for field in fields(RunConfig)}
     free_on_resume = marked(RunConfig, Mark.MEANS, Mark.ON_RESUME)
     assert names - free_on_resume == {"seed", "log_interval", "save_interval", "overlap"}
-    assert names - FREE_AMONG_SEEDS == {"total_frames", "overlap"}
+    assert names - FREE_AMONG_SEEDS == {"overlap"}
+
+
+@pytest.mark.parametrize("name", algorithms.names())
+def test_no_option_that_only_means_or_measures_tells_runs_of_an_algorithm_apart(name):
+    free = marked(algorithms.get(name), Mark.MEANS, Mark.AMONG_SEEDS)
+    assert free <= FREE_AMONG_SEEDS
+    assert "seeds" in free
 
 
 def test_a_name_and_a_path_as_text_are_taken():

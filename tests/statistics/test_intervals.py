@@ -84,7 +84,7 @@ def test_five_seeds_reach_from_the_worst_to_the_best():
     [
         (3, "iqm", "3 seeds: no interval for the interquartile mean"),
         (4, "median", "4 seeds: no interval for the median"),
-        (1, "iqm", "1 seed, all of one score: no interval for the interquartile mean"),
+        (1, "iqm", "one seed shows no spread: an interval takes 5 seeds or more"),
         (29, "mean", "29 seeds: no interval for the mean"),
     ],
 )

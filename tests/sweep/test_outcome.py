@@ -16,7 +16,7 @@ from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.base.seed_ranges import is_for_tuning
 from hooktrainer.sweep import SweepOptions, extra_seeds, finals
 from hooktrainer.sweep import confirm as confirming
-from hooktrainer.sweep.confirm import confirm, words_of
+from hooktrainer.sweep.confirm import KEEP, confirm, words_of
 from hooktrainer.sweep.finals import play_finals
 from hooktrainer.sweep.outcome import importances, training_command, trial_rows, write_best
 from hooktrainer.sweep.page import sweep_page
@@ -70,8 +70,11 @@ def test_the_command_and_the_file_make_the_winner(swept):
 def test_the_page_has_trials_curves_and_what_mattered_and_needs_nothing_else(swept):
     page = sweep_page(swept, "the winner is <not> confirmed")
     assert "The winner is &lt;not&gt; confirmed." in page
-    assert "The winner: trial 2" in page
+    assert "The best: trial 2" in page
     assert page.count("<polyline") > 4
+    for name in swept.space.candidates:  # the value of all five trials that have one, over it
+        plot = next(part for part in page.split("<svg") if f"<figcaption>{name}<" in part)
+        assert [plot.count(f'class="{kind}"') for kind in ("done", "ended", "best")] == [3, 1, 1]
     assert set(importances(swept)) == set(swept.space.candidates)
     assert sum(importances(swept).values()) == pytest.approx(1.0)
     assert "What mattered" in page
@@ -118,14 +121,15 @@ def test_better_is_what_is_told_apart_and_on_the_right_side(tmp_path, gain):
             value = high + seed / 10
             (run / "metrics.csv").write_text(f"step,name,value\n128,eval/return,{value}\n")
     found = confirm(sweep, 6)
-    sweep.close()
     assert found.better == (gain > 1)
     said = words_of(found, 6)
     if abs(gain) > 1:
         better = "trial 1" if gain > 0 else "default settings"
         assert f"{better} is better than" in said
-    assert said.startswith("confirmed" if gain > 1 else "not confirmed")
-    assert said.endswith("; these seeds speak for keeping the default settings") == (gain < 0)
+    assert said.startswith("confirmed" if gain > 1 else KEEP if gain < 0 else "trial 1 is not")
+    page = sweep_page(sweep, said, found)
+    assert ("Keep the defaults" in page) == (gain < 0)
+    assert ("The best: trial 1" in page) == (gain > 0)
 
 
 def test_what_is_not_confirmed_is_not_called_better(tmp_path):
@@ -133,7 +137,7 @@ def test_what_is_not_confirmed_is_not_called_better(tmp_path):
     sweep._ledger.finish(sweep._ledger.take(), 3.0)
     sweep._ledger.finish(sweep._ledger.take(), 1.0)
     assert confirm(sweep, 5) is None
-    assert words_of(None, 5) == "the default settings are the best of those that were tried"
+    assert words_of(None, 5).startswith(KEEP)
     assert "not confirmed" in words_of(None, 0)
     assert isinstance(sweep.study, optuna.Study)
     sweep.close()
@@ -192,3 +196,17 @@ def test_there_are_finals_where_trials_are_many(tmp_path):
     }
     assert finalists == {7: 0, 12: 1, 16: 2, 24: 3, 100: 3}
     assert SweepOptions(run_dir=tmp_path, trials=4, finalists=2).most_finalists == 2
+
+
+def test_what_mattered_is_known_from_the_first_finished_trials_on(tmp_path):
+    """Also of those that were ended early, which with a pruner are most."""
+    sweep = make(tmp_path, trials=4, seeds=1)
+    seen = []
+    for value, pruned in ((1.0, False), (2.0, True), (0.5, True), (3.0, False)):
+        claim = sweep._ledger.take()
+        claim.trial.report(value, 32)
+        sweep._ledger.finish(claim, value, pruned=pruned)
+        seen.append(set(importances(sweep)))
+    sweep.close()
+    everything = set(sweep.space.candidates)
+    assert seen == [set(), everything, everything, everything]

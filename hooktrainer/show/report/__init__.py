@@ -8,7 +8,7 @@ from __future__ import annotations
 from ..curves import Band, Curve, band, read_curves
 from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
-from .summary import RunSummary, summarize
+from .summary import RunSummary, summarize, summarize_sweep
 from .tail import MetricsTail
 
 __all__ = [
@@ -23,4 +23,5 @@ __all__ = [
     "lineage",
     "read_curves",
     "summarize",
+    "summarize_sweep",
 ]

@@ -6,17 +6,18 @@ One HTML file that needs nothing but itself: the charts are drawn in it, and it 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from statistics import mean, stdev
 
 import numpy as np
 
+from ...base.words import listed, plural
 from ...store.run_dir import RunDir
-from ..chart import COLORS, chart_for_any_screen
+from ..chart import MOST_SHADED, chart_for_any_screen, key, legend
 from ..curves import Band, Curve, band, read_curves
-from ..html import document, table
-from .grouping import Group, configuration, differing
+from ..html import Html, document, folded, table
+from .grouping import Group
 from .summary import RunSummary
 
 
@@ -33,26 +34,30 @@ def comparison_page(groups: Sequence[Group], metrics: Sequence[str]) -> str:
     runs = [run for group in groups for run in group.runs]
     curves = {run.path: read_curves(RunDir(run.path), metrics) for run in runs}
     figures = [_figure(groups, metric, curves) for metric in metrics]
-    count = f"{len(runs)} run{'s' * (len(runs) != 1)}"
+    shaded = "; shaded is one standard deviation; thin lines are single runs"
     body = [
         f"<h1>{escape(_title(groups))}</h1>",
-        f"<p>{count} in {len(groups)} group{'s' * (len(groups) != 1)}. Lines are means over the "
-        "runs of a group, as far as all of them went; shaded is one standard deviation; thin lines "
-        "are single runs.</p>",
-        *(f"<p>{escape(repeat_note(*pair))}</p>" for group in groups for pair in group.repeats),
+        f"<p>{plural(len(runs), 'run')} in {plural(len(groups), 'group')}. Lines are means over "
+        "the runs of a group, as far as all of them went"
+        f"{shaded * (len(groups) <= MOST_SHADED)}.</p>",
         *filter(None, figures),
         "<h2>Groups</h2>",
         _groups_table(groups, metrics[0]),
-        "<h2>Runs</h2>",
-        _runs_table(groups, metrics[0]),
+        settings_table({group.label: group.settings for group in groups}),
+        folded("Runs", _runs_table(groups, metrics[0])),
+        *(
+            f"<p>{escape(f'{run.path} {repeat_note(run, counted)}')}.</p>"
+            for group in groups
+            for run, counted in group.repeats
+        ),
     ]
     return document(_title(groups), body)
 
 
 def repeat_note(run: RunSummary, counted: RunSummary) -> str:
-    """Say that a run is not counted, since another has its seed and options."""
+    """Why a run is not counted: another has its seed and options."""
     what = "is a copy of" if run.id and run.id == counted.id else "has the seed and options of"
-    return f"{run.path} {what} {counted.path}, which is counted in its place."
+    return f"{what} {counted.path}, which is counted in its place"
 
 
 def spread(values: Sequence[float]) -> str:
@@ -69,7 +74,7 @@ def spread(values: Sequence[float]) -> str:
 
 def _title(groups: Sequence[Group]) -> str:
     names = dict.fromkeys(run.experiment for group in groups for run in group.runs)
-    return ", ".join(filter(None, names)) or "runs"
+    return listed(filter(None, names), most=3) or "runs"
 
 
 def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type: ignore[type-arg]
@@ -80,16 +85,11 @@ def _figure(groups: Sequence[Group], metric: str, curves: dict) -> str:  # type:
     having = [members for _, members in drawn if members]
     if not having:
         return f"<h2>{escape(metric)}</h2><p>No run has logged it.</p>"
-    # A group without the metric keeps its colour: it is drawn as nothing.
-    keys, kept, bands = [], [], []
-    for number, (label, members) in enumerate(drawn):
-        kept.append((label, members))
-        bands.append(band([curve for _, curve in members]) if members else _NOTHING)
-        if members:
-            seeds = f" ({len(members)} runs)" if len(members) > 1 else ""
-            keys.append(f'<span class="key c{number % COLORS}">{escape(label)}{seeds}</span>')
+    # A group without the metric keeps its line in the legend: it is drawn as nothing.
+    bands = [band([curve for _, curve in own]) if own else _NOTHING for _, own in drawn]
     return (
-        f"<h2>{escape(metric)}</h2><figure>{''.join(keys)}{chart_for_any_screen(kept, bands)}"
+        f"<h2>{escape(metric)}</h2><figure>{legend([group.label for group in groups])}"
+        f"{chart_for_any_screen(drawn, bands)}"
         "<figcaption>environment frames →</figcaption></figure>"
     )
 
@@ -98,39 +98,46 @@ _NOTHING = Band.around(np.empty(0), np.empty(0), count=0)
 
 
 def _groups_table(groups: Sequence[Group], metric: str) -> str:
-    heads = ["group", "runs", f"last {metric}", f"best {metric}", "frames", "seconds"]
-    return table(heads, [_group_row(group) for group in groups], numbers=heads[1:])
-
-
-def _group_row(group: Group) -> list[str]:
-    best = [run.best for run in group.runs if run.best is not None]
-    return [
-        group.label,
-        f"{len(group.runs)}",
-        spread(group.finals()),
-        spread(best),
-        spread([float(run.frames) for run in group.runs]),
-        spread([run.seconds for run in group.runs]),
+    heads = [f"last {metric}", f"best {metric}", "runs", "frames", "seconds"]
+    rows = [
+        [
+            spread(group.finals()),
+            spread([run.best for run in group.runs if run.best is not None]),
+            f"{len(group.runs)}",
+            spread([float(run.frames) for run in group.runs]),
+            spread([run.seconds for run in group.runs]),
+            Html(key(number, group.label)),
+        ]
+        for number, group in enumerate(groups)
     ]
+    return table([*heads, "group"], rows, numbers=heads)
 
 
 def _runs_table(groups: Sequence[Group], metric: str) -> str:
-    runs = [run for group in groups for run in group.runs]
-    options = differing(runs)
-    heads = ["run", "seed", "status", "frames", "seconds", f"last {metric}", "best", *options]
-    rows = []
-    for run in runs:
-        config = configuration(run)
-        rows.append(
-            [
-                str(run.path),
-                "" if run.seed is None else str(run.seed),
-                run.status,
-                f"{run.frames:,}",
-                f"{run.seconds:,.1f}",
-                "" if run.last is None else f"{run.last:.6g}",
-                "" if run.best is None else f"{run.best:.6g}",
-                *(str(config.get(name, "")) for name in options),
-            ]
-        )
-    return table(heads, rows, numbers=[name for name in heads if name not in ("run", "status")])
+    heads = [f"last {metric}", "best", "frames", "seconds", "seed"]
+    rows = [
+        [
+            "" if run.last is None else f"{run.last:.6g}",
+            "" if run.best is None else f"{run.best:.6g}",
+            f"{run.frames:,}",
+            f"{run.seconds:,.1f}",
+            "" if run.seed is None else str(run.seed),
+            run.status,
+            group.label,
+            str(run.path),
+        ]
+        for group in groups
+        for run in group.runs
+    ]
+    return table([*heads, "status", "group", "run"], rows, numbers=heads)
+
+
+def settings_table(settings: Mapping[str, Mapping[str, str]]) -> str:
+    """What tells groups apart, which their labels may cut short; empty if nothing does.
+
+    Args:
+        settings: By group, options and their values.
+    """
+    names = list(dict.fromkeys(name for own in settings.values() for name in own))
+    rows = [[*(own.get(name, "") for name in names), group] for group, own in settings.items()]
+    return folded("Settings", table([*names, "group"], rows, numbers=names)) if names else ""

@@ -67,6 +67,9 @@ def compare(
         decision: Who is better, where seeds were added until that was decided; by default each
             pair is tested.
         minimize: Whether less is better.
+
+    Returns:
+        Those that are told apart first.
     """
     p_values: Sequence[float | None] = [None] * len(pairs)
     corrected = p_values
@@ -97,7 +100,7 @@ def compare(
                 else f"{better[0]} is better than {better[1]}",
             )
         )
-    return made
+    return sorted(made, key=lambda one: not one.separated)
 
 
 def _open(first: str, second: str, a: Scores, b: Scores, comparisons: int) -> str:

@@ -1,32 +1,38 @@
-"""Which runs belong together: those that differ only by their seed."""
+"""Which runs belong together: those that learn alike, whatever their seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from ...base.endings import ENDED
 from ...base.plain import flatten_config
+from ...base.words import listed
 from ...run.config import FREE_AMONG_SEEDS
 from .summary import RunSummary
+
+_TOLD: Final = 3  # options in a label; more hide the numbers beside it
 
 
 @dataclass(frozen=True)
 class Group:
-    """Runs of one experiment whose options differ in nothing but the seed.
+    """Runs of one experiment whose options differ in nothing that changes how they learn.
 
     Attributes:
-        label: What tells the group from the others.
+        label: What tells the group from the others: the options in which it differs from the
+            baseline, which is the group that is most like the others; of that, the experiment.
         runs: Its runs, each of another seed.
         repeats: Further runs, each with the one in ``runs`` that has its seed, or is a copy of it.
             They are no further evidence, and are not counted.
+        settings: The options in which groups of the experiment differ, as texts.
     """
 
     label: str
     runs: Sequence[RunSummary]
     repeats: Sequence[tuple[RunSummary, RunSummary]] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     def finals(self) -> list[float]:
         """The last value of the metric, of every run that has one."""
@@ -34,38 +40,72 @@ class Group:
 
 
 def group_runs(runs: Sequence[RunSummary]) -> list[Group]:
-    """Put runs together that differ only by their seed.
+    """Put runs together that learn alike.
 
-    Of several with the same seed and options, the one that finished last counts. Runs that branched
-    off another are together if they did so at the same place.
+    Of several with the same seed and options, the one that was to be the longest counts, and of
+    these the one that finished last. Runs that branched off another are together if they did so at
+    the same place.
 
     Returns:
-        The groups, in order of their first run; each is labelled by its experiment and by the
-        options that not all groups of the experiment share.
+        The groups, in order of their first run, each with a label of its own.
     """
-    members: dict[tuple[Any, ...], list[RunSummary]] = {}
+    by_experiment: dict[str, dict[Any, list[RunSummary]]] = {}
     for run in runs:
-        config = configuration(run)
-        branch = _branch(run)
-        key = (
-            run.experiment,
-            branch,
-            *sorted((name, repr(value)) for name, value in config.items()),
-        )
-        members.setdefault(key, []).append(run)
-    varying = {experiment: differing(its) for experiment, its in _by_experiment(runs).items()}
-    groups = []
-    for group in members.values():
-        experiment, options = group[0].experiment, configuration(group[0])
-        told = [f"{n}={_short(options[n])}" for n in varying[experiment] if n in options]
-        label = " ".join([experiment, *told]).strip()
-        if group[0].forked_from is not None:
-            label += f" from {lineage(group[0], runs)}"
+        key = _branch(run), *sorted((n, repr(v)) for n, v in configuration(run).items())
+        by_experiment.setdefault(run.experiment, {}).setdefault(key, []).append(run)
+    labels: dict[str, list[RunSummary]] = {}
+    for experiment, members in by_experiment.items():
+        its = list(members.values())
+        for told, group in zip(_told(its), its, strict=True):
+            words = [experiment] if len(by_experiment) > 1 or not told else []
+            label = " ".join([*words, listed(told, most=_TOLD)]).strip()
+            if group[0].forked_from is not None:
+                label = f"{label} from {lineage(group[0], runs)}".strip()
+            labels[_another(label or str(group[0].path), labels)] = group
+    order = {run.path: number for number, run in enumerate(runs)}
+    made = []
+    for label, group in sorted(labels.items(), key=lambda item: order[item[1][0].path]):
         counted = _one_a_seed(group)
         repeats = [(run, counted[_evidence(run)]) for run in group if run not in counted.values()]
         chosen = [run for run in group if run in counted.values()]
-        groups.append(Group(label or str(group[0].path), chosen, repeats))
-    return groups
+        config = configuration(group[0])
+        varying = differing([its[0] for its in by_experiment[group[0].experiment].values()])
+        settings = {name: short(config[name]) for name in varying if name in config}
+        made.append(Group(label, chosen, repeats, settings))
+    return made
+
+
+def _told(groups: Sequence[Sequence[RunSummary]]) -> list[list[str]]:
+    """For each group of an experiment, the options in which it differs from the baseline.
+
+    Where groups differ in one option only, each is called by its value, the baseline too.
+    """
+    names = differing([group[0] for group in groups])
+    values = [
+        {name: configuration(group[0]).get(name) for name in names} if group[0].options else {}
+        for group in groups
+    ]
+
+    def unlike(number: int) -> tuple[float, int]:
+        own = values[number]
+        apart = sum(repr(own[n]) != repr(other[n]) for other in values if other for n in own)
+        return apart if own else float("inf"), -len(groups[number])
+
+    baseline = values[min(range(len(groups)), key=unlike)]
+    return [
+        [
+            f"{name} {short(value)}"
+            for name, value in own.items()
+            if len(names) == 1 or repr(value) != repr(baseline[name])
+        ]
+        for own in values
+    ]
+
+
+def _another(label: str, taken: Mapping[str, Any]) -> str:
+    """A label that no other group has: values may be the same when they are rounded."""
+    same = (f"{label} ({number})" for number in range(2, len(taken) + 3))
+    return next(one for one in (label, *same) if one not in taken)
 
 
 def lineage(run: RunSummary, runs: Sequence[RunSummary]) -> str:
@@ -89,8 +129,11 @@ def _branch(run: RunSummary) -> tuple[Any, ...]:
 
 def _one_a_seed(group: Sequence[RunSummary]) -> dict[Any, RunSummary]:
     """Of the runs of a group, the one that counts for each piece of evidence."""
-    ordered = sorted(group, key=lambda run: (run.status in ENDED, run.updated or 0.0))
-    return {_evidence(run): run for run in ordered}
+
+    def rank(run: RunSummary) -> tuple[bool, int, float]:
+        return run.status in ENDED, run.total_frames or 0, run.updated or 0.0
+
+    return {_evidence(run): run for run in sorted(group, key=rank)}
 
 
 def _evidence(run: RunSummary) -> Any:
@@ -101,9 +144,12 @@ def _evidence(run: RunSummary) -> Any:
 
 
 def configuration(run: RunSummary) -> dict[str, Any]:
-    """The options of a run that say what is run, nested ones joined by dots."""
+    """The options of a run that say how it learns, nested ones joined by dots.
+
+    Those that are None are left out, as a run of an older version lacks them.
+    """
     flat = flatten_config(run.options)
-    return {name: value for name, value in flat.items() if name not in FREE_AMONG_SEEDS}
+    return {n: v for n, v in flat.items() if n not in FREE_AMONG_SEEDS and v is not None}
 
 
 def differing(runs: Sequence[RunSummary]) -> list[str]:
@@ -113,20 +159,16 @@ def differing(runs: Sequence[RunSummary]) -> list[str]:
     are those of a run that ended before it wrote any.
     """
     found: dict[str, None] = {}
-    for its in _by_experiment(runs).values():
-        configs = [config for config in map(configuration, its) if config]
+    for experiment in dict.fromkeys(run.experiment for run in runs):
+        its = [run for run in runs if run.experiment == experiment and run.options]
+        configs = [configuration(run) for run in its]
         for name in dict.fromkeys(name for config in configs for name in config):
-            if len({repr(c[name]) if name in c else None for c in configs}) > 1:
+            if len({repr(config.get(name)) for config in configs}) > 1:
                 found[name] = None
     return list(found)
 
 
-def _by_experiment(runs: Sequence[RunSummary]) -> dict[str, list[RunSummary]]:
-    found: dict[str, list[RunSummary]] = {}
-    for run in runs:
-        found.setdefault(run.experiment, []).append(run)
-    return found
-
-
-def _short(value: Any) -> str:
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def short(value: Any) -> str:
+    """A value of an option as a table shows it: few digits, few letters."""
+    text = f"{value:.3g}" if isinstance(value, float) else str(value)
+    return text if len(text) <= 24 else f"{text[:23]}…"

@@ -28,10 +28,8 @@ def interval_text(one: Interval) -> str:
 
 
 def comparison_texts(one: Comparison) -> list[str]:
-    """Two groups, how they differ, and how surely; without what follows."""
+    """How two groups differ, and how surely; the names are in what follows from it."""
     return [
-        one.first,
-        one.second,
         interval_text(one.difference),
         interval_text(one.improvement),
         NONE if one.p is None else f"{one.p:.2g}",

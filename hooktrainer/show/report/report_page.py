@@ -10,16 +10,18 @@ from html import escape
 
 import numpy as np
 
-from ...base.words import duration, plural
+from ...base.words import duration, listed, plural
 from ...statistics import Curve, curve_interval
-from ..chart import COLORS, chart_for_any_screen
+from ..chart import MOST_SHADED, chart_for_any_screen, key, legend
 from ..curves import Band
-from ..html import document, table
+from ..html import Html, document, folded, table
+from .comparison_page import settings_table
 from .findings import GroupFinding, Section
 from .interval_text import comparison_texts, interval_text, reaching_text
 from .study import Seed, SeedCurve, Study, TaskStudy
 
 _POINTS = 60
+_MOST_COMPARISONS = 10
 
 
 def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
@@ -33,9 +35,7 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     Returns:
         HTML.
     """
-    title = "Report: " + ", ".join(
-        dict.fromkeys(name for task in study.tasks for name in task.groups)
-    )
+    title = f"Report: {listed([task.task or 'runs' for task in study.tasks], most=3)}"
     body = [
         f"<h1>{escape(title)}</h1>",
         f"<p>{escape(study.metric)}{_direction(study)}, {_SCORES[score]}. The seed is the unit: "
@@ -45,9 +45,8 @@ def report_page(study: Study, sections: Sequence[Section], score: str) -> str:
     by_task = {task.task: task for task in study.tasks}
     for section in sections:
         body += _section(section, by_task.get(section.task), study.metric)
-    if study.left_out:
-        body.append("<h2>Left out</h2>")
-        body.append(table(["run", "why"], [[str(path), why] for path, why in study.left_out]))
+    if reasons := study.reasons():
+        body += ["<h2>Left out</h2>", table(["why", "runs"], list(reasons.items()))]
     return document(title, body)
 
 
@@ -69,32 +68,25 @@ def _section(section: Section, task: TaskStudy | None, metric: str) -> list[str]
     if task is not None:
         parts.append(_curves(section, task, metric))
     parts.append(_groups(section))
-    parts += [f"<p>{escape(note)}.</p>" for note in section.notes]
-    if section.comparisons:
-        parts.append(_comparisons(section))
-    parts.append(_profiles(section))
+    parts += [f"<p>{escape(note[:1].upper() + note[1:])}.</p>" for note in section.notes]
+    parts += [_comparisons(section), _profiles(section)]
     if task is not None:
-        parts.append(_seeds(section, task))
+        parts += [settings_table(task.settings), _seeds(section, task)]
     return parts
-
-
-def _key(number: int, label: str, count: int) -> str:
-    name = f"{escape(label)} ({plural(count, 'seed')})"
-    return f'<span class="key c{number % COLORS}">{name}</span>'
 
 
 def _curves(section: Section, task: TaskStudy, metric: str) -> str:
     """Interquartile means over frames; shaded are their intervals, at each of the frames."""
-    drawn, bands, keys = [], [], []
-    for number, group in enumerate(section.groups):
+    drawn, bands = [], []
+    for group in section.groups:
         seeds = task.groups[group.group]
         drawn.append((group.group, _members(seeds)))
         bands.append(_band([one.curve for one in seeds.values()], task.frames))
-        keys.append(_key(number, group.group, len(seeds)))
+    shaded = "; shaded are 95 % intervals, each for its own frames; thin lines are seeds"
     return (
-        f"<figure>{''.join(keys)}{chart_for_any_screen(drawn, bands)}<figcaption>{escape(metric)} "
-        "over environment frames: interquartile means over seeds; shaded are 95 % intervals, each "
-        "for its own frames; thin lines are seeds.</figcaption></figure>"
+        f"<figure>{legend([name for name, _ in drawn])}{chart_for_any_screen(drawn, bands)}"
+        f"<figcaption>{escape(metric)} over environment frames: interquartile means over seeds"
+        f"{shaded * (len(bands) <= MOST_SHADED)}.</figcaption></figure>"
     )
 
 
@@ -109,18 +101,17 @@ def _band(curves: Sequence[Curve], frames: float) -> Band:
 
 
 def _groups(section: Section) -> str:
-    heads = ["group", "seeds", "interquartile mean", "median", "mean", "area under the curve"]
+    heads = ["interquartile mean", "seeds", "median", "mean", "area under the curve"]
     timed = section.threshold is not None
     if timed:
         heads += [f"reached {section.threshold:g}", "frames until then", "time until then"]
     rows = []
-    for group in section.groups:
-        row = [group.group, str(len(group.seeds))]
-        row += map(interval_text, (group.iqm, group.median, group.mean, group.area))
-        if timed:
-            row += _times(group)
-        rows.append(row)
-    return table(heads, rows, numbers=heads[1:])
+    for number, group in enumerate(section.groups):
+        iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
+        times = _times(group) if timed else []
+        name = Html(key(number, group.group))
+        rows.append([iqm, str(len(group.seeds)), *others, *times, name])
+    return table([*heads, "group"], rows, numbers=heads)
 
 
 def _times(group: GroupFinding) -> list[str]:
@@ -135,9 +126,21 @@ def _times(group: GroupFinding) -> list[str]:
 
 
 def _comparisons(section: Section) -> str:
-    heads = ["group", "beside", "IQM difference", "P(improvement)", "p", "corrected", "so"]
+    heads = ["IQM difference", "P(improvement)", "p", "corrected"]
     rows = [[*comparison_texts(one), one.verdict] for one in section.comparisons]
-    return "<h3>Comparisons</h3>" + table(heads, rows, numbers=heads[2:6])
+    if not rows:
+        return ""
+    shown, more = (
+        table([*heads, "so"], part, numbers=heads) if part else ""
+        for part in (rows[:_MOST_COMPARISONS], rows[_MOST_COMPARISONS:])
+    )
+    apart = sum(one.separated for one in section.comparisons)
+    if more:
+        more = folded(f"{len(rows) - _MOST_COMPARISONS} more comparisons", more)
+    return (
+        f"<h3>Comparisons</h3><p>{apart} of {plural(len(rows), 'pair')} told apart. Differences "
+        f"are of the first that is named; P is its probability to do better.</p>{shown}{more}"
+    )
 
 
 def _profiles(section: Section) -> str:
@@ -148,24 +151,25 @@ def _profiles(section: Section) -> str:
         profile = group.profile
         ends = (profile.low, profile.high) if group.iqm.refused is None else (profile.share,) * 2
         bands.append(Band(profile.values, profile.share, *ends, len(group.seeds)))
-    keys = "".join(
-        _key(number, group.group, len(group.seeds)) for number, group in enumerate(section.groups)
-    )
-    drawn = chart_for_any_screen([(group.group, []) for group in section.groups], bands)
+    names = [group.group for group in section.groups]
+    drawn = chart_for_any_screen([(name, []) for name in names], bands)
     return (
-        f"<h3>Performance profile</h3><figure>{keys}{drawn}<figcaption>the share of seeds that "
-        f"score {'less' if section.minimize else 'more'}, over scores; shaded are 95 % intervals, "
-        "each for its own score</figcaption></figure>"
+        f"<h3>Performance profile</h3><figure>{legend(names)}{drawn}<figcaption>The share of seeds "
+        f"that score {'less' if section.minimize else 'more'}, over scores"
+        f"{'; shaded are 95 % intervals' * (len(bands) <= MOST_SHADED)}.</figcaption></figure>"
     )
 
 
 def _seeds(section: Section, task: TaskStudy) -> str:
     rows = [
-        [group.group, str(seed), f"{score:,.6g}", str(task.groups[group.group][seed].path)]
+        [
+            f"{score:,.6g}",
+            str(seed) if isinstance(seed, int) else "",
+            group.group,
+            str(task.groups[group.group][seed].path),
+        ]
         for group in section.groups
         for seed, score in zip(group.seeds, group.scores[:, 0], strict=True)
     ]
-    heads = ["group", "seed", "score", "run"]
-    return (
-        f"<details><summary>Every seed</summary>{table(heads, rows, numbers=['score'])}</details>"
-    )
+    heads = ["score", "seed", "group", "run"]
+    return folded("Every seed", table(heads, rows, numbers=heads[:2]))

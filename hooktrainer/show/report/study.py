@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from ...base.endings import ENDED
 from ...base.seed_ranges import is_for_tuning
+from ...base.words import listed
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
 from ..curves import read_curves
@@ -52,12 +53,14 @@ class TaskStudy:
         groups: Seeds by what they were trained with.
         threshold: The return that counts as solved, if all runs stop at the same one; ``None`` if
             what is compared is no return.
+        settings: By group, the options in which groups differ.
     """
 
     task: str
     frames: float
     groups: Mapping[str, Mapping[Seed, SeedCurve]]
     threshold: float | None
+    settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -76,6 +79,13 @@ class Study:
     left_out: Sequence[tuple[Path, str]]
     minimize: bool = False
 
+    def reasons(self) -> dict[str, str]:
+        """Why runs are left out, and which."""
+        found: dict[str, list[Path]] = {}
+        for path, why in self.left_out:
+            found.setdefault(why, []).append(path)
+        return {why: listed(paths, most=3) for why, paths in found.items()}
+
 
 def read_study(
     runs: Sequence[RunSummary],
@@ -85,7 +95,7 @@ def read_study(
     unfinished: bool = False,
     places: Sequence[Path] = (),
 ) -> Study:
-    """Read the curves of runs, and put together those that differ only by their seed.
+    """Read the curves of runs, and put together those that learn alike.
 
     Args:
         runs: The runs.
@@ -112,25 +122,27 @@ def read_study(
     tasks = []
     for task, its in sorted(by_task.items()):
         groups: dict[str, dict[Seed, SeedCurve]] = {}
+        settings: dict[str, Mapping[str, str]] = {}
         for place, members in _by_place(its, places).items():
             for group in group_runs(members):
                 label = group.label if place is None else _joined(place, group.label, members)
                 seeds = groups.setdefault(label, {})
+                settings[label] = group.settings
                 for run in group.runs:
                     seed = str(run.path) if run.seed is None else run.seed
                     seeds[seed] = _seed(run, curves[run.path], metric)
-                left_out += [(pair[0].path, repeat_note(*pair)) for pair in group.repeats]
+                left_out += [(pair[0].path, f"it {repeat_note(*pair)}") for pair in group.repeats]
         curved = [seed for seeds in groups.values() for seed in seeds.values()]
         frames = shared_frames([one.curve for one in curved], [one.ended for one in curved])
         solved = _threshold(its) if metric == RETURN and not minimize else None
-        tasks.append(TaskStudy(task, frames, groups, solved))
+        tasks.append(TaskStudy(task, frames, groups, solved, settings))
     return Study(metric, tasks, left_out, minimize)
 
 
 def _reason(run: RunSummary, measured: bool, unfinished: bool) -> str | None:
     """Why a run does not count; ``None`` if it does."""
     if is_for_tuning(run.seed):
-        return f"seed {run.seed} is one of tuning, whose runs are no evidence for what was chosen"
+        return "its seed is one of tuning, whose runs are no evidence for what was chosen"
     if not measured:
         return "it has no {metric}"
     if run.status not in ENDED and not unfinished:

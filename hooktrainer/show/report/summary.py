@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class RunSummary:
         best_frames: Frames at that value.
         options: The content of `config.yaml`.
         metrics: The last value of every metric.
+        of_sweep: If it stands for all runs of a sweep: how many these are.
     """
 
     path: Path
@@ -62,6 +63,7 @@ class RunSummary:
     best_frames: int | None
     options: Mapping[str, Any]
     metrics: Mapping[str, float]
+    of_sweep: int | None = None
 
 
 def summarize(
@@ -78,6 +80,41 @@ def summarize(
         return _summary(run, run.read(), metric, minimize)
     except (ValueError, TypeError, AttributeError, OSError):  # damaged, or not a run's
         return _summary(run, {}, metric, minimize)
+
+
+def summarize_sweep(
+    path: Path, runs: Sequence[RunSummary], *, minimize: bool = False
+) -> RunSummary:
+    """Say how the runs of a sweep stand, as one.
+
+    Args:
+        path: Directory of the sweep.
+        runs: All of them, at least one.
+        minimize: Whether less of the metric is better.
+    """
+    began = [run.started for run in runs if run.started is not None]
+    ended = [run.updated for run in runs if run.updated is not None]
+    statuses = {run.status for run in runs}
+    scored = [run for run in runs if run.best is not None]
+    best = sorted(scored, key=lambda run: run.best or 0.0, reverse=not minimize)[:1]
+    return replace(
+        best[0] if best else runs[0],
+        path=path,
+        id=None,
+        forked_from=None,
+        seed=None,
+        status=next((one for one in ("running", "died") if one in statuses), "finished"),
+        reason=None,
+        frames=sum(run.frames for run in runs),
+        total_frames=None,
+        optim_steps=sum(run.optim_steps for run in runs),
+        seconds=max(ended) - min(began) if began and ended else 0.0,  # many run side by side
+        started=min(began, default=None),
+        updated=max(ended, default=None),
+        last=None,
+        options={},
+        of_sweep=len(runs),
+    )
 
 
 def _summary(

@@ -25,7 +25,7 @@ def test_runs_that_differ_only_by_seed_and_place_are_a_group(tmp_path):
         for seed in (0, 1)
     ]
     groups = group_runs([summarize(run) for run in runs])
-    assert [group.label for group in groups] == ["toy lr=0.1", "toy lr=0.01"]
+    assert [group.label for group in groups] == ["lr 0.1", "lr 0.01"]
     assert [len(group.runs) for group in groups] == [2, 2]
     assert groups[0].finals() == [20.0, 20.0]
 
@@ -43,9 +43,62 @@ def test_only_options_that_differ_within_an_experiment_are_told(tmp_path):
     ]
     runs = [summarize(run) for run in made]
     assert differing(runs) == ["lr"]
-    assert [group.label for group in group_runs(runs)] == ["a lr=0.1", "a lr=0.2", "b"]
+    assert [group.label for group in group_runs(runs)] == ["a lr 0.1", "a lr 0.2", "b"]
 
 
 def test_a_run_that_ended_before_it_wrote_its_options_differs_in_none(tmp_path):
     begun = RunDir.create(tmp_path / "begun", experiment="toy")
     assert differing([summarize(begun), summarize(write_run(tmp_path / "a"))]) == []
+
+
+def labels(tmp_path, *options, **fields):
+    runs = [write_run(tmp_path / str(n), options=own, **fields) for n, own in enumerate(options)]
+    return [group.label for group in group_runs([summarize(run) for run in runs])]
+
+
+def test_how_a_run_is_measured_and_how_long_it_is_makes_no_group(tmp_path):
+    runs = [
+        write_run(tmp_path / str(seed), seed=seed, options={"lr": 0.1, **own})
+        for seed, own in enumerate(
+            [
+                {"seeds": None, "eval_interval": 5, "total_frames": 100},
+                {"seeds": "own", "eval_episodes": 7, "stop_at": 3.0, "tuned": False},
+                {"max_grad_norm": None},  # which the others lack, being older
+            ]
+        )
+    ]
+    (group,) = group_runs([summarize(run) for run in runs])
+    assert (group.label, len(group.runs), group.settings) == ("toy", 3, {})
+
+
+def test_of_two_runs_of_a_seed_the_longer_one_counts(tmp_path):
+    long = write_run(tmp_path / "long", options={"total_frames": 1000})
+    trial = write_run(tmp_path / "trial", options={"total_frames": 10})
+    for run, total in ((long, 1000), (trial, 10)):
+        run.update(total_frames=total)
+    (group,) = group_runs([summarize(run) for run in (long, trial)])
+    assert [run.path for run in group.runs] == [long.path]
+    assert [run.path for run, _ in group.repeats] == [trial.path]
+
+
+def test_a_label_is_what_differs_from_the_baseline_rounded(tmp_path):
+    base = {"lr": 0.003, "gamma": 0.99, "cells": [64], "clip": 0.2, "norm": 0.5}
+    found = labels(
+        tmp_path,
+        base | {"lr": 0.0010000000474974513},
+        base,
+        base | {"gamma": 0.9, "norm": None},
+        base | {"lr": 0.1, "gamma": 0.9, "cells": [8, 8], "clip": 0.1},
+    )
+    assert found == [
+        "lr 0.001",
+        "toy",
+        "gamma 0.9, norm None",
+        "lr 0.1, gamma 0.9, cells [8, 8] and 1 more",
+    ]
+
+
+def test_no_two_groups_have_one_label(tmp_path):
+    """Or the seeds of one would be lost among those of the other."""
+    same = [{"lr": lr} for lr in (0.1, 0.10000001, 0.10000002)]
+    assert labels(tmp_path, *same) == ["lr 0.1", "lr 0.1 (2)", "lr 0.1 (3)"]

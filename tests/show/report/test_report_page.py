@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
+from pathlib import Path
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from browser import CHROMIUM, browse
 from test_findings import BAD, GOOD, task
 
 from hooktrainer.show.report.findings import find
@@ -51,7 +57,7 @@ def test_the_page_needs_nothing_else_and_says_it_all():
     assert page.count("<svg") == 4  # curves and profile, each for wide and narrow screens
     assert "Env&lt;1&gt; at 200 frames" in page
     assert "<Env" not in page
-    for text in ("good (12 seeds)", "bad (3 seeds)", "3 seeds: no interval", "it failed", "run11"):
+    for text in (">good</span>", ">bad</span>", "3 seeds: no interval", "it failed", "run11"):
         assert text in page
     assert page.count('class="band') >= 2
 
@@ -70,5 +76,35 @@ def test_the_page_says_that_less_is_better():
     study = Study("eval/error", [task(a=GOOD, b=BAD)], [], minimize=True)
     page = report_page(study, find(study), "last")
     assert "eval/error (less is better), at the last frames" in page
-    assert "the share of seeds that score less" in page
+    assert "The share of seeds that score less" in page
     assert "b is better than a" in page
+
+
+def many(count):
+    return task(**{f"lr {n}": GOOD + 10 * n for n in range(count)})
+
+
+def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
+    made = many(15)
+    study = Study("eval/return", [made], [])
+    page = report_page(study, find(study), "last")
+    assert re.search("<h1>(.*?)</h1>", page)[1] == "Report: A"
+    assert "95 more comparisons" in page  # folded
+    assert {f"key c{n % 10} d{n // 10}" for n in range(15)} <= set(
+        re.findall('class="(key [^"]*)"', page)
+    )
+    assert 'class="band' not in page
+    table = page[page.index("<table") : page.index("</table>")]
+    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[0] == "interquartile mean"
+    assert re.findall(r"<th\b[^>]*>([^<]*)", table)[-1] == "group"
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
+@pytest.mark.parametrize(("width", "groups"), [(1280, 15), (390, 3), (390, 15)])
+def test_in_a_browser(width, groups, tmp_path):
+    study = Study("eval/return", [many(groups)], [])
+    found, _ = browse(report_page(study, find(study), "last"), width, tmp_path)
+    assert found["width"] == width
+    assert found["content"] <= width
+    assert found["charts"] == 2
+    assert found["errors"] == []
