@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional
 
+from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from . import output
@@ -156,7 +157,7 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
     name, *options = words
     kind = algorithms.get(name)
-    _, said = take_config(options)
+    _, _, said = take_config(options)
     fixed = {field_of(word) for word in said if word.startswith("--")}
     known = [one.name for one in fields(kind)]
     for field in sorted(fixed.difference(known)):
@@ -210,10 +211,10 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     if best is not None:
         write_best(made, best)
     page = made.place / "sweep.html"
-    page.write_text(sweep_page(made, verdict, found), encoding="utf-8")
+    write_atomically(page, sweep_page(made, verdict, found))
     if found is not None and found.section is not None:
         confirmed = report_page(found.study, [found.section], made.options.objective)
-        (made.place / "confirm.html").write_text(confirmed, encoding="utf-8")
+        write_atomically(made.place / "confirm.html", confirmed)
     mattered = importances(made)
     if as_json:
         output.print_json(_as_json(made, mattered, found, verdict))

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Algorithm
 from ..base.plain import to_yaml
+from ..base.text_file import write_atomically
 from ..base.words import shell_word
 from ..run.config_file import NAME, as_words
 from ..run.fields import Mark, marked
-from ..store.text_file import write_atomically
 from .sweep import Sweep
 
 if TYPE_CHECKING:

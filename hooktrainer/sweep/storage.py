@@ -9,6 +9,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.text_file import open_to_lock
 from ..errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -70,7 +71,7 @@ def in_turn(file: Path) -> Iterator[None]:
     Args:
         file: A file to lock; it is made if there is none.
     """
-    fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    fd = open_to_lock(file)
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_EX)
