@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -51,6 +52,8 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
 
     done = [one for one in sweep.trials if one.state.name == "COMPLETE"]
+    if not all(math.isfinite(one.value or 0.0) for one in done):
+        return {}
     if len(done) < _ENOUGH or len({one.value for one in done}) == 1:
         return {}
     with warnings.catch_warnings():

@@ -112,15 +112,22 @@ class SearchSpace:
 
     def defaults(self) -> dict[str, Any] | None:
         """The parameters of the run itself; ``None`` if some lie outside of the space."""
-        found = {name: _word(getattr(self._algorithm, name)) for name in self.candidates}
+        return self.params({name: getattr(self._algorithm, name) for name in self.candidates})
+
+    def params(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The parameters of a run's settings; ``None`` if some lie outside of the space."""
+        found = {name: _word(settings.get(name)) for name in self.candidates}
+        return found if self.holds(found) else None
+
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are parameters of the space."""
         ranges = self.distributions()
         try:
-            inside = all(
-                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in found.items()
+            return all(
+                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in params.items()
             )
-        except (TypeError, ValueError):
-            return None
-        return found if inside else None
+        except (KeyError, TypeError, ValueError):
+            return False
 
     def as_dict(self) -> dict[str, Any]:
         """The space as plain values, as a file would give it."""

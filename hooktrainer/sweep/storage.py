@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.text_file import open_to_lock
+from ..base.untrusted import one_line
+from ..base.words import printable
 from ..errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -48,9 +50,9 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
     """
     optuna = import_optuna()
     where = spec or str(run_dir / "study.journal")
+    if "://" not in where:
+        return _open_journal(Path(where), run_dir)
     try:
-        if "://" not in where:
-            return optuna.storages.JournalStorage(journal_file(Path(where)))
         if where.startswith("redis"):
             backend = optuna.storages.journal.JournalRedisBackend(where)
             return optuna.storages.JournalStorage(backend)
@@ -62,6 +64,28 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
             f"storage={where!r} cannot be opened: {type(error).__name__}: {why:.300}. Give a file, "
             "sqlite:///FILE, or the URL of a server that Optuna has a driver for."
         ) from error
+
+
+def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
+    """Open a journal file, which is read from its first line to its last.
+
+    Raises:
+        ConfigError: If it is damaged, or no such file.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ConfigError(f"storage={str(path)!r} is no file: name a file, or one that is to be.")
+    try:
+        storage: BaseStorage = import_optuna().storages.JournalStorage(journal_file(path))
+    except OSError:
+        raise
+    except Exception as error:  # whatever a line makes Optuna raise
+        why = one_line(f"{type(error).__name__}: {error}", 200)
+        raise ConfigError(
+            f"the journal {printable(path)} is damaged, or no journal ({why}). Move it away, and "
+            "give the command again: it takes up the trials whose runs are in "
+            f"{printable(run_dir)}."
+        ) from None
+    return storage
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.cli import algorithm
+from hooktrainer.cli import algorithm, main
 from hooktrainer.cli.compare import compare_runs
 from hooktrainer.store.run_dir import RunDir
 

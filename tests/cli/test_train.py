@@ -12,7 +12,7 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms.parse_options import parse as parse_algorithm
-from hooktrainer.cli import algorithm, recipes
+from hooktrainer.cli import algorithm, main, recipes
 from hooktrainer.cli.train import separate_arguments
 from hooktrainer.store.find_runs import find_runs
 

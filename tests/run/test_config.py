@@ -199,7 +199,7 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
     env = "" if entry.startswith("env:") else "env: CartPole-v1\n"
     (tmp_path / "config.yaml").write_text(f"total_frames: 1\n{env}{entry}\n")
     words = ["--config", str(tmp_path)]
-    with pytest.raises(ConfigError, match="evil|xml_file") as caught:
+    with pytest.raises(ConfigError, match=r"evil|xml_file") as caught:
         parse_run(InAnEnv, words)
     assert "--trust" in str(caught.value)
     trusted = parse_run(InAnEnv, [*words, "--trust"])
