@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from ..base.untrusted import MalformedError, check_fields, refusing, shown
-from ..base.words import printable
+from ..base.untrusted import MalformedError, check_fields, one_line, refusing
+from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
 from ..store.alive import is_locked
 from ..store.lock import RunLock
@@ -259,7 +259,7 @@ class Ledger:
             known = all(ranges.get(name) == own for name, own in one.distributions.items())
             if not (known and self._space.holds(one.params) and self._space.holds(waiting)):
                 raise MalformedError(f"trial {one.number} has settings that are not searched")
-            whole = one.value is not None and len(one.params) == len(ranges)
+            whole = isinstance(one.value, float | int) and len(one.params) == len(ranges)
             if one.state.name == "COMPLETE" and not whole:
                 raise MalformedError(f"trial {one.number} has no value, or no settings")
             if not all(0 <= step < 2**63 for step in one.intermediate_values):
@@ -322,10 +322,13 @@ class Ledger:
 
     def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
-        said = [f"{printable(n)}: {shown(known.get(n))} before, {shown(now.get(n))} now"
-                for n in names]  # fmt: skip
+        said = [
+            f"{printable(n)}: {one_line(repr(known.get(n)), 80)} before, "
+            f"{one_line(repr(now.get(n)), 80)} now"
+            for n in names
+        ]
         raise ConfigError(
-            f"the sweep {name!r} was begun with other settings ({'; '.join(said[:8])}). Its trials "
+            f"the sweep {name!r} was begun with other settings ({listed(said)}). Its trials "
             "could not be compared: give the old values, or begin another sweep with another "
             "--run-dir or --study."
         )
