@@ -56,13 +56,13 @@ class Trainable:
 def recipes() -> list[Trainable]:
     """The recipes in the directory where this is called, and those of this package."""
     found: dict[str, Trainable] = {}
-    for one in (*_in(DIRECTORY), *_in(_shipped())):
+    for one in (*_in(DIRECTORY), *_shipped()):
         found.setdefault(one.name, one)
     return list(found.values())
 
 
-def _shipped() -> Path:
-    return next((directory for directory in SHIPPED if directory.is_dir()), SHIPPED[0])
+def _shipped() -> list[Trainable]:
+    return next((_in(directory) for directory in SHIPPED if directory.is_dir()), [])
 
 
 def _in(directory: Path) -> list[Trainable]:
@@ -123,7 +123,7 @@ def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
             "recipe or an algorithm first, such as: hooktrainer train ppo."
         )
     if not trust:
-        shipped = {one.name: one for one in (*_in(_shipped()), *algorithms())}
+        shipped = {one.name: one for one in (*_shipped(), *algorithms())}
         if name not in shipped:
             raise ConfigError(
                 f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "

@@ -30,6 +30,7 @@ MOST_SECONDS: Final = 60
 """So much time of a CPU likewise."""
 
 _TRY: Final = "hooktrainer.policies.try_environment"
+_MOST_WRAPPERS: Final = 100
 _OUT_OF_MEMORY: Final = 3  # exit code of that
 _GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that are not the file's
 
@@ -81,6 +82,8 @@ class Environment:
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
         wrappers = tuple((name, kwargs) for name, kwargs in values.pop("wrappers", ()))
+        if len(wrappers) > _MOST_WRAPPERS:
+            raise ValueError(f"there are {len(wrappers):,} wrappers")
         found = cls(**values, wrappers=wrappers)
         for text in (found.id, found.factory, found.module, found.file, found.reason):
             _check(text, str, None)

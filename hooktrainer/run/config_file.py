@@ -16,7 +16,7 @@ from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hi
 
 import tyro
 
-from ..base.untrusted import shown
+from ..base.untrusted import one_line, shown
 from ..base.words import did_you_mean, printable, whole_number
 from ..errors import ConfigError
 from ..store.run_files import read_config
@@ -141,8 +141,8 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
     made = {}
     for name, value in plain.items():
         if name not in known:
-            hint = did_you_mean(name, sorted(known))
-            raise ConfigError(f"{subject}: there is no option {printable(name)}.{hint}")
+            hint = did_you_mean(name[:80], sorted(known))
+            raise ConfigError(f"{subject}: there is no option {one_line(name, 80)}.{hint}")
         try:
             made[name] = _value(value, hints[name])
         except (TypeError, ValueError, RecursionError):
@@ -185,7 +185,7 @@ def _of_type(value: Any, kind: Any) -> Any:
     if origin is Literal and isinstance(value, str) and value in get_args(kind):
         return value
     if origin is tuple:
-        items = value if isinstance(value, list) else [value]
+        items = value if isinstance(value, (list, tuple)) else [value]
         return tuple(_item(item, get_args(kind)[0]) for item in items)
     if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):
         return json.loads(json.dumps(value))  # what JSON can say, as the command line has it

@@ -55,7 +55,7 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
     try:
         if where.startswith("redis"):
             backend = optuna.storages.journal.JournalRedisBackend(where)
-            return optuna.storages.JournalStorage(backend)
+            return optuna.storages.JournalStorage(_without_snapshots(backend))
         busy = {"connect_args": {"timeout": _BUSY}} if where.startswith("sqlite") else {}
         return optuna.storages.RDBStorage(where, engine_kwargs=busy)
     except Exception as error:  # of any driver
@@ -124,6 +124,22 @@ def journal_file(path: Path) -> Any:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalFileBackend(str(path), lock_obj=Lock())  # type: ignore[arg-type]
+
+
+def _without_snapshots(backend: Any) -> Any:
+    """A journal that is read from its beginning: Optuna's snapshots are pickles, which run code."""
+    from optuna.storages.journal import BaseJournalBackend
+
+    class Logs(BaseJournalBackend):
+        """The entries alone."""
+
+        def read_logs(self, log_number_from: int) -> Any:
+            return backend.read_logs(log_number_from)
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            backend.append_logs(logs)
+
+    return Logs()
 
 
 def _cut_half_line(path: Path) -> None:

@@ -230,7 +230,7 @@ def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
         ),
         (["--launcher", "slurm", "--jobs", "0"], "--jobs 0: give how many"),
         (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
-        (["--launcher", "slurm", "--slurm-comment", "a\nb"], "is no text of one line"),
+        (["--launcher", "slurm", "--slurm-comment", "a\nb"], "cannot stand in a script"),
         (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
         (["--launcher", "slurm", "--total-frame", "5"], "Did you mean --total-frames?"),
         (["--launcher", "slurm", "--run-dir", "taken"], "taken already holds a run"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.config import FREE_AMONG_SEEDS, RunConfig
 from hooktrainer.run.config_file import as_words, parse_run, take_config
@@ -179,12 +180,6 @@ def test_a_value_in_a_file_is_a_value_of_its_field_and_nothing_else(
     assert str(tmp_path) in str(caught.value)
 
 
-@dataclass(frozen=True, kw_only=True)
-class InAnEnv(Args):
-    env: Any
-    env_kwargs: Mapping[str, Any] = field(default_factory=dict)
-
-
 @pytest.mark.parametrize(
     ("entry", "typed"),
     [
@@ -200,9 +195,9 @@ def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
     (tmp_path / "config.yaml").write_text(f"total_frames: 1\n{env}{entry}\n")
     words = ["--config", str(tmp_path)]
     with pytest.raises(ConfigError, match=r"evil|xml_file") as caught:
-        parse_run(InAnEnv, words)
+        parse(PPO, words)
     assert "--trust" in str(caught.value)
-    trusted = parse_run(InAnEnv, [*words, "--trust"])
+    trusted = parse(PPO, [*words, "--trust"])
     assert trusted.env.endswith("CartPole-v1")
     if typed is not None:
-        assert parse_run(InAnEnv, [*words, *typed]) == trusted
+        assert parse(PPO, [*words, *typed]) == trusted

@@ -101,7 +101,7 @@ def test_no_trial_wins_by_what_is_no_number(journal, tmp_path):
 def test_a_journal_that_is_a_link_is_not_written_through(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("no newline at its end")
-    for name in ("study.journal", "study.journal.lock", ".opening", "trial0"):
+    for name in ("study.journal", "study.journal.lock", ".opening"):
         place = tmp_path / name.strip(".")
         place.mkdir()
         (place / name).symlink_to(precious)
@@ -110,15 +110,41 @@ def test_a_journal_that_is_a_link_is_not_written_through(tmp_path):
         assert precious.read_text() == "no newline at its end"
 
 
+def test_a_trial_is_not_trained_through_a_link(tmp_path):
+    (tmp_path / "elsewhere").mkdir()
+    sweep = make(tmp_path / "sweep")
+    (tmp_path / "sweep/trial0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="trial0 is a link"):
+        sweep.run()
+    sweep.close()
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_trials_whose_study_is_lost_are_taken_up(tmp_path):
-    first = swept(tmp_path, trials=3, seeds=1)
+    first = [row[:4] for row in results(swept(tmp_path, trials=3, seeds=1))]
     runs = {path: path.read_bytes() for path in tmp_path.glob("trial*/seed*/metrics.csv")}
     (tmp_path / "study.journal").unlink()
     (tmp_path / "trial7").mkdir()  # of which nothing is known
     again = make(tmp_path, trials=3, seeds=1)
     try:
         again.run()
-        assert [row[:4] for row in results(again)] == [row[:4] for row in results(first)]
+        assert [row[:4] for row in results(again)] == first
     finally:
         again.close()
     assert {path: path.read_bytes() for path in runs} == runs
+
+
+def test_a_snapshot_of_a_journal_is_not_unpickled(tmp_path, monkeypatch):
+    class Redis(optuna.storages.journal.JournalFileBackend):
+        def __init__(self, url):
+            super().__init__(str(tmp_path / "entries"))
+
+        def load_snapshot(self):
+            raise AssertionError("it would be unpickled")
+
+        save_snapshot = load_snapshot
+
+    optuna.storages.journal.BaseJournalSnapshot.register(Redis)
+    monkeypatch.setattr(optuna.storages.journal, "JournalRedisBackend", Redis)
+    make(tmp_path, storage="redis://nowhere").close()
+    assert (tmp_path / "entries").stat().st_size
