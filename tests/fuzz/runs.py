@@ -196,7 +196,10 @@ def _spoil_events(files: Files, rng: random.Random) -> None:
 
 def _open_configuration(place: Path) -> Any:
     """What ``hooktrainer train ppo --config`` makes of a file."""
-    return parse(PPO, ["--config", str(place / "config.yaml")]).as_dict()
+    try:
+        return parse(PPO, ["--config", str(place / "config.yaml")]).as_dict()
+    except SystemExit:  # which says that the environment, or the frames, are to be given
+        raise ConfigError("an option is required") from None
 
 
 def _configuration() -> Files:
@@ -207,7 +210,8 @@ def _configuration() -> Files:
 
 def _sweep_in(place: Path) -> Sweep:
     run = PPO(env="CartPole-v1", total_frames=128, eval_interval=32, tuned=False)
-    return Sweep(run, SweepOptions(run_dir=place, trials=6, sampler="random"))
+    fixed = ("lmbda", "clip_epsilon", "entropy_coeff")
+    return Sweep(run, SweepOptions(run_dir=place, trials=6, sampler="random"), fixed=fixed)
 
 
 def _study() -> Files:
