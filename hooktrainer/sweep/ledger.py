@@ -272,7 +272,7 @@ class Ledger:
         A number whose runs are of something else is left to them.
         """
         most = 2 * self._trials + 100
-        names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.iterdir())
+        names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.glob("trial*"))
         last = max((n for name in names if name and (n := int(name[1])) < most), default=-1)
         for number in range(last + 1):
             found = self._on_disk(self._place / f"trial{number}", settings)

@@ -7,6 +7,7 @@ import math
 
 import optuna
 import pytest
+from optuna.storages.journal._base import BaseJournalSnapshot
 from small_sweep import make, results, swept
 
 from hooktrainer import ConfigError
@@ -144,7 +145,7 @@ def test_a_snapshot_of_a_journal_is_not_unpickled(tmp_path, monkeypatch):
 
         save_snapshot = load_snapshot
 
-    optuna.storages.journal.BaseJournalSnapshot.register(Redis)
+    BaseJournalSnapshot.register(Redis)
     monkeypatch.setattr(optuna.storages.journal, "JournalRedisBackend", Redis)
     make(tmp_path, storage="redis://nowhere").close()
     assert (tmp_path / "entries").stat().st_size
