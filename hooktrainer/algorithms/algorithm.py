@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, TypeVar
 
@@ -118,17 +118,20 @@ class Algorithm(AlgorithmConfig):
             print(wrapped.says)
 
     @classmethod
-    def main(cls, words: Sequence[str] | None = None) -> None:
+    def main(
+        cls, words: Sequence[str] | None = None, saved: Mapping[str, Any] | None = None
+    ) -> None:
         """Train as the command line says: the last line of a script.
 
         Args:
             words: The command line, without the program's name; by default this process's.
+            saved: Values of fields that the words do not say.
 
         Raises:
             SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
         """
         with ending_cleanly(), mistakes_in_one_line():
-            run: Algorithm = parse(cls, sys.argv[1:] if words is None else words)
+            run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, saved=saved)
             run.train(keep=True)
 
     def build(self, task: Any) -> Trainer:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 
+from ..run.config_file import from_plain
+
 if __name__ == "__main__":
-    module, name, *words = sys.argv[1:]
-    getattr(importlib.import_module(module), name).main(words)
+    module, name, values, *words = sys.argv[1:]
+    kind = getattr(importlib.import_module(module), name)
+    kind.main(words, from_plain(kind, json.loads(values), name))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Sequence
 from functools import partial
@@ -10,7 +11,6 @@ from pathlib import Path
 from ..base.tied_program import tied
 from ..base.words import ranges
 from ..errors import ConfigError
-from ..run.config_file import as_words
 from ..run.programs import run_programs
 from ..run.seeds import words_of_seeds
 from ..store.run_dir import RunDir
@@ -51,22 +51,16 @@ def train_in_processes(algorithm: AlgorithmConfig, place: Path) -> None:
             "processes train seeds, each of which collects by itself. Leave it out."
         )
     shares = [algorithm.seeds[i :: algorithm.workers] for i in range(algorithm.workers)]
-    said = {name: value for name, value in algorithm.as_dict().items() if value is not None}
-    said |= {
-        "run_dir": str(place.absolute()),
-        "workers": 0,
-        "engine": "local",
-        "progress_bar": False,
-    }
+    values = algorithm.as_dict() | {"workers": 0, "engine": "local", "progress_bar": False}
     kind = type(algorithm)
     if kind.__module__ == "__main__":
         raise ConfigError(
             f"{algorithm.name()}: workers={algorithm.workers} train the seeds in other processes, "
             "which cannot import a class of a script: pass workers=0, or put it into a module."
         )
-    program = ["-m", _PROGRAM, kind.__module__, kind.__qualname__]
-    parts = [as_words(said | {"seeds": words_of_seeds(share)}) for share in filter(None, shares)]
-    commands = [[*program, *part] for part in parts]
+    program = ["-m", _PROGRAM, kind.__module__, kind.__qualname__, json.dumps(values)]
+    words = ["--run-dir", str(place.absolute()), "--seeds"]
+    commands = [[*program, *words, words_of_seeds(share)] for share in filter(None, shares)]
     run = _run_on_ray if algorithm.engine == "ray" else _run_here
     failed = [code for code in run(commands, algorithm.grace) if code]
     if failed:

@@ -10,7 +10,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
+from typing import Any
 
+from ..base.checks import check_rate
+from ..base.text_file import write_atomically
 from ..base.words import printable, shell_word, whole_number
 from ..errors import ConfigError, TakenError
 from . import output
@@ -96,9 +99,10 @@ def launch(given: Launch) -> int:
             f"{OPTION} slurm: there is no sbatch on this machine. Submit from a machine of the "
             "cluster; --dry-run prints the script."
         )
+    text = str(script)
     script.output.mkdir(parents=True, exist_ok=True)
     file = script.output / f"{datetime.now():%Y-%m-%d_%H-%M-%S}.sh"
-    file.write_text(str(script), encoding="utf-8")
+    write_atomically(file, text)
     done = subprocess.run(
         ["sbatch", "--parsable", str(file)], capture_output=True, text=True, check=False
     )
@@ -132,18 +136,27 @@ def _script(given: Launch) -> SlurmScript:
 
 def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
     """A run, or runs of several seeds, shared out among the tasks of an array."""
-    from ..run.config_file import with_config
+    from ..run.config_file import read_named, take_config
     from ..run.seeds import OWN, as_seeds, words_of_seeds
     from ..store.run_dir import RunDir
+    from .recipes import trainable_of
 
-    name = _name(words)
-    said = with_config(words)
+    found, own = trainable_of(words)
+    if found.script is None:  # not to be found out when the job's turn comes
+        from .. import algorithms
+        from ..algorithms.parse_options import parse
+
+        parse(algorithms.get(found.name), own, f"hooktrainer train {found.name}")
+    name = found.name
+    file, _, said = take_config(own)
+    saved = {} if file is None else read_named(file)
     place = Path(value_of(said, "--run-dir") or _new_place(name)).absolute()
     resume, fork = value_of(said, "--resume"), value_of(said, "--fork")
-    several = value_of(said, "--seeds")
+    several = value_of(said, "--seeds") or saved.get("seeds")
     if several == OWN:
-        several = f"{value_of(said, '--seed')}-{value_of(said, '--seed')}"
-    seeds = as_seeds(several) if several not in (None, "None") else None
+        seed = value_of(said, "--seed") or saved.get("seed")
+        several = f"{seed}-{seed}"
+    seeds = None if several in (None, "None") else as_seeds(several)
     if seeds is None and given.jobs > 1:
         raise ConfigError(f"--jobs {given.jobs} divide the seeds of a run: give --seeds.")
     if seeds is not None and fork is not None:
@@ -156,12 +169,13 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
                     f"{run} already holds a run: go on with --resume latest, or choose another "
                     "--run-dir."
                 )
-    kept = without(words, ("--run-dir", "--resume", "--fork", *(["--seeds"] if seeds else [])))
+    kept = without(own, ("--run-dir", "--resume", "--fork", *(["--seeds"] if seeds else [])))
     begins = [word for option, value in (("--resume", resume), ("--fork", fork)) if value
               for word in (option, value)]  # fmt: skip
     shares = [] if seeds is None else _shares(seeds, given.jobs)
     tasks = [words_of_seeds(one) for one in shares]
-    command = [sys.executable, "-m", "hooktrainer", "train", *kept]
+    trained = name if found.script is None else str(found.script)
+    command = [sys.executable, "-m", "hooktrainer", "train", trained, *kept]
     if len(tasks) == 1:
         command, tasks = [*command, "--seeds", tasks[0]], []
     return SlurmScript(
@@ -169,7 +183,7 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
         command=[*command, "--run-dir", str(place)],
         directory=Path.cwd(),
         output=place / "slurm",
-        grace=_grace(said),
+        grace=_grace(said, saved.get("grace")),
         options=given.options,
         tasks=tasks,
         begins=begins,
@@ -177,26 +191,6 @@ def _training(given: Launch, words: Sequence[str]) -> SlurmScript:
         begun=RunDir(place).run_file if seeds is None else None,
         runs=[[place / f"seed{seed}" for seed in one] for one in shares] or [[place]],
     )
-
-
-def _name(words: Sequence[str]) -> str:
-    """What is trained, if there is such a thing: not to be found out when the job's turn comes."""
-    from ..run.config_file import NAME, read_named, take_config
-    from .recipes import find_trainable
-
-    file, rest = take_config(words)
-    name = words[0] if words and not words[0].startswith("-") else None
-    if name is None and file is not None:
-        name = str(read_named(file).get(NAME))
-    if name is None:
-        raise ConfigError(f"{OPTION}: name what is to be trained, such as: hooktrainer train ppo …")
-    found = find_trainable(name)
-    if found.script is None:
-        from .. import algorithms
-        from ..algorithms.parse_options import parse
-
-        parse(algorithms.get(found.name), rest[rest[0] == name :], f"hooktrainer train {name}")
-    return found.name
 
 
 def _new_place(name: str) -> Path:
@@ -209,13 +203,13 @@ def _shares(seeds: Sequence[int], number: int) -> list[Sequence[int]]:
     return [seeds[a:b] for a, b in itertools.pairwise(ends) if a < b]
 
 
-def _grace(words: Sequence[str]) -> float:
+def _grace(words: Sequence[str], saved: Any = None) -> float:
     from ..loop.signals import GRACE
 
-    given = value_of(words, "--grace")
+    given = value_of(words, "--grace") or saved
     try:
-        return GRACE if given is None else float(given)
-    except ValueError:
+        return GRACE if given is None else check_rate("--grace", float(given))
+    except (TypeError, ValueError):
         raise ConfigError(f"--grace {given}: give seconds.") from None
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import functools
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from ..base.words import did_you_mean
+from ..base.words import did_you_mean, printable
 from ..errors import ConfigError
 
 DIRECTORY: Final = Path("recipes")
@@ -54,13 +55,20 @@ class Trainable:
 
 def recipes() -> list[Trainable]:
     """The recipes in the directory where this is called, and those of this package."""
-    shipped = next((directory for directory in SHIPPED if directory.is_dir()), DIRECTORY)
-    found: dict[str, Path] = {}
-    for directory in (DIRECTORY, shipped):
-        for path in sorted(directory.glob("*.py")) if directory.is_dir() else ():
-            if not path.stem.startswith("_"):
-                found.setdefault(path.stem, path)
-    return [Trainable(name, path) for name, path in found.items()]
+    found: dict[str, Trainable] = {}
+    for one in (*_in(DIRECTORY), *_shipped()):
+        found.setdefault(one.name, one)
+    return list(found.values())
+
+
+def _shipped() -> list[Trainable]:
+    return next((_in(directory) for directory in SHIPPED if directory.is_dir()), [])
+
+
+def _in(directory: Path) -> list[Trainable]:
+    """The recipes in a directory."""
+    files = sorted(directory.glob("*.py")) if directory.is_dir() else ()
+    return [Trainable(file.stem, file) for file in files if not file.stem.startswith("_")]
 
 
 def algorithms() -> list[Trainable]:
@@ -91,6 +99,39 @@ def find_trainable(name: str) -> Trainable:
     raise ConfigError(
         f"there is nothing to train called {name!r}.{hint} {there}Algorithms: {', '.join(known)}."
     )
+
+
+def trainable_of(words: Sequence[str]) -> tuple[Trainable, list[str]]:
+    """What a command line trains, and the words after its name, if it begins with one.
+
+    Where ``--config FILE`` stands in place of a name, the file may name what comes with this
+    package; a script, or a recipe of the current directory, only with ``--trust``.
+
+    Raises:
+        ConfigError: If there is no such thing, or nothing is named.
+        FileNotFoundError: If there is no such file.
+    """
+    from ..run.config_file import NAME, TRUST, read_named, take_config
+
+    if words and not words[0].startswith("-"):
+        return find_trainable(words[0]), list(words[1:])
+    file, trust, _ = take_config(words)
+    name = None if file is None else read_named(file).get(NAME)
+    if not isinstance(name, str):
+        raise ConfigError(
+            f"{file or 'the command line'} does not say what is to be trained: give the name of a "
+            "recipe or an algorithm first, such as: hooktrainer train ppo."
+        )
+    if not trust:
+        shipped = {one.name: one for one in (*_shipped(), *algorithms())}
+        if name not in shipped:
+            raise ConfigError(
+                f"{printable(file)} names {printable(name)!r}, which is neither an algorithm nor a "
+                f"recipe of hooktrainer and may do anything: look at it, then say {TRUST}, or give "
+                "the name before --config."
+            )
+        return shipped[name], list(words)
+    return find_trainable(name), list(words)
 
 
 @functools.cache

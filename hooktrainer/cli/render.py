@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+from ..base.text_file import write_atomically
 from . import output
 from .arguments import Count, Flag, OutFile, Pixels, PolicySpec, Seconds, Seed, shown_as
 from .priority import step_aside
@@ -66,7 +67,7 @@ def render(
     )
     content = encode(film, file.suffix or file.name, quality=quality)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_bytes(content)
+    write_atomically(file, content)
     height, width, _ = film.frames[0].shape
     length = output.duration(len(film.frames) / film.fps)
     output.say(f"wrote {file} ({length}, {width} by {height}, {output.size(len(content))})")

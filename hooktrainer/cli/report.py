@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional
 
+from ..base.text_file import write_atomically
 from ..base.words import listed, plural
 from . import output
 from .arguments import Count, Flag, OptionalCount, OptionalOutFile, shown_as
@@ -137,7 +138,7 @@ def report(
         )
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(report_page(study, sections, score), encoding="utf-8")
+        write_atomically(html, report_page(study, sections, score))
         output.say(f"wrote {html}")
     return 0
 

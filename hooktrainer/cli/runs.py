@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, UseAppendAction
 
 from ..base.endings import ENDED
+from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed, plural, printable
 from . import output
 from .arguments import Flag, OptionalOutFile, Patterns, shown_as
@@ -97,7 +98,7 @@ def runs(
             _print_curves(groups, name)
     if html is not None:
         html.parent.mkdir(parents=True, exist_ok=True)
-        html.write_text(comparison_page(groups, metrics), encoding="utf-8")
+        write_atomically(html, comparison_page(groups, metrics))
         output.say(f"wrote {html}")
     return 0
 

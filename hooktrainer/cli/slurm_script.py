@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
@@ -49,6 +51,25 @@ class SlurmScript:
     goes_on: Sequence[str] = ()
     begun: Path | None = None
     runs: Sequence[Sequence[Path]] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what would end its line, or what a terminal would obey instead of showing it.
+
+        Raises:
+            ConfigError: If there is any.
+        """
+        options = chain.from_iterable(self.options.items())
+        words = (*self.command, *self.tasks, *self.begins, *self.goes_on)
+        places = (self.directory, self.output, *chain.from_iterable(self.runs))
+        for text in map(str, (self.name, *words, *places, *filter(None, options))):
+            if not text.isprintable():
+                raise ConfigError(
+                    f"--launcher slurm: {text!r} cannot stand in a script: it has characters that "
+                    "cannot be printed. Choose another."
+                )
+        for name in self.options:
+            if re.fullmatch("[a-z][a-z0-9-]*", name) is None:
+                raise ConfigError(f"--slurm-{name}: there is no such option of sbatch.")
 
     def __str__(self) -> str:
         lines = ["#!/bin/bash", *self._header(), "", _EXPLANATION, ""]
@@ -103,8 +124,6 @@ class SlurmScript:
                 raise ConfigError(
                     f"--slurm-{name}: the script gives that itself; --dry-run shows it."
                 )
-            if value is not None and not value.isprintable():
-                raise ConfigError(f"--slurm-{name} {value!r} is no text of one line.")
             options[name] = value
         return [
             f"#SBATCH --{name}" + ("" if value is None else f"={shlex.quote(value)}")

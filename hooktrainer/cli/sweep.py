@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional
 
+from ..base.text_file import write_atomically
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from . import output
@@ -156,7 +157,7 @@ def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
     name, *options = words
     kind = algorithms.get(name)
-    _, said = take_config(options)
+    _, _, said = take_config(options)
     fixed = {field_of(word) for word in said if word.startswith("--")}
     known = [one.name for one in fields(kind)]
     for field in sorted(fixed.difference(known)):
@@ -199,7 +200,6 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
-    from ..store.text_file import write_atomically
     from ..sweep.confirm import KEEP
     from ..sweep.outcome import importances, training_command, trial_rows, write_best
     from ..sweep.page import sweep_page
@@ -215,7 +215,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     write_atomically(page, sweep_page(made, verdict, found), durable=False)
     if found is not None and found.section is not None:
         confirmed = report_page(found.study, [found.section], made.options.objective)
-        (made.place / "confirm.html").write_text(confirmed, encoding="utf-8")
+        write_atomically(made.place / "confirm.html", confirmed)
     mattered = importances(made)
     if as_json:
         output.print_json(_as_json(made, mattered, found, verdict))
@@ -273,7 +273,6 @@ def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation 
 
 def _tell_end(made: Sweep, trial: FrozenTrial, page: Path) -> None:
     """Say how a trial has ended, and write the page as far as it is known."""
-    from ..store.text_file import write_atomically
     from ..sweep.page import sweep_page
 
     output.say(_line(made, trial))

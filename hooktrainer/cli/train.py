@@ -8,7 +8,6 @@ from typing import Annotated
 
 from tyro.conf import Positional
 
-from ..errors import ConfigError
 from . import output
 from .arguments import Flag, shown_as
 
@@ -21,7 +20,8 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
     algorithm. What follows it is its own; its options are listed by: hooktrainer train NAME --help.
     Without a NAME, lists what there is. --config FILE in its place makes the run again whose
-    config.yaml that is, with what follows changed.
+    config.yaml that is, with what follows changed. A script that FILE names, and an environment
+    whose id imports a module, are only run with --trust.
 
     Example: hooktrainer train ppo --env CartPole-v1 --total-frames 20000
 
@@ -38,53 +38,28 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
     from . import recipes
 
     if words:
-        name, *args = _with_name(words)
-        if not name.endswith(".py"):  # of a script of the user's own nothing is known
+        found, args = recipes.trainable_of(words)
+        if not words[0].endswith(".py"):  # of a script of the user's own nothing is known
             _check_loggers(args)
-        command = [
-            *recipes.find_trainable(name).command,
-            *(args[1:] if args[:1] == ["--"] else args),
-        ]
+        command = [*found.command, *(args[1:] if args[:1] == ["--"] else args)]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
         replace_process(command)
-    found = [("recipe", one) for one in recipes.recipes()]
-    found += [("algorithm", one) for one in recipes.algorithms()]
+    listed = [("recipe", one) for one in recipes.recipes()]
+    listed += [("algorithm", one) for one in recipes.algorithms()]
     if json:
         output.print_json(
             [
                 {"name": one.name, "kind": kind, "script": one.script, "summary": one.summary}
-                for kind, one in found
+                for kind, one in listed
             ]
         )
         return 0
     output.print_table(
-        ("name", "what", "in short"), [(one.name, kind, one.summary) for kind, one in found]
+        ("name", "what", "in short"), [(one.name, kind, one.summary) for kind, one in listed]
     )
     print("hooktrainer train NAME --help lists the options of one.")
     return 0
-
-
-def _with_name(words: tuple[str, ...]) -> tuple[str, ...]:
-    """Words that begin with what is trained, if only a configuration says that.
-
-    Raises:
-        ConfigError: If it does not.
-        FileNotFoundError: If there is no such file.
-    """
-    if not words[0].startswith("-"):
-        return words
-    from ..run.config_file import NAME, read_named, take_config
-
-    file, _ = take_config(words)
-    assert file is not None  # `separate_arguments` has seen it
-    name = read_named(file).get(NAME)
-    if not isinstance(name, str):
-        raise ConfigError(
-            f"{file} does not say what it is the configuration of: give the name of a recipe or an "
-            "algorithm before --config."
-        )
-    return (name, *words)
 
 
 def _check_loggers(words: list[str]) -> None:

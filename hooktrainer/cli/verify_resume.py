@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 from pathlib import Path
@@ -141,6 +142,6 @@ def _verdict(part: Compared) -> object:
 
 
 def _check_free(keep: Path) -> None:
-    for name in ("straight", "killed"):
-        if (keep / name).exists():
+    for name in ("straight", "killed", "straight.log", "killed.log"):
+        if os.path.lexists(keep / name):
             raise FileExistsError(f"{keep / name} is there already; choose another --keep.")

@@ -11,6 +11,7 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import check_count
+from ..base.text_file import write_atomically
 from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
@@ -134,11 +135,13 @@ class Profiler(TrainerHookBase):
         first, last = self._first + self.wait + self.warmup, self.trainer.progress.batches
         self.directory.mkdir(parents=True, exist_ok=True)
         name = f"batches_{first}-{max(first, last)}"
-        profile.export_chrome_trace(str(self.directory / f"{name}.pt.trace.json"))
+        trace = self.directory / f"{name}.pt.trace.json"
+        trace.unlink(missing_ok=True)  # it may be a link to somewhere
+        profile.export_chrome_trace(str(trace))
         cuda = torch.profiler.ProfilerActivity.CUDA in profile.activities
         order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
         table = profile.key_averages().table(sort_by=order, row_limit=40)
-        (self.directory / f"{name}.txt").write_text(table, encoding="utf-8")
+        write_atomically(self.directory / f"{name}.txt", table, durable=False)
 
     def close(self) -> None:
         """Write what was recorded of a window that the end of the run cut short."""

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
+from ..base.text_file import write_atomically
 from ..base.words import printable, shell_word
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..store.run_dir import RunDir
-from ..store.text_file import write_atomically
 
 if TYPE_CHECKING:
     from ..loop.company import Company

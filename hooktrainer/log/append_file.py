@@ -8,6 +8,8 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+from ..base.text_file import write_atomically
+
 _CHUNK = 1 << 20
 
 
@@ -66,9 +68,7 @@ class AppendFile:
     def replace(self, content: bytes) -> None:
         """Replace what the file holds by `content`, all at once."""
         self.close()
-        beside = self.path.with_name(self.path.name + ".new")
-        beside.write_bytes(content)
-        beside.replace(self.path)
+        write_atomically(self.path, content, durable=False)
         self.size, self.crc32 = len(content), zlib.crc32(content)
         self._exclusive = self._synced = self._entry_synced = False
 
@@ -95,7 +95,7 @@ class AppendFile:
     def _open(self) -> int:
         if self._fd is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
             if self._exclusive:
                 flags |= os.O_EXCL
             self._fd = os.open(self.path, flags, 0o644)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.plain import to_yaml
+from ..base.text_file import write_atomically
 from ..base.untrusted import one_line, open_file, refusing
 from ..base.words import shell_word
 from ..errors import ConfigError
@@ -222,4 +223,4 @@ def _quote(name: str) -> str:
 
 def _write(path: Path, content: bytes) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(content)
+    write_atomically(path, content, durable=False)

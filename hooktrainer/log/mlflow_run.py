@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.endings import ENDED
+from ..base.text_file import open_to_lock
 from .destination import RunGoneError
 from .remote_sink import public
 from .sink import log
@@ -291,7 +292,7 @@ def _alone(uri: str) -> Iterator[None]:
 
     place = Path(_database(uri)).parent
     place.mkdir(parents=True, exist_ok=True)
-    with (place / ".mlflow.lock").open("w") as file:
+    with open(open_to_lock(place / ".mlflow.lock"), "wb") as file:
         with contextlib.suppress(OSError):  # a file system without locks
             fcntl.flock(file, fcntl.LOCK_EX)
         yield

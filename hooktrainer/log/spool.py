@@ -21,6 +21,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from ..base.text_file import open_to_lock, write_atomically
 from .append_file import AppendFile
 from .sink import log, set_aside
 
@@ -66,7 +67,7 @@ class Spool:
         self._start()
         stored = self.files / f"{self._next_time():015d}{Path(place).suffix}"
         self.files.mkdir(parents=True, exist_ok=True)
-        stored.write_bytes(content)
+        write_atomically(stored, content, durable=False)
         self.add(step, file=place, stored=stored.name)
 
     def flush(self) -> bool:
@@ -189,7 +190,7 @@ class Spool:
         import fcntl
 
         self.directory.mkdir(parents=True, exist_ok=True)
-        fd = os.open(self.directory / ".lock", os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+        fd = open_to_lock(self.directory / ".lock")
         try:
             free = True
             try:
@@ -264,6 +265,4 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _write(path: Path, content: Mapping[str, Any]) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    beside.write_text(json.dumps(content), encoding="utf-8")
-    beside.replace(path)
+    write_atomically(path, json.dumps(content), durable=False)

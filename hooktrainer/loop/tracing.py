@@ -11,7 +11,7 @@ from pathlib import Path
 from threading import get_ident
 from typing import Any, Final, NamedTuple
 
-from ..store.text_file import write_atomically
+from ..base.text_file import write_atomically
 
 _LIMIT: Final = 1_000_000  # spans; each takes some hundred bytes of memory and of the file
 

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import importlib
+import json
+import signal
+import subprocess
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Final
 
+from ..base.child_program import ChildProgram
 from ..base.untrusted import one_line
 from ..base.words import printable
 from ..errors import ConfigError
@@ -18,6 +24,14 @@ if TYPE_CHECKING:
 
     Env = gym.Env[Any, Any]
 
+MOST_BYTES: Final = 2 << 30
+"""So much memory may an environment take that is made untrusted, and its first step."""
+MOST_SECONDS: Final = 60
+"""So much time of a CPU likewise."""
+
+_TRY: Final = "hooktrainer.policies.try_environment"
+_MOST_WRAPPERS: Final = 100
+_OUT_OF_MEMORY: Final = 3  # exit code of that
 _GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that are not the file's
 
 
@@ -68,6 +82,8 @@ class Environment:
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
         wrappers = tuple((name, kwargs) for name, kwargs in values.pop("wrappers", ()))
+        if len(wrappers) > _MOST_WRAPPERS:
+            raise ValueError(f"there are {len(wrappers):,} wrappers")
         found = cls(**values, wrappers=wrappers)
         for text in (found.id, found.factory, found.module, found.file, found.reason):
             _check(text, str, None)
@@ -117,14 +133,29 @@ class Environment:
             ConfigError: If it cannot be made here, or needs trust that it is not given; says why.
             ModuleNotFoundError: If a package it needs is not installed; it says what to type.
         """
-        import gymnasium as gym
-
         if not trust and (code := self.code) is not None:
             raise ConfigError(
                 f"the environment {self.name} needs {code}, which may do anything: look at that, "
                 "then say --trust (in Python: trust=True), or make the environment yourself and "
                 "pass it as env=."
             )
+        options = chain(
+            *(each.values() for each in (self.kwargs, *(each for _, each in self.wrappers)))
+        )
+        if not trust and not all(one is None or isinstance(one, (bool, str)) for one in options):
+            renders = kwargs.get("render_mode") is not None
+            coded = json.dumps([self.encode(), renders], sort_keys=True)
+            if why := _too_large(coded, MOST_BYTES, MOST_SECONDS):
+                raise ConfigError(
+                    f"the environment {self.name} was tried in another process, and {why}: look at "
+                    "its arguments in policy.json, then say --trust (in Python: trust=True)."
+                )
+        return self.made(**kwargs)
+
+    def made(self, **kwargs: Any) -> Any:
+        """Make the environment, without asking what that needs; see `make`."""
+        import gymnasium as gym
+
         if self.id is None and self.factory is None:
             raise ConfigError(
                 "the policy does not say how to make its environment again: "
@@ -190,6 +221,28 @@ class Environment:
     def _only_render_mode(self, kwargs: Mapping[str, Any]) -> None:
         if more := sorted(kwargs.keys() - {"render_mode"}):
             raise ConfigError(f"{self.name} takes no arguments, so {', '.join(more)} cannot be.")
+
+
+@functools.lru_cache(maxsize=64)
+def _too_large(coded: str, memory: int, seconds: int) -> str | None:
+    """Make an environment in a child; say which bound it went beyond, ``None`` if none."""
+    try:
+        child = ChildProgram(
+            *(_TRY, coded, str(memory), str(seconds)),
+            environ={"OMP_NUM_THREADS": "1"},
+            stderr=subprocess.DEVNULL,
+        )
+    except OSError as error:  # of arguments that are too long for a process
+        return f"could not be: {error.strerror}"
+    try:
+        code = child.wait(10 * seconds)
+    finally:
+        child.kill()
+    if code is None or -code in (signal.SIGXCPU, signal.SIGKILL):
+        return f"took more than {seconds} s"
+    if code == _OUT_OF_MEMORY:
+        return f"takes more than {memory >> 20:,} MiB of memory"
+    return f"ended that with exit code {code}" if code else None
 
 
 def _register(env_id: str) -> None:

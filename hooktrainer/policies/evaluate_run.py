@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 from ..base.child_program import end_with_parent
+from ..base.text_file import open_to_lock
 from ..base.untrusted import one_line
 from .agents_environment import decode_environment
 from .environment import Environment
@@ -66,9 +67,7 @@ def evaluate_run(
 @contextmanager
 def alone(run: Path) -> Iterator[bool]:
     """Whether no other process evaluates policies of the run; none will while the block runs."""
-    # Never through a link, which may lead anywhere.
-    flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
-    fd = os.open(policy_directory(run) / _LOCK, flags, 0o666)
+    fd = open_to_lock(policy_directory(run) / _LOCK)
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -7,7 +7,7 @@ own fields (`hooktrainer.algorithms.Algorithm`), and so does a recipe.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -16,6 +16,7 @@ from tyro.conf import UseAppendAction
 
 from ..base.plain import to_plain, without_omegaconf
 from ..loop.signals import GRACE
+from ..policies.trust import code_of
 from .fields import Count, FreeAmongSeeds, FreeOnResume, Mark, Means, Number, Rate, Seed, marked
 
 if TYPE_CHECKING:  # what may be given in Python, and is made what the command line gives
@@ -102,6 +103,18 @@ class RunConfig:
             object.__setattr__(self, one.name, value)
         if self.run_dir is not None:
             object.__setattr__(self, "run_dir", Path(self.run_dir))
+
+    @classmethod
+    def code_in(cls, values: Mapping[str, Any]) -> str | None:
+        """Say what an environment and its arguments would import, run or read; see `code_of`.
+
+        Args:
+            values: Values that a file of unknown origin gives, by field.
+
+        Returns:
+            That, in words; ``None`` if it is nothing.
+        """
+        return code_of(str(values.get("env", "")), values.get("env_kwargs") or {}, ())
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain values, as ``config.yaml`` holds them."""

@@ -1,16 +1,31 @@
-"""A run's ``config.yaml`` as options: ``--config FILE`` makes the run again."""
+"""A run's ``config.yaml`` as values: ``--config FILE`` makes the run again.
+
+The values become those of the fields, each checked against its type. They are never words of a
+command line: a file of unknown origin gives no options.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import types
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
 
+import tyro
+
+from ..base.untrusted import one_line, shown
+from ..base.words import did_you_mean, printable, whole_number
 from ..errors import ConfigError
 from ..store.run_files import read_config
+from . import command_line
+from .config import RunConfig
 
 OPTION: Final = "--config"
+TRUST: Final = "--trust"
+"""With `OPTION`: import and run what the file names."""
 NAME: Final = "name"
 """The entry that says which recipe or algorithm it is."""
 
@@ -33,8 +48,8 @@ def read_named(file: Path) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no configuration {file}.") from None
 
 
-def take_config(words: Sequence[str]) -> tuple[Path | None, list[str]]:
-    """The file that ``--config`` names, and the other words.
+def take_config(words: Sequence[str]) -> tuple[Path | None, bool, list[str]]:
+    """The file that ``--config`` names, whether ``--trust`` goes with it, and the other words.
 
     Raises:
         ConfigError: If no file follows it.
@@ -50,29 +65,151 @@ def take_config(words: Sequence[str]) -> tuple[Path | None, list[str]]:
             file = Path(named)
         else:
             rest.append(word)
-    return file, rest
+    own = rest[: rest.index("--")] if "--" in rest else rest
+    trust = file is not None and TRUST in own
+    if trust:
+        rest.remove(TRUST)
+    return file, trust, rest
 
 
-def with_config(words: Sequence[str]) -> list[str]:
-    """Words of a command line in which ``--config FILE`` is what it stands for.
+def parse_run(
+    kind: type[Any],
+    words: Sequence[str],
+    *,
+    saved: Mapping[str, Any] | None = None,
+    default: Callable[[Mapping[str, Any], Sequence[str]], Any] | None = None,
+    prog: str | None = None,
+    description: str | None = None,
+) -> Any:
+    """Return the run that a command line describes; ``--config`` says what the words do not.
 
-    What is said beside it goes before what is in the file.
+    Args:
+        kind: The class of the run.
+        words: The command line, without the program's name.
+        saved: Values of fields, in place of those of ``--config``.
+        default: Makes the run that the words change, of the values and the words; by default
+            ``kind`` is called with the values.
+        prog: As for `command_line.parse`.
+        description: Likewise.
 
     Raises:
-        ConfigError: If the file is no configuration.
+        ConfigError: If there is no option of a name, or the file is no configuration of ``kind``.
         FileNotFoundError: If there is no such file.
+        SystemExit: As `command_line.parse`.
     """
-    file, rest = take_config(words)
-    if file is None:
-        return rest
-    given = {field_of(word) for word in rest if word.startswith("--")}
-    saved = read_named(file)
-    kept = {n: v for n, v in saved.items() if n not in _NOT_AGAIN and n not in given}
-    return [*as_words(kept), *rest]
+    file, trust, rest = take_config(words)
+    if file is not None:
+        given = {field_of(word) for word in rest if word.startswith("--")}
+        saved = _values(kind, file, given, trust=trust)
+    if default is not None:
+        made = default(saved or {}, rest)
+    else:
+        made = filled(kind, saved) if saved else tyro.MISSING
+    return command_line.parse(kind, rest, prog=prog, description=description, default=made)
+
+
+def filled(kind: type[Any], values: Mapping[str, Any], known: Mapping[str, Any] = {}) -> Any:
+    """A run with these values; fields that need one and have none are left to the command line.
+
+    Args:
+        kind: The class of the run.
+        values: Values of fields.
+        known: Further fields that have a value.
+    """
+    missing = {
+        one.name: tyro.MISSING
+        for one in fields(kind)
+        if MISSING is one.default is one.default_factory and one.name not in {**known, **values}
+    }
+    return kind(**values, **missing)
+
+
+def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[str, Any]:
+    """Values of fields from plain values: lists become tuples, and words numbers.
+
+    Args:
+        kind: The class that has the fields.
+        plain: Plain values by name of a field.
+        subject: What a message begins with.
+
+    Raises:
+        ConfigError: If there is no such option, or a value is not one of it.
+    """
+    hints, extra = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+    names = {one.name for one in fields(kind)}
+    known = [name for name in names if tyro.conf.Suppress not in get_args(extra[name])]
+    made = {}
+    for name, value in plain.items():
+        if name not in known:
+            hint = did_you_mean(name[:80], sorted(known))
+            raise ConfigError(f"{subject}: there is no option {one_line(name, 80)}.{hint}")
+        try:
+            made[name] = _value(value, hints[name])
+        except (TypeError, ValueError, RecursionError):
+            raise ConfigError(f"{subject}: {name}: {shown(value)} is no value of it.") from None
+    return made
+
+
+def _values(kind: type[Any], file: Path, given: set[str], *, trust: bool) -> dict[str, Any]:
+    """The values of fields out of a file, less those that are given beside it."""
+    subject = printable(file)
+    plain = {n: v for n, v in read_named(file).items() if n not in {*_NOT_AGAIN, *given}}
+    values = from_plain(kind, plain, subject)
+    code = kind.code_in(values) if issubclass(kind, RunConfig) else None
+    if code is not None and not trust:
+        raise ConfigError(
+            f"{subject} needs {code}, which may do anything: look at that, then say {TRUST}, or "
+            "give that option yourself."
+        )
+    return values
+
+
+def _value(value: Any, hint: Any) -> Any:
+    """The value of a field that has an annotation.
+
+    Raises:
+        TypeError: If it cannot be one.
+        ValueError: Likewise.
+    """
+    members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    if value is None and (type(None) in members or hint is Any):
+        return None
+    for member in members[:-1]:
+        with suppress(TypeError, ValueError):
+            return _of_type(value, member)
+    return _of_type(value, members[-1])
+
+
+def _of_type(value: Any, kind: Any) -> Any:
+    origin = get_origin(kind)
+    if origin is Literal and isinstance(value, str) and value in get_args(kind):
+        return value
+    if origin is tuple:
+        items = value if isinstance(value, (list, tuple)) else [value]
+        return tuple(_item(item, get_args(kind)[0]) for item in items)
+    if origin is not None and issubclass(origin, Mapping) and isinstance(value, dict):
+        return json.loads(json.dumps(value))  # what JSON can say, as the command line has it
+    if isinstance(value, str):
+        if kind in (str, Any) and "\0" not in value:
+            return value
+        if kind in (int, float, Path):
+            return {int: whole_number, float: float, Path: Path}[kind](value)
+    if type(value) in (int, float) and kind in (int, float):
+        return whole_number(repr(value)) if kind is int else float(value)
+    if type(value) is kind is bool or (kind is Any and type(value) is int):
+        return value
+    raise TypeError
+
+
+def _item(value: Any, kind: Any) -> Any:
+    """One of several values; none of a command line begins with a dash either."""
+    if isinstance(value, str) and value.startswith("-"):
+        raise ValueError
+    return _value(value, kind)
 
 
 def as_words(config: Mapping[str, Any]) -> list[str]:
-    """The words of a command line that say what a configuration does."""
+    """The words of a command line that say what a configuration does, to be shown to people."""
     words: list[str] = []
     for name, value in config.items():
         option = "--" + name.replace("_", "-")

@@ -26,9 +26,8 @@ from typing import Any
 from ..base.words import printable
 from ..errors import USER_ERRORS, WriteFailedError
 from ..loop.signals import ending_cleanly
-from .command_line import parse
 from .config import RunConfig
-from .config_file import with_config
+from .config_file import parse_run
 from .run import Run
 
 __all__ = ["Run", "RunConfig", "launch", "mistakes_in_one_line"]
@@ -48,7 +47,7 @@ def launch(main: Callable[[Any], None]) -> None:
     args_type = typing.get_type_hints(main)[parameter]
     description = inspect.getmodule(main).__doc__
     with ending_cleanly(), mistakes_in_one_line():
-        main(parse(args_type, with_config(sys.argv[1:]), description=description))
+        main(parse_run(args_type, sys.argv[1:], description=description))
 
 
 @contextmanager

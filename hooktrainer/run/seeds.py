@@ -11,6 +11,8 @@ from ..errors import ConfigError
 OWN: Final = "own"
 """The seed of a run that is one of several, as its ``config.yaml`` has it."""
 
+_MOST: Final = 100_000
+
 
 def as_seeds(given: Any) -> tuple[int, ...] | None:
     """Seeds as they are given: how many, ``"3-6"``, ``"1,5,9"``, or several integers.
@@ -25,22 +27,29 @@ def as_seeds(given: Any) -> tuple[int, ...] | None:
         if isinstance(given, str):
             for word in given.split(","):
                 first, dash, last = word.partition("-")
-                seeds += range(int(first), int(last) + 1) if dash else [int(first)]
+                seeds += _few(int(first), int(last) + 1) if dash else [int(first)]
             if "," not in given and "-" not in given:
-                seeds = list(range(seeds[0]))
+                seeds = list(_few(0, seeds[0]))
         elif isinstance(given, int):
-            seeds = list(range(given))
+            seeds = list(_few(0, given))
         else:
             seeds = list(given)
     except (TypeError, ValueError):
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds):
         raise ConfigError(
-            f"seeds={given!r}: give how many, from 0 on, or which, each once: 8, '3-6' or '1,5,9'."
+            f"seeds={given!r:.80}: give how many, from 0 on, or which, each once: 8, '3-6' or "
+            "'1,5,9'."
         )
     for seed in seeds:
         check_seed("seeds", seed)
     return tuple(seeds)
+
+
+def _few(first: int, end: int) -> range:
+    if end - first > _MOST:
+        raise ValueError
+    return range(first, end)
 
 
 def words_of_seeds(seeds: Sequence[int]) -> str:

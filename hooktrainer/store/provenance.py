@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import metadata
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn
 
 from .ownership import sign_command
@@ -66,12 +67,35 @@ def git_state() -> dict[str, Any]:
     repository or no commit.
     """
     where = _project()
-    commit = _git("rev-parse", "HEAD", where=where)
-    changes = _git("status", "--porcelain", "--untracked-files=no", where=where)
-    return {
-        "git_commit": commit,
-        "git_dirty": None if commit is None or changes is None else bool(changes),
-    }
+    names = ("HEAD", "--git-path", "objects", "--git-path", "index", "--show-toplevel")
+    found = (_git("rev-parse", *names, where=where) or "").split("\n")
+    if len(found) != 4:
+        return {"git_commit": None, "git_dirty": None}
+    changes = _changes(found[0], *(where / path for path in found[1:]))
+    return {"git_commit": found[0], "git_dirty": None if changes is None else bool(changes)}
+
+
+def _changes(commit: str, objects: Path, index: Path, top: Path) -> str | None:
+    """What tracked files differ in from a commit, as git shows it.
+
+    A repository's configuration can name programs that ``git status`` runs (``core.fsmonitor``,
+    filters, those of submodules). So git works in a repository of our own, which has none, on the
+    objects, the index and the files of the user's.
+    """
+    with TemporaryDirectory() as own:
+        place = Path(own)
+        for name in ("refs", "objects"):
+            (place / name).mkdir()
+        (place / "HEAD").write_text(f"{commit}\n")
+        return _git(
+            *("-c", "core.fsmonitor=false", "status", "--porcelain", "--untracked-files=no"),
+            "--ignore-submodules=all",
+            where=top,
+            GIT_DIR=own,
+            GIT_WORK_TREE=str(top),
+            GIT_INDEX_FILE=str(index),
+            GIT_OBJECT_DIRECTORY=str(objects),
+        )
 
 
 def replace_process(command: Sequence[str]) -> NoReturn:
@@ -132,12 +156,12 @@ def _invocation() -> dict[str, Any]:
     }
 
 
-def _git(*command: str, where: Path) -> str | None:
+def _git(*command: str, where: Path, **environ: str) -> str | None:
     try:
         done = subprocess.run(
             ["git", *command],
             cwd=where,
-            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0"},
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", **environ},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -146,4 +170,4 @@ def _git(*command: str, where: Path) -> str | None:
         )
     except (OSError, subprocess.SubprocessError):
         return None
-    return done.stdout.strip()
+    return done.stdout.strip("\n")

@@ -15,6 +15,7 @@ from ..loop.lockstep import Lockstep
 from ..store.lock import RunLock
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
+from .ledger import refuse_links
 from .sweep import kind_of
 
 
@@ -54,6 +55,7 @@ def train_from(
     kinds: dict[str, list[Algorithm]] = {}
     for algorithm, place in settings:
         for seed in seeds:
+            refuse_links(place.parent, place, place / f"seed{seed}")
             ended = RunDir(place / f"seed{seed}").read().get("status") in ENDED
             if not ended:
                 run = run_of(replace(algorithm, resume="latest"), seed, place)

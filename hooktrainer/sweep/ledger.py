@@ -8,6 +8,7 @@ the storage that it is alive, for machines that do not see that directory.
 from __future__ import annotations
 
 import os
+import re
 import socket
 import threading
 import time
@@ -15,11 +16,14 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from ..errors import CheckpointError, ConfigError
+from ..base.untrusted import MalformedError, check_fields, one_line, refusing
+from ..base.words import listed, printable
+from ..errors import CheckpointError, ConfigError, TakenError
 from ..store.alive import is_locked
 from ..store.lock import RunLock
+from ..store.run_dir import RunDir
 from .space import SearchSpace
 from .storage import import_optuna
 
@@ -33,6 +37,8 @@ SILENCE: Final = 300.0
 """Seconds without one after which a trial on another machine is taken for lost."""
 _CLAIMING = 10.0  # seconds, at the very most, from a trial's beginning to its first note
 _SETTINGS, _BEAT, _UNCOUNTED = "settings", "beat", "uncounted"
+PRUNED: Final = "pruned"
+"""What a trial is noted as, and its runs' reasons begin with, that was ended early."""
 
 
 @dataclass
@@ -90,21 +96,30 @@ class Ledger:
         self._trials = trials
         self._place = place
         self._sampler, self._seed = sampler, seed
-        self.study = self._optuna.create_study(
-            study_name=name,
-            storage=storage,
-            direction="maximize",
-            load_if_exists=True,
-            sampler=self._optuna.samplers.RandomSampler(seed),
-            pruner=self._pruner(pruner, *steps),
-        )
-        known = self.study.user_attrs.get(_SETTINGS)
-        if known is None:
-            self.study.set_user_attr(_SETTINGS, dict(settings))
-        elif known != settings:
+        with refusing(f"the study {name!r} cannot be gone on with", ConfigError):
+            self.study = self._optuna.create_study(
+                study_name=name,
+                storage=storage,
+                direction="maximize",
+                load_if_exists=True,
+                sampler=self._optuna.samplers.RandomSampler(seed),
+                pruner=self._pruner(pruner, *steps),
+            )
+            check_fields(self.study.user_attrs, _StudyNotes)
+            known = self.study.user_attrs.get(_SETTINGS)
+            if known is None:
+                if self.study.get_trials(deepcopy=False):
+                    raise MalformedError("no sweep of hooktrainer made it")
+                known = dict(settings)
+                self.study.set_user_attr(_SETTINGS, known)
+            if known == settings:
+                self._check()
+        if known != settings:
             self._refuse(name, known, settings)
-        if not self.study.get_trials(deepcopy=False) and (first := space.defaults()):
-            self.study.enqueue_trial(first, skip_if_exists=True)
+        if not self.study.get_trials(deepcopy=False):
+            self._recover(settings)
+            if not self.study.get_trials(deepcopy=False) and (first := space.defaults()):
+                self.study.enqueue_trial(first)
         self._held: dict[int, Claim] = {}
         self._beats = threading.Thread(target=self._beat, daemon=True, name="sweep-beat")
         self._ended = threading.Event()
@@ -193,6 +208,7 @@ class Ledger:
 
     def _claimed(self, number: int, trial: Trial | None, *, resumed: bool) -> Claim | None:
         place = self._place / f"trial{number}"
+        refuse_links(place, *place.glob("seed*"))
         place.mkdir(parents=True, exist_ok=True)
         try:
             lock = RunLock(place)
@@ -228,6 +244,62 @@ class Ledger:
                 with suppress(Exception):  # the next one may get through
                     claim.trial.set_user_attr(_BEAT, time.time())
 
+    def _check(self) -> None:
+        """Refuse a study that something else made, or that was damaged.
+
+        Raises:
+            MalformedError: If it has what no sweep with these candidates writes.
+        """
+        if [one.name for one in self.study.directions] != ["MAXIMIZE"]:
+            raise MalformedError("it is not one that looks for the greatest of one value")
+        ranges = self._space.distributions()
+        for one in self.study.get_trials(deepcopy=False):
+            check_fields(one.user_attrs, _TrialNotes)
+            waiting = one.system_attrs.get("fixed_params", {})
+            known = all(ranges.get(name) == own for name, own in one.distributions.items())
+            if not (known and self._space.holds(one.params) and self._space.holds(waiting)):
+                raise MalformedError(f"trial {one.number} has settings that are not searched")
+            whole = isinstance(one.value, float | int) and len(one.params) == len(ranges)
+            if one.state.name == "COMPLETE" and not whole:
+                raise MalformedError(f"trial {one.number} has no value, or no settings")
+            if not all(0 <= step < 2**63 for step in one.intermediate_values):
+                raise MalformedError(f"trial {one.number} has evaluations at no frames")
+            _is_silent(one)  # of times that are none
+
+    def _recover(self, settings: Mapping[str, Any]) -> None:
+        """Take up the trials that the directory has, of a study that is lost.
+
+        A number whose runs are of something else is left to them.
+        """
+        most = 2 * self._trials + 100
+        names = (re.fullmatch(r"trial(\d{1,9})", path.name) for path in self._place.glob("trial*"))
+        last = max((n for name in names if name and (n := int(name[1])) < most), default=-1)
+        for number in range(last + 1):
+            found = self._on_disk(self._place / f"trial{number}", settings)
+            if found is None:
+                lost = self._optuna.trial.create_trial(
+                    state=self._optuna.trial.TrialState.FAIL, user_attrs={_UNCOUNTED: "lost"}
+                )
+                self.study.add_trial(lost)
+            else:
+                params, pruned = found
+                notes = {PRUNED: True} if pruned else None
+                self.study.enqueue_trial(params, user_attrs=notes)
+
+    def _on_disk(
+        self, place: Path, settings: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], bool] | None:
+        """The parameters of a trial by the runs in its directory, and whether it was pruned."""
+        for path in sorted(place.glob("seed*")):
+            with suppress(ConfigError, OSError):
+                config, state = RunDir(path).read_config(), RunDir(path).read()
+                own = {**config, "seed": settings.get("seed"), "seeds": settings.get("seeds")}
+                alike = all(own[n] == v for n, v in settings.items() if n in own)
+                params = self._space.params(config) if alike else None
+                if params is not None:
+                    return params, str(state.get("reason")).startswith(PRUNED)
+        return None
+
     def _make_sampler(self, number: int) -> Any:
         samplers = self._optuna.samplers
         seed = (self._seed * 1_000_003 + number) % 2**32
@@ -250,12 +322,46 @@ class Ledger:
 
     def _refuse(self, name: str, known: Mapping[str, Any], now: Mapping[str, Any]) -> None:
         names = sorted(n for n in {*known, *now} if known.get(n) != now.get(n))
-        lines = [f"  {n}: {known.get(n)!r} before, {now.get(n)!r} now" for n in names]
+        said = [
+            f"{printable(n)}: {one_line(repr(known.get(n)), 80)} before, "
+            f"{one_line(repr(now.get(n)), 80)} now"
+            for n in names
+        ]
         raise ConfigError(
-            f"the sweep {name!r} was begun with other settings:\n" + "\n".join(lines) + "\n"
-            "Its trials could not be compared: give the old values, or begin another sweep with "
-            "another --run-dir or --study."
+            f"the sweep {name!r} was begun with other settings ({listed(said)}). Its trials "
+            "could not be compared: give the old values, or begin another sweep with another "
+            "--run-dir or --study."
         )
+
+
+class _StudyNotes(TypedDict, total=False):
+    """What a study has beside its trials."""
+
+    settings: Mapping[str, Any]
+    finals: Mapping[str, float | None]
+
+
+class _TrialNotes(TypedDict, total=False):
+    """What a trial has beside its settings and values."""
+
+    worker: str
+    beat: float
+    uncounted: str
+    pruned: bool
+    frames: int
+    cpu_seconds: float
+    failure: str
+
+
+def refuse_links(*paths: Path) -> None:
+    """Refuse directories of a sweep that lead out of it.
+
+    Raises:
+        TakenError: If one is a link.
+    """
+    for path in paths:
+        if path.is_symlink():
+            raise TakenError(f"{path} is a link: remove it, or choose another --run-dir.")
 
 
 def _counts(one: FrozenTrial) -> bool:

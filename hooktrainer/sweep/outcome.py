@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -9,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..algorithms import Algorithm
 from ..base.plain import to_yaml
+from ..base.text_file import write_atomically
 from ..base.words import shell_word
 from ..run.config_file import NAME, as_words
 from ..run.fields import Mark, marked
 from ..show.report.grouping import short
-from ..store.text_file import write_atomically
 from .storage import import_optuna
 from .sweep import Sweep
 
@@ -54,7 +55,11 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
-    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
+    done = [
+        one
+        for one in sweep.trials
+        if one.state.is_finished() and one.value is not None and math.isfinite(one.value)
+    ]
     if len({(one.state, one.value) for one in done}) < 2:
         return {}
     ranked = import_optuna().create_study(direction="maximize")

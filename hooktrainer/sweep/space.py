@@ -13,6 +13,7 @@ from ..algorithms import Algorithm
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
+from ..run.config_file import from_plain
 from ..run.fields import Between, Candidates, Mark, OneOf, check_ranges, marked, worth_trying
 
 if TYPE_CHECKING:
@@ -64,7 +65,7 @@ class SearchSpace:
         found: dict[str, Candidates | None] = dict(worth_trying(type(algorithm)))
         for name, entry in (given or {}).items():
             _check_name(algorithm, name)
-            found[name] = _read(name, entry)
+            found[name] = _read(type(algorithm), name, entry)
         order = [one.name for one in fields(algorithm) if one.name in found.keys() - set(fixed)]
         left = {name: one for name in order if (one := found[name]) is not None}
         if not left:
@@ -112,15 +113,22 @@ class SearchSpace:
 
     def defaults(self) -> dict[str, Any] | None:
         """The parameters of the run itself; ``None`` if some lie outside of the space."""
-        found = {name: _word(getattr(self._algorithm, name)) for name in self.candidates}
+        return self.params({name: getattr(self._algorithm, name) for name in self.candidates})
+
+    def params(self, settings: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The parameters of a run's settings; ``None`` if some lie outside of the space."""
+        found = {name: _word(settings.get(name)) for name in self.candidates}
+        return found if self.holds(found) else None
+
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """Whether these are parameters of the space."""
         ranges = self.distributions()
         try:
-            inside = all(
-                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in found.items()
+            return all(
+                ranges[n]._contains(ranges[n].to_internal_repr(v)) for n, v in params.items()
             )
-        except (TypeError, ValueError):
-            return None
-        return found if inside else None
+        except (KeyError, TypeError, ValueError):
+            return False
 
     def as_dict(self) -> dict[str, Any]:
         """The space as plain values, as a file would give it."""
@@ -132,13 +140,13 @@ class SearchSpace:
         }
 
 
-def _read(name: str, entry: Any) -> Candidates | None:
+def _read(kind: type[Algorithm], name: str, entry: Any) -> Candidates | None:
     entry = without_omegaconf(entry)
     if entry is None:
         return None
     try:
         if isinstance(entry, list):
-            return OneOf(tuple(tuple(v) if isinstance(v, list) else v for v in entry))
+            return OneOf(tuple(_plain(kind, name, value) for value in entry))
         low, high = _number(entry["low"]), _number(entry["high"])
         log = entry.get("log", False)
         if set(entry) - {"low", "high", "log"} or not isinstance(log, bool):
@@ -153,9 +161,22 @@ def _read(name: str, entry: Any) -> Candidates | None:
         ) from None
 
 
+def _plain(kind: type[Algorithm], name: str, value: Any) -> Any:
+    """A value of a field; one out of a file is of its type, as in a configuration."""
+    if isinstance(value, (bool, int, float, list)):
+        try:
+            return from_plain(kind, {name: value}, name)[name]
+        except ConfigError:
+            raise ConfigError(f"{value!r:.80} is no value of it") from None
+    return value
+
+
 def _number(value: Any) -> float:
     """A number, also one that YAML takes for a word, such as 1e-4."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+    number = value if isinstance(value, int) and not isinstance(value, bool) else float(value)
+    if not abs(number) < 1e300:
+        raise ValueError
+    return number
 
 
 def _check_name(algorithm: Algorithm, name: str) -> None:

@@ -9,6 +9,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.text_file import open_to_lock
+from ..base.untrusted import one_line
+from ..base.words import printable
 from ..errors import ConfigError, MissingPackageError
 
 if TYPE_CHECKING:
@@ -47,12 +50,12 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
     """
     optuna = import_optuna()
     where = spec or str(run_dir / "study.journal")
+    if "://" not in where:
+        return _open_journal(Path(where), run_dir)
     try:
-        if "://" not in where:
-            return optuna.storages.JournalStorage(journal_file(Path(where)))
         if where.startswith("redis"):
             backend = optuna.storages.journal.JournalRedisBackend(where)
-            return optuna.storages.JournalStorage(backend)
+            return optuna.storages.JournalStorage(_without_snapshots(backend))
         busy = {"connect_args": {"timeout": _BUSY}} if where.startswith("sqlite") else {}
         return optuna.storages.RDBStorage(where, engine_kwargs=busy)
     except Exception as error:  # of any driver
@@ -63,6 +66,28 @@ def open_storage(spec: str | None, run_dir: Path) -> BaseStorage:
         ) from error
 
 
+def _open_journal(path: Path, run_dir: Path) -> BaseStorage:
+    """Open a journal file, which is read from its first line to its last.
+
+    Raises:
+        ConfigError: If it is damaged, or no such file.
+    """
+    if path.is_symlink() or (path.exists() and not path.is_file()):
+        raise ConfigError(f"storage={str(path)!r} is no file: name a file, or one that is to be.")
+    try:
+        storage: BaseStorage = import_optuna().storages.JournalStorage(journal_file(path))
+    except OSError:
+        raise
+    except Exception as error:  # whatever a line makes Optuna raise
+        why = one_line(f"{type(error).__name__}: {error}", 200)
+        raise ConfigError(
+            f"the journal {printable(path)} is damaged, or no journal ({why}). Move it away, and "
+            "give the command again: it takes up the trials whose runs are in "
+            f"{printable(run_dir)}."
+        ) from None
+    return storage
+
+
 @contextmanager
 def in_turn(file: Path) -> Iterator[None]:
     """In the block, no other process of this machine, or of a shared directory, is in one.
@@ -70,7 +95,7 @@ def in_turn(file: Path) -> Iterator[None]:
     Args:
         file: A file to lock; it is made if there is none.
     """
-    fd = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o666)
+    fd = open_to_lock(file)
     try:
         with suppress(OSError):  # a file system without locks
             fcntl.flock(fd, fcntl.LOCK_EX)
@@ -99,6 +124,22 @@ def journal_file(path: Path) -> Any:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     return JournalFileBackend(str(path), lock_obj=Lock())  # type: ignore[arg-type]
+
+
+def _without_snapshots(backend: Any) -> Any:
+    """A journal that is read from its beginning: Optuna's snapshots are pickles, which run code."""
+    from optuna.storages.journal import BaseJournalBackend
+
+    class Logs(BaseJournalBackend):
+        """The entries alone."""
+
+        def read_logs(self, log_number_from: int) -> Any:
+            return backend.read_logs(log_number_from)
+
+        def append_logs(self, logs: list[dict[str, Any]]) -> None:
+            backend.append_logs(logs)
+
+    return Logs()
 
 
 def _cut_half_line(path: Path) -> None:

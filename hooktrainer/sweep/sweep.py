@@ -101,13 +101,12 @@ class Sweep:
     @property
     def best(self) -> FrozenTrial | None:
         """The trial that has reached most, of those that came to their end."""
-        done = [t for t in self.trials if t.state.name == "COMPLETE"]
-        return max(done, key=lambda one: one.value, default=None)  # type: ignore[arg-type,return-value]
+        return max(self._done(), key=lambda one: one.value or 0.0, default=None)
 
     @property
     def finalists(self) -> list[FrozenTrial]:
         """The best trials, the best first, of those that came to their end."""
-        done = [t for t in self.trials if t.state.name == "COMPLETE"]
+        done = self._done()
         done.sort(key=lambda one: (-(one.value or 0.0), one.number))
         return done[: self.options.most_finalists]
 
@@ -118,7 +117,7 @@ class Sweep:
         Empty before the finals.
         """
         known = self.study.user_attrs.get(_FINALS, {})
-        return {int(number): value for number, value in known.items()}
+        return {int(number): value for number, value in known.items() if number.isdecimal()}
 
     @property
     def winner(self) -> FrozenTrial | None:
@@ -126,8 +125,13 @@ class Sweep:
         known, finalists = self.finals, self.finalists
         if len(finalists) < 2 or not all(one.number in known for one in finalists):
             return self.best
-        reached = {n: value for n, value in known.items() if value is not None}
+        reached = {n: v for n, v in known.items() if v is not None and math.isfinite(v)}
         return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
+
+    def _done(self) -> list[FrozenTrial]:
+        """The trials that came to their end with a score."""
+        done = [one for one in self.trials if one.state.name == "COMPLETE"]
+        return [one for one in done if one.value is not None and math.isfinite(one.value)]
 
     def note_finals(self, values: Mapping[int, float | None]) -> None:
         """Keep what finalists have reached."""

@@ -20,7 +20,7 @@ from ..show.curves import read_curves
 from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
-from .ledger import Claim
+from .ledger import PRUNED, Claim
 from .meeting import Meeting
 
 if TYPE_CHECKING:
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 METRIC = "eval/return"
-_PRUNED = "pruned"
 
 
 class TrialRuns:
@@ -75,7 +74,7 @@ class TrialRuns:
         known = storage.get_trial(claim.trial._trial_id)
         self._reported = set(known.intermediate_values)  # by the frames at which they were due
         self._told: set[int] = set()
-        self.pruned = _PRUNED in known.user_attrs
+        self.pruned = PRUNED in known.user_attrs
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
 
     def made(self) -> Iterator[Trainer]:
@@ -181,8 +180,8 @@ class TrialRuns:
             return
         if self.claim.trial.should_prune():
             self.pruned = True
-            self.claim.trial.set_user_attr(_PRUNED, True)  # the others may go on for long
-            self._stop(f"pruned: other trials had scored more by {step:,} frames")
+            self.claim.trial.set_user_attr(PRUNED, True)  # the others may go on for long
+            self._stop(f"{PRUNED}: other trials had scored more by {step:,} frames")
 
     def _due(self, frames: int) -> int:
         interval, total = self.algorithm.eval_interval, self.algorithm.total_frames

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.cli import algorithm
+from hooktrainer.cli import algorithm, main
 from hooktrainer.cli.compare import compare_runs
 from hooktrainer.store.run_dir import RunDir
 
@@ -230,7 +230,7 @@ def test_a_sweep_is_the_same_command_in_every_job(call, cluster):
         ),
         (["--launcher", "slurm", "--jobs", "0"], "--jobs 0: give how many"),
         (["--launcher", "slurm", "--slurm-array", "0-3"], "--slurm-array: the script gives that"),
-        (["--launcher", "slurm", "--slurm-comment", "a\nb"], "is no text of one line"),
+        (["--launcher", "slurm", "--slurm-comment", "a\nb"], "cannot stand in a script"),
         (["--launcher", "slurm", "--slurm-partition=nowhere"], "sbatch: error: no such partition"),
         (["--launcher", "slurm", "--total-frame", "5"], "Did you mean --total-frames?"),
         (["--launcher", "slurm", "--run-dir", "taken"], "taken already holds a run"),
@@ -260,3 +260,44 @@ def test_a_grace_that_is_no_number_is_refused(call, cluster):
 def test_what_follows_two_dashes_is_the_scripts(call, cluster):
     done = call("train", "program.py", "--launcher", "slurm", "--dry-run", "--", "--jobs", "5")
     assert "hooktrainer train program.py -- --jobs 5" in done.out
+
+
+def test_a_configuration_is_submitted_as_it_would_be_trained(cluster, capsys):
+    file = "name: ppo\nenv: CartPole-v1\ntotal_frames: 500\nseeds: 0-3\ngrace: 70\n"
+    (cluster / "config.yaml").write_text(file)
+    for words in (["train", "--config", "config.yaml"], ["train", "ppo", "--config=config.yaml"]):
+        code = main([*words, "--launcher", "slurm", "--jobs", "2", "--dry-run"])
+        script = capsys.readouterr().out
+        assert code == 0
+        assert "hooktrainer train ppo --config" in script
+        assert "tasks=(0-1 2-3)" in script
+        assert "--signal=B:USR1@100" in script
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--run-dir", "y\ntouch X\n#"],
+        ["--slurm-comment", "y\ntouch X"],
+        ["--slurm-x\ntouch X", "y"],
+        ["--slurm-x y", "z"],
+        ["--env", "y\ntouch X"],
+        ["--device", "\x1b[2J"],
+        ["--grace", "inf"],
+        ["--grace", "nan"],
+    ],
+)
+def test_what_would_be_lines_of_its_own_in_a_script_is_refused(words, cluster, capsys):
+    assert main([*TRAIN, *words, "--launcher", "slurm"]) == 2
+    said = capsys.readouterr()
+    assert not said.out
+    assert len(said.err.splitlines()) == 1
+    assert not list(cluster.glob("**/*.sh"))
+
+
+def test_a_directory_whose_name_is_no_line_is_refused(cluster, monkeypatch, capsys):
+    place = cluster / "y\ntouch X\n#"
+    place.mkdir()
+    monkeypatch.chdir(place)
+    assert main([*TRAIN, "--run-dir", "/tmp/y", "--launcher", "slurm", "--dry-run"]) == 2
+    assert not capsys.readouterr().out

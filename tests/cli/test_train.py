@@ -12,7 +12,7 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms.parse_options import parse as parse_algorithm
-from hooktrainer.cli import algorithm, recipes
+from hooktrainer.cli import algorithm, main, recipes
 from hooktrainer.cli.train import separate_arguments
 from hooktrainer.store.find_runs import find_runs
 
@@ -214,3 +214,28 @@ def test_a_configuration_behind_two_dashes_is_not_taken_for_one_before_them():
     words = ["train", "--", "--config", "x"]
     assert separate_arguments(words) == words
     assert separate_arguments(["train", "--config", "x"]) == words
+
+
+@pytest.mark.parametrize("name", ["theirs/evil.py", "evil", "[ppo]", "..", "'a\\x1bb'"])
+def test_a_file_names_nothing_to_run_but_what_is_shipped(name, tmp_path, monkeypatch, capsys):
+    for folder in ("theirs", "recipes"):  # a file that came along is no recipe of the user's
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "evil.py").write_text("raise SystemExit('it ran')")
+    (tmp_path / "config.yaml").write_text(f"name: {name}\n")
+    monkeypatch.chdir(tmp_path)
+    replaced = []
+    monkeypatch.setattr("hooktrainer.store.provenance.replace_process", replaced.append)
+    words = ["train", "--config", "config.yaml"]
+    assert main(words) == 2
+    assert main([*words, "--launcher", "slurm", "--dry-run"]) == 2
+    assert not replaced
+    said = capsys.readouterr()
+    assert all(line.isprintable() for line in said.err.splitlines())
+    assert not said.out
+    if "evil" in name:
+        assert "--trust" in said.err
+        main([*words, "--trust"])
+        assert replaced[0][1].endswith("evil.py")
+    (tmp_path / "config.yaml").write_text("name: ppo\nseeds: 2\n")
+    main(words)
+    assert replaced[-1][-3:] == ["ppo", "--config", "config.yaml"]

@@ -15,6 +15,8 @@ from mutate import TEXTS, mutate_bytes, mutate_json, mutate_tree
 from target import Files, Target, read, spoil_place
 
 import hooktrainer.store.find_runs  # noqa: F401  commands import it late: no first import in a case
+from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
@@ -23,6 +25,9 @@ from hooktrainer.log.events import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
 from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
 from hooktrainer.store.run_dir import RunDir
+from hooktrainer.sweep import Sweep, SweepOptions
+from hooktrainer.sweep.outcome import importances, trial_rows
+from hooktrainer.sweep.page import sweep_page
 
 CONFIG = {
     "env": "CartPole-v1",
@@ -189,6 +194,70 @@ def _spoil_events(files: Files, rng: random.Random) -> None:
         files[name] = mutate_bytes(files[name], rng)  # type: ignore[arg-type]
 
 
+def _open_configuration(place: Path) -> Any:
+    """What ``hooktrainer train ppo --config`` makes of a file."""
+    try:
+        return parse(PPO, ["--config", str(place / "config.yaml")]).as_dict()
+    except SystemExit:  # which says that the environment, or the frames, are to be given
+        raise ConfigError("an option is required") from None
+
+
+def _configuration() -> Files:
+    run = PPO(env="CartPole-v1", total_frames=1000, info_keys=("x",), placement="eval: cpu")
+    plain = {"name": "ppo", **run.as_dict(), "env_kwargs": {"render_mode": None}, "seeds": "3-6"}
+    return {"config.yaml": yaml.safe_dump(plain).encode()}
+
+
+def _sweep_in(place: Path) -> Sweep:
+    run = PPO(env="CartPole-v1", total_frames=128, eval_interval=32, tuned=False)
+    fixed = ("lmbda", "clip_epsilon", "entropy_coeff")
+    return Sweep(run, SweepOptions(run_dir=place, trials=6, sampler="random"), fixed=fixed)
+
+
+def _study() -> Files:
+    with tempfile.TemporaryDirectory() as place:
+        sweep = _sweep_in(Path(place))
+        for value in (1.0, None, 3.0, 2.0, 5.0):
+            claim = sweep._ledger.take()
+            for step in (32, 64):
+                claim.trial.report(float(step), step)
+            claim.trial.set_user_attr("frames", 128)
+            claim.trial.set_user_attr("cpu_seconds", 0.5)
+            sweep._ledger.finish(claim, value, pruned=value == 2.0)
+        sweep.note_finals({0: 1.0, 4: None})
+        sweep._ledger.take()
+        sweep.close()
+        return {"study.journal": (Path(place) / "study.journal").read_bytes()}
+
+
+def _spoil_study(data: Any, rng: random.Random) -> bytes:
+    lines = data.splitlines(keepends=True)
+    for _ in range(rng.choice((1, 1, 2))):
+        number = rng.randrange(len(lines))
+        kind = rng.randrange(8)
+        if kind == 0:
+            lines[number] = mutate_bytes(lines[number], rng)
+        elif kind == 1:
+            lines.insert(number, rng.choice(lines))
+        elif kind == 2:
+            del lines[number]
+        else:
+            lines[number] = mutate_json(lines[number], rng).replace(b"\n", b"") + b"\n"
+    return b"".join(lines)
+
+
+def _open_study(place: Path) -> Any:
+    """What `hooktrainer sweep` does with a study before and after it trains."""
+    sweep = _sweep_in(place)
+    try:
+        best, winner = sweep.best, sweep.winner
+        found = [trial_rows(sweep), importances(sweep), dict(sweep.finals), len(sweep.elsewhere)]
+        sweep_page(sweep, "a verdict")
+        return [*found, *(None if one is None else one.number for one in (best, winner))]
+    finally:
+        sweep.close()
+
+
 _OR_NONE = (ConfigError, FileNotFoundError)
 
 
@@ -199,5 +268,9 @@ def targets() -> list[Target]:
         Target("config.yaml", _run, _only("config.yaml", _spoil_yaml), _open_run),
         Target("hooks.json", _run, _only("hooks.json", mutate_json), _open_hooks),
         Target("metrics.csv", _run, _only("metrics.csv", _spoil_csv), _open_metrics, _OR_NONE),
+        Target(
+            "configuration", _configuration, _only("config.yaml", _spoil_yaml), _open_configuration
+        ),
+        Target("study", _study, _only("study.journal", _spoil_study), _open_study),
         Target("event files", _events, _spoil_events, read_scalars),
     ]

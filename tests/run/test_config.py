@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from hooktrainer import algorithms
+from hooktrainer.algorithms import PPO
+from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.errors import ConfigError
-from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import FREE_AMONG_SEEDS, RunConfig
-from hooktrainer.run.config_file import as_words, with_config
+from hooktrainer.run.config_file import as_words, parse_run, take_config
 from hooktrainer.run.fields import Count, Fraction, Mark, Means, check_ranges, marked
 from hooktrainer.run.recipe import Run
 from hooktrainer.run.resume import check_unchanged
@@ -105,7 +106,7 @@ def read(tmp_path: Path, args: RunConfig, *words: str) -> Any:
 
     file = tmp_path / "config.yaml"
     file.write_text(to_yaml({"name": "toy", **args.as_dict()}))
-    return parse(Args, with_config([f"--config={file}", *words]))
+    return parse_run(Args, [f"--config={file}", *words])
 
 
 @pytest.mark.parametrize("args", [WHOLE, Args(total_frames=1)])
@@ -135,18 +136,76 @@ def test_a_file_that_is_no_configuration_is_refused(
 ) -> None:
     (tmp_path / "config.yaml").write_text(content)
     with pytest.raises(ConfigError, match=message) as caught:
-        with_config(["--config", str(tmp_path)])
+        parse_run(Args, ["--config", str(tmp_path)])
     assert "\n" not in str(caught.value)
 
 
 def test_an_option_that_is_no_longer_there_is_answered_as_on_the_command_line() -> None:
     with pytest.raises(ConfigError, match=r"no option --widht\. Did you mean --width"):
-        parse(Args, as_words({"total_frames": 1, "widht": 2}))
+        parse_run(Args, as_words({"total_frames": 1, "widht": 2}))
 
 
 def test_words_behind_two_dashes_and_without_a_file_are_left() -> None:
-    assert with_config(["--a", "--", "--config", "x"]) == ["--a", "--", "--config", "x"]
+    words = ["--a", "--", "--config", "x", "--trust"]
+    assert take_config(words) == (None, False, words)
     with pytest.raises(ConfigError, match=r"--config: name the config\.yaml"):
-        with_config(["--a", "--config"])
+        parse_run(Args, ["--a", "--config"])
     with pytest.raises(FileNotFoundError, match="there is no configuration nowhere"):
-        with_config(["--config", "nowhere"])
+        parse_run(Args, ["--config", "nowhere"])
+
+
+def test_numbers_are_written_in_a_file_as_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("total_frames: 5e4\nrate: 1e-3\nlogger: csv\nbias: 2\n")
+    run = parse_run(Args, ["--config", str(tmp_path)])
+    assert (run.total_frames, run.rate, run.logger, run.bias) == (50_000, 1e-3, ("csv",), 2.0)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        "names: [a, --run-dir=elsewhere]",
+        "names: [[a]]",
+        "names: {a: b}",
+        "width: '4 --run-dir elsewhere'",
+        "width: true",
+        "width: 1.5",
+        "rate: [1]",
+        "progress_bar: 1",
+        "engine: spark",
+        "placement: {a: 1}",
+        "run-dir: elsewhere",
+        "total_frames: .nan",
+        "device: [cpu, --run-dir=elsewhere]",
+    ],
+)
+def test_a_value_in_a_file_is_a_value_of_its_field_and_nothing_else(
+    entry: str, tmp_path: Path
+) -> None:
+    (tmp_path / "config.yaml").write_text(f"total_frames: 1\n{entry}\n")
+    with pytest.raises(ConfigError, match=entry.split(":")[0]) as caught:
+        parse_run(Args, ["--config", str(tmp_path)])
+    assert "\n" not in str(caught.value)
+    assert str(tmp_path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("entry", "typed"),
+    [
+        ("env: 'evil:CartPole-v1'", ["--env", "evil:CartPole-v1"]),
+        ("env_kwargs: {entry_point: 'evil:Env'}", None),
+        ("env_kwargs: {xml_file: /etc/passwd}", None),
+    ],
+)
+def test_what_a_file_would_have_imported_needs_trust_or_to_be_typed(
+    entry: str, typed: list[str] | None, tmp_path: Path
+) -> None:
+    env = "" if entry.startswith("env:") else "env: CartPole-v1\n"
+    (tmp_path / "config.yaml").write_text(f"total_frames: 1\n{env}{entry}\n")
+    words = ["--config", str(tmp_path)]
+    with pytest.raises(ConfigError, match=r"evil|xml_file") as caught:
+        parse(PPO, words)
+    assert "--trust" in str(caught.value)
+    trusted = parse(PPO, [*words, "--trust"])
+    assert trusted.env.endswith("CartPole-v1")
+    if typed is not None:
+        assert parse(PPO, [*words, *typed]) == trusted

@@ -157,3 +157,28 @@ def test_torchruns_own_words_are_part_of_the_command(project):
     )
     command = (sys.executable, "torchrun.py", "--nproc-per-node=2", "train.py", "--lr", "1")
     assert recorded(*command, cwd=project)["command"] == shlex.join(command)
+
+
+def test_nothing_that_a_repository_names_is_run(project, monkeypatch):
+    monkeypatch.chdir(project)
+    monkeypatch.setattr(sys, "argv", ["-m"])
+    trap = f"touch {project}/ran; cat"
+    for name, value in (
+        ("core.fsmonitor", trap),
+        ("core.hooksPath", "hooks"),
+        ("filter.trap.clean", trap),
+        ("filter.trap.required", "true"),
+        ("diff.external", trap),
+    ):
+        subprocess.run(["git", "config", name, value], check=True)
+    (project / "hooks").mkdir()
+    (project / "hooks/post-index-change").write_text(f"#!/bin/sh\n{trap}\n")
+    (project / "hooks/post-index-change").chmod(0o755)
+    (project / ".gitattributes").write_text("*.py filter=trap\n")
+    os.utime(project / "train.py", (1, 1))  # so that its content is compared
+    assert git_state() == {"git_commit": commit_of(project), "git_dirty": False}
+    (project / "train.py").write_text("changed")
+    assert git_state()["git_dirty"] is True
+    assert not (project / "ran").exists()
+    assert subprocess.run(["git", "status"], check=False, capture_output=True).returncode == 0
+    assert (project / "ran").exists()  # the trap works

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Annotated
 
@@ -75,6 +76,10 @@ def test_the_default_settings_are_a_point_of_it_or_none_is():
         ({"lr": 0.1}, r"lr: 0.1 is neither"),
         ({"lr": {"low": 2, "high": 1}}, r"lr: low=2 is not below high=1"),
         ({"lr": {"low": 0, "high": 1, "log": True}}, r"lr: low=0 has no logarithm"),
+        ({"lr": [[1], [2]]}, r"lr: \[1\] is no value"),
+        ({"lr": {"low": -math.inf, "high": 1}}, r"lr: .* is neither"),
+        ({"num_epochs": {"low": 1, "high": 10**400}}, r"num_epochs: .* is neither"),
+        ({"info_keys": [["--run-dir=x"], ["y"]]}, r"info_keys: \['--run-dir=x'\] is no value"),
         ({"lr": [0.1]}, r"lr: values=\[0.1\] leave no choice"),
         ({"lr": {"low": -1, "high": 1}}, r"ppo: lr=-1"),
         ({"gamma": [0.9, 1.5]}, r"ppo: gamma=1.5"),

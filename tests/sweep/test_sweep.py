@@ -226,7 +226,7 @@ def test_several_processes_make_one_sweep(tmp_path, storage):
 
 def test_a_sweep_goes_on_with_what_it_was_begun_with(tmp_path):
     swept(tmp_path, trials=1)
-    with pytest.raises(ConfigError, match=r"begun with other settings:\n  num_envs: 2 before, 4"):
+    with pytest.raises(ConfigError, match=r"begun with other settings \(num_envs: 2 before, 4"):
         make(tmp_path, algorithm=small(num_envs=4))
     with pytest.raises(ConfigError, match="seeds: 2 before, 3 now"):
         make(tmp_path, seeds=3)

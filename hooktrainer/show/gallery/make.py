@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from ...base.text_file import write_atomically
 from ...errors import CheckpointError, NotFoundError
 from ...policies.evaluation import EPISODES, SEED
 from ...policies.saved import policy_directory
 from ...store.run_dir import RunDir
-from ...store.text_file import write_atomically
 from ..report import read_curves, summarize
 from .board import write_board
 from .exhibits import Exhibit, make_exhibits

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from ...base.text_file import write_atomically
 from ...base.untrusted import parse_json, read_file
 from .film import Film, check_film, encode
 from .recording import Recording
@@ -91,10 +91,10 @@ class Picture:
         """
         place.parent.mkdir(parents=True, exist_ok=True)
         if self.film is not None:
-            _replace(place.with_name(f"{place.name}.webp"), self.film)
+            write_atomically(place.with_name(f"{place.name}.webp"), self.film, durable=False)
         facts = dataclasses.asdict(dataclasses.replace(self, film=None))
         facts["film"] = self.film is not None
-        _replace(place.with_name(f"{place.name}.json"), json.dumps(facts).encode())
+        write_atomically(place.with_name(f"{place.name}.json"), json.dumps(facts), durable=False)
 
     @classmethod
     def load(cls, place: Path) -> Picture | None:
@@ -134,15 +134,3 @@ def _lines(values: NDArray[np.float64]) -> tuple[tuple[float, ...], ...]:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
-
-
-def _replace(path: Path, content: bytes) -> None:
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        beside.unlink(missing_ok=True)
-        with beside.open("xb") as file:
-            file.write(content)
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from ...base.text_file import write_atomically
 from ...base.words import did_you_mean
 from ...errors import ConfigError
 from .course import Course, course_as_plain, course_from_plain
@@ -150,7 +151,7 @@ def write_row(row: ResultRow, directory: Path | None = None) -> Path:
     text = "{" + ",\n".join([*lines, '"seeds": {\n' + ",\n".join(seeds) + "\n}"]) + "}\n"
     file = _file(directory, row.name)
     file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(text, encoding="utf-8")
+    write_atomically(file, text)
     return file
 
 

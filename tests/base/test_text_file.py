@@ -1,0 +1,36 @@
+"""Files in the place of which others may have put something."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from hooktrainer.base.text_file import open_to_lock, write_atomically
+from hooktrainer.errors import ConfigError
+
+
+@pytest.mark.parametrize("content", ["new", b"new"])
+def test_what_a_link_leads_to_is_left(content, tmp_path):
+    precious, page = tmp_path / "precious", tmp_path / "page.html"
+    precious.write_text("old")
+    page.symlink_to(precious)
+    beside = tmp_path / f".page.html.{os.getpid()}.new"
+    beside.symlink_to(precious)
+    write_atomically(page, content)
+    assert (precious.read_text(), page.read_text()) == ("old", "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "precious"]
+    lock = tmp_path / "lock"
+    lock.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(ConfigError, match="lock is a link"):
+        open_to_lock(lock)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/dev/null")
+    for path in (tmp_path, tmp_path / "pipe", tmp_path / "link"):
+        with pytest.raises(ConfigError, match="is no file"):
+            write_atomically(path, "x")
+    assert (tmp_path / "link").is_symlink()
