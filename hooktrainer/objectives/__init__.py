@@ -15,7 +15,7 @@ from .iql import IQLLoss
 from .ppo import ClipPPOLoss
 from .qmix import QMixLoss
 from .sac import SACLoss
-from .targets import HardUpdate, SoftUpdate
+from .targets import HardUpdate, SoftUpdate, target_copy
 from .td3 import TD3Loss
 
 __all__ = [
@@ -36,4 +36,5 @@ __all__ = [
     "Term",
     "generalized_advantage_estimate",
     "keys_of",
+    "target_copy",
 ]
