@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..store.backends import backend_name, get_backend
 from ..store.single_file import save_file
 from .cadence import Every
 from .progress import Progress
@@ -34,7 +33,7 @@ class Saver:
         checkpoints: CheckpointManager | None = None,
         cadences: Sequence[Every] = (),
     ) -> None:
-        self._backend = backend_name()
+        self._backend = "torch"  # until there is a file
         self.file = file
         self.checkpoints = checkpoints
         self.cadences = {
@@ -51,7 +50,10 @@ class Saver:
     def file(self, file: str | Path | None) -> None:
         self._file = None if file is None else Path(file)
         if file is not None:
-            get_backend(self._backend)  # refused now, and not at the first save
+            from ..store import backends  # which not every trainer needs
+
+            self._backend = backends.backend_name()
+            backends.get_backend(self._backend)  # refused now, and not at the first save
 
     @property
     def active(self) -> bool:

@@ -8,25 +8,17 @@ from __future__ import annotations
 
 import json
 import secrets
-import time
 from pathlib import Path
 from typing import Any
 
 import torch
 import xxhash
 
-from ..base.untrusted import MalformedError, check_name, open_file, parse_json, refusing
+from ..base.untrusted import MalformedError, check_name, parse_json, refusing
 from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from . import fs
-from .backends import get_backend
-from .housekeeping import delete
-from .identity import new_run_id
-from .manifest import FILE as MANIFEST
-from .manifest import Manifest
-from .stored import Checkpoint, encode_state, write_checkpoint
 from .tensor_bytes import compact, torch_save
-from .tensor_spec import TensorSpec
 from .tree import flatten, unflatten
 
 FORMAT = "hooktrainer-state-1"
@@ -60,16 +52,21 @@ def save_file(path: str | Path, tree: Any, backend: str = "torch") -> None:
         content |= {"skeleton": text, "tensors": compacted, "checksum": checksum}
     else:
         fs.make_directories(beside)
-        specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
-        about = Manifest(0, 0, 0, time.time(), backend, new_run_id())
-        place, state = beside / f"state-{secrets.token_hex(4)}", encode_state(skeleton, specs)
-        write_checkpoint(place, about, state, tensors, get_backend(backend))
+        place = beside / f"state-{secrets.token_hex(4)}"
+        _stored().write_state(place, skeleton, tensors, backend)
         content["directory"] = f"{beside.name}/{place.name}"
     with fs.replace_file(path) as file:
         torch_save(content, file)
     for old in beside.glob("*state-*"):  # unfinished ones too; until here one was the state
         if old.name != Path(content.get("directory", "")).name:
-            delete(old)
+            _stored().delete(old)
+
+
+def _stored() -> Any:
+    """What writes and reads directories, which not every trainer needs."""
+    from . import stored
+
+    return stored
 
 
 def load_file(path: str | Path) -> Any:
@@ -113,8 +110,9 @@ def decode(content: Any, path: str | Path) -> Any:
             directory = parent / check_name(content["directory"])
             if not directory.exists():
                 raise MalformedError(f"{content['directory']}, which belongs to it, is missing")
-            open_file(directory / MANIFEST, parent).close()  # refuses a link to elsewhere
-            return Checkpoint.open(directory).load()
+            if directory.resolve().parent.parent != parent.resolve():
+                raise MalformedError(f"{content['directory']} is a link out of its directory")
+            return _stored().Checkpoint.open(directory).load()
         text, tensors = content["skeleton"], content["tensors"]
         if type(text) is not str or not all(type(x) is torch.Tensor for x in tensors.values()):
             raise MalformedError("it does not hold a tree and its tensors")

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import re
 import secrets
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -18,6 +19,8 @@ from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs, lock
 from .backends import Backend, get_backend
 from .encode import Json
+from .housekeeping import delete as delete
+from .identity import new_run_id
 from .manifest import FILE as MANIFEST
 from .manifest import FileRecord, Manifest, damages, read_manifest
 from .tensor_spec import TensorSpec
@@ -185,6 +188,16 @@ def encode_state(skeleton: Json, specs: Mapping[str, TensorSpec]) -> bytes:
     texts = {spec: str(spec) for spec in set(specs.values())}  # most tensors are like others
     state = {"skeleton": skeleton, "tensors": {name: texts[spec] for name, spec in specs.items()}}
     return json.dumps(state, allow_nan=False, separators=(",", ":")).encode()
+
+
+def write_state(
+    path: Path, skeleton: Json, tensors: Mapping[str, torch.Tensor], backend: str
+) -> Checkpoint:
+    """Write what `flatten` returned as a checkpoint of no run; see `write_checkpoint`."""
+    manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())
+    specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
+    state = encode_state(skeleton, specs)
+    return write_checkpoint(path, manifest, state, tensors, get_backend(backend))
 
 
 def write_checkpoint(

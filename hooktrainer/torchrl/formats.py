@@ -20,7 +20,7 @@ from ..base.untrusted import open_file, parse_json, refusing
 from ..errors import CheckpointError
 from .folder import Archive, Directory, Folder, manifest_of
 from .memmap import read_tensordict
-from .snapshot import is_of_trainer, read_snapshot
+from .trainer_snapshot import is_of_trainer, read_snapshot
 from .unified import read_components
 
 OWN = ("collector", "loss_module", "state")
