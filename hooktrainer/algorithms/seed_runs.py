@@ -265,7 +265,7 @@ class _Children:
     def _take_messages(self) -> None:
         places = {worker.connection: place for place, worker in self._workers.items()}
         for connection in wait(list(places), _LOOK):
-            place = places[connection]  # type: ignore[index]
+            place = places[connection]
             worker = self._workers[place]
             try:
                 kind, value = worker.receive()
