@@ -667,113 +667,6 @@ COLLECTING_ATARI = Benchmark(
     drawn=False,
 )
 
-_PPO = ("--num-envs=4", "--steps-per-batch=128", "--mini-batch-size=128")
-_DQN = ("--algorithm=dqn",)
-_SAC = ("--algorithm=sac", "--env=Pendulum-v1")
-_WORLD = ("--env=torch/CartPole-v1", *_PPO)
-
-
-def side_by_side(
-    task: str,
-    count: int,
-    one: tuple[str, ...],
-    several: tuple[str, ...],
-    *options: str,
-    graphs: str = "step",
-) -> tuple[Case, ...]:
-    """Return the rows of a task: one seed by itself and `count` side by side, eager and compiled.
-
-    `one` and `several` say how long they train, `graphs` what is compiled.
-    """
-    return tuple(
-        Case(f"hooktrainer, {task}, {seeds}{suffix}", "seeds.py", (*options, *own, *compiled))
-        for seeds, own in (
-            ("one seed", one),
-            (f"{count} seeds", (*several, f"--seeds=0-{count - 1}")),
-        )
-        for suffix, compiled in (("", ()), (", compiled", (f"--compile={graphs}",)))
-    )
-
-
-def gains(task: str, count: int, bound: float) -> tuple[Ratio, ...]:
-    """Return the targets of seeds side by side, eager and compiled, against one that is eager."""
-    return tuple(
-        Ratio(
-            f"hooktrainer, {task}, {count} seeds{suffix}", f"hooktrainer, {task}, one seed", bound
-        )
-        for suffix in ("", ", compiled")
-    )
-
-
-SEEDS = Benchmark(
-    name="seeds",
-    title="Seeds side by side in one process, beside one by itself: once they are under way",
-    cases=(
-        *side_by_side("PPO CartPole-v1", 32, frames(40_960, 10_240), frames(6_144, 2_048), *_PPO),
-        *side_by_side(
-            "PPO torch/CartPole-v1",
-            32,
-            frames(40_960, 10_240),
-            frames(6_144, 2_048),
-            *_WORLD,
-            graphs="all",
-        ),
-        *(
-            case
-            for width in (64, 256)
-            for case in side_by_side(
-                f"DQN CartPole-v1 {width}x{width}",
-                8,
-                frames(3_840, 1_280),
-                frames(1_920, 1_280),
-                *_DQN,
-                f"--width={width}",
-            )
-        ),
-        *side_by_side("SAC Pendulum-v1", 8, frames(1_600, 960), frames(1_280, 960), *_SAC),
-    ),
-    measures=(
-        Measure("CPU µs a frame and seed", ("cpu_microseconds_a_frame",), higher=False),
-        SPEED[1],
-    ),
-    targets=(
-        *gains("DQN CartPole-v1 64x64", 8, 3.0),
-        *gains("DQN CartPole-v1 256x256", 8, 3.0),
-        *gains("SAC Pendulum-v1", 8, 1.2),
-    ),
-    rounds=3,
-    quick=frames(1_600, 1_088),
-    drawn=False,
-)
-
-SOLVE_SEEDS = Benchmark(
-    name="solve-seeds",
-    title="Seeds side by side in one process, beside one by itself: CartPole-v1 solved by PPO",
-    cases=(
-        *side_by_side("PPO CartPole-v1", 32, solve(50_000), solve(50_000), *_PPO),
-        *side_by_side(
-            "PPO torch/CartPole-v1", 32, solve(50_000), solve(50_000), *_WORLD, graphs="all"
-        ),
-    ),
-    measures=(
-        Measure("CPU s a seed, imports included", ("reached", "seeds", "cpu_seconds"), False),
-        Measure("seeds solved", ("reached", "seeds", "solved")),
-        SPEED[1],
-    ),
-    targets=(
-        *gains("PPO CartPole-v1", 32, 3.0),
-        Ratio(
-            "hooktrainer, PPO torch/CartPole-v1, 32 seeds, compiled",
-            "hooktrainer, PPO torch/CartPole-v1, one seed, compiled",
-            2.0,
-        ),
-    ),
-    rounds=3,
-    seeds=True,
-    quick=("--frames=5000",),
-    drawn=False,
-)
-
 BENCHMARKS = {
     benchmark.name: benchmark
     for benchmark in (
@@ -792,8 +685,6 @@ BENCHMARKS = {
         SOLVE_PPO,
         SOLVE_DQN,
         SOLVE_SAC,
-        SEEDS,
-        SOLVE_SEEDS,
         SCALE_ENVS,
         SCALE_WIDTH,
         SCALE_REPLAY,

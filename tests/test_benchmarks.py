@@ -10,7 +10,6 @@ from pathlib import Path
 import gymnasium as gym
 import numpy as np
 import pytest
-import tyro
 
 FOLDER = Path(__file__).parent.parent / "benchmarks"
 sys.path.insert(0, str(FOLDER))
@@ -19,7 +18,6 @@ import handwritten_ppo  # noqa: E402
 import measure  # noqa: E402
 import picture  # noqa: E402
 import results as results_module  # noqa: E402
-import seeds  # noqa: E402
 import suite  # noqa: E402
 import sweeps  # noqa: E402
 import tables  # noqa: E402
@@ -225,37 +223,6 @@ def test_hand_written_ppo_runs_and_prints_its_line(tmp_path, capsys):
     assert "log_dir" not in line["options"]  # results name no path
 
 
-@pytest.mark.parametrize("name", ["seeds", "solve-seeds"])
-def test_every_row_of_seeds_has_options_that_its_script_takes(name):
-    for case in BENCHMARKS[name].cases:
-        args = tyro.cli(seeds.Args, args=[*case.options, *BENCHMARKS[name].quick, "--seed=3"])
-        assert (args.seeds is None) == (", one seed" in case.name)
-        assert (args.compile is None) == (", compiled" not in case.name)
-        assert args.solve == (name == "solve-seeds")
-
-
-@pytest.mark.parametrize("chosen", [None, "3-3", "0-1"])
-def test_seeds_run_by_themselves_and_side_by_side(tmp_path, capsys, chosen):
-    options = {"frames": 128, "warmup": 64, "num_envs": 2, "steps_per_batch": 32, "width": 8}
-    seeds.main(seeds.Args(log_dir=tmp_path, seed=3, seeds=chosen, **options))
-    line = json.loads(capsys.readouterr().out.splitlines()[-1])
-    runs = 2 if chosen == "0-1" else 1
-    assert (line["seeds"], line["frames"]) == (runs, 64 * runs)
-    assert line["process_cpu_seconds"] > line["cpu_seconds"]
-
-
-def test_seeds_solved_are_counted_and_share_the_cpu_seconds(tmp_path, capsys, monkeypatch):
-    goal = measure.Goal(threshold=8.0, interval=64, training=False)  # all policies reach it
-    monkeypatch.setitem(measure.GOALS, "CartPole-v1", goal)
-    options = {"frames": 2_560, "num_envs": 4, "steps_per_batch": 32, "width": 8}
-    seeds.main(seeds.Args(log_dir=tmp_path, solve=True, seeds="0-1", **options))
-    line = json.loads(capsys.readouterr().out.splitlines()[-1])
-    assert line["reached"]["seeds"]["solved"] == 2
-    assert line["reached"]["seeds"]["cpu_seconds"] == pytest.approx(
-        line["process_cpu_seconds"] / 2, abs=1e-3
-    )
-
-
 def test_results_name_the_machine_and_the_versions():
     assert {"cpu", "cores", "system", "python"} == set(results_module.machine())
     assert "torch" in results_module.versions()
@@ -263,7 +230,6 @@ def test_results_name_the_machine_and_the_versions():
 
 def test_suite_covers_what_the_tables_promise():
     assert set(suite.BENCHMARKS) >= {"loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "replay"}
-    assert set(suite.BENCHMARKS) >= {"seeds", "solve-seeds"}
 
 
 def test_a_sweep_is_better_in_so_many_of_its_repeats():

@@ -25,6 +25,7 @@ from .ppo import PPO as PPO
 from .qmix import QMIX as QMIX
 from .reinforce import REINFORCE as REINFORCE
 from .sac import SAC as SAC
+from .seed_runs import SeedResult
 from .td3 import TD3 as TD3
 from .vdn import VDN as VDN
 
@@ -34,7 +35,7 @@ _ALGORITHMS: dict[str, type[Algorithm]] = {
     if isinstance(kind, type) and issubclass(kind, Algorithm) and kind is not Algorithm
 }
 
-__all__ = ["Algorithm", "algorithm", "get", "names"]
+__all__ = ["Algorithm", "SeedResult", "algorithm", "get", "names"]
 __all__ += [kind.__name__ for kind in _ALGORITHMS.values()]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from ..run.fields import Between, Count, Fraction, PerLearner, Rate
+from ..run.fields import Between, Count, Fraction, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -23,7 +23,7 @@ class A2C(OnPolicy):
     num_envs: Count = 8
     steps_per_batch: Count = 16
     lr: Rate = 2e-3
-    lmbda: Annotated[PerLearner[Fraction], Between(0.8, 1.0)] = 0.95
+    lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation; 1 for plain n-step returns"""
 
     tuned_for: ClassVar[Settings] = {

@@ -17,7 +17,7 @@ from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
 from .config import AlgorithmConfig
 from .parse_options import parse
-from .seed_runs import SeedRuns
+from .seed_runs import SeedResult, train_seeds
 from .task import Task
 
 Kind = TypeVar("Kind", bound=type)
@@ -60,7 +60,7 @@ class Algorithm(AlgorithmConfig):
         return self.built(keep)
 
     def built(self, keep: bool | None) -> Trainer:
-        """What `trainer` returns, for one of several seeds as well; a `Lockstep` trains these."""
+        """What `trainer` returns, for one of several seeds as well."""
         task = self._task(keep=self.run_dir is not None if keep is None else keep)
         try:
             return self.build(task)
@@ -75,7 +75,7 @@ class Algorithm(AlgorithmConfig):
     def train(self, *, keep: bool | None = None) -> Trainer:
         """Train, and return the trainer.
 
-        With ``seeds`` it returns a list of trainers, one for each. A type checker cannot tell:
+        With ``seeds`` it returns a list of results, one for each. A type checker cannot tell:
         `train_seeds` is typed as that.
 
         Args:
@@ -91,14 +91,14 @@ class Algorithm(AlgorithmConfig):
         trainer.train()
         return trainer
 
-    def train_seeds(self, *, keep: bool | None = None) -> list[Trainer]:
-        """Train every one of ``seeds``.
+    def train_seeds(self, *, keep: bool | None = None) -> list[SeedResult]:
+        """Train every one of ``seeds``. One that fails leaves the others alone.
 
         Args:
             keep: As for `trainer`.
 
         Returns:
-            The trainers, in the order of the seeds; none if other processes have trained them.
+            How each run ended, in the order of the seeds; that of one that failed has the error.
 
         Raises:
             ConfigError: If a field cannot work, or there are no ``seeds``.
@@ -107,7 +107,7 @@ class Algorithm(AlgorithmConfig):
             raise ConfigError(f"{self.name()}: seeds=None: pass seeds, or call train().")
         self._announce()
         keeps = self.run_dir is not None if keep is None else keep
-        return SeedRuns(self, lambda run: run.built(keeps), keeps).train()
+        return train_seeds(self, keeps)
 
     def _announce(self) -> None:
         """Print what the run has that was not asked for."""
@@ -128,11 +128,23 @@ class Algorithm(AlgorithmConfig):
             saved: Values of fields that the words do not say.
 
         Raises:
-            SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
+            SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it, 1 if
+                one of several seeds has failed.
         """
         with ending_cleanly(), mistakes_in_one_line():
             run: Algorithm = parse(cls, sys.argv[1:] if words is None else words, saved=saved)
-            run.train(keep=True)
+            run.train_as_program()
+
+    def train_as_program(self) -> None:
+        """Train, and keep the run.
+
+        Raises:
+            SystemExit: With code 1 if one of several seeds has failed, which the table says.
+        """
+        if self.seeds is None:
+            self.train(keep=True)
+        elif any(one.error is not None for one in self.train_seeds(keep=True)):
+            raise SystemExit(1)
 
     def build(self, task: Any) -> Trainer:
         """Make the networks, the loss and the hooks, and wire them into a trainer.

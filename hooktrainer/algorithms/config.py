@@ -91,9 +91,9 @@ class AlgorithmConfig(RunConfig):
     normalize_observations: bool = False
     """whether the networks see observations of running mean 0 and variance 1; images are left"""
     seeds: FreeAmongSeeds[Annotated[Any, SEEDS]] = None
-    """seeds of runs that train side by side, in place of one: 8 for 0 to 7, or 3-6, or 1,5,9; each
-    has the directory seed<i>, and is the same whichever others there are. --workers divides them
-    among processes, with --engine ray among the machines of a Ray cluster"""
+    """seeds of several runs in place of one: 8 for 0 to 7, or 3-6, or 1,5,9. Each is a run in a
+    process of its own, with the directory seed<i>; --workers says how many train at a time, by
+    default one a core, or with --engine ray how many processes of a Ray cluster"""
     compile: Literal["step", "all"] | None = None
     """what torch.compile makes graphs of: step, the optimizer step; all, collecting from a tensor
     world as well. It starts seconds later, then runs faster"""

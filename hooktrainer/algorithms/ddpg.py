@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from ..networks import AdditiveGaussian
 from ..objectives import DDPGLoss
-from ..run.fields import Between, PerLearner
+from ..run.fields import Between
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -22,7 +22,7 @@ class DDPG(ActorCriticOffPolicy):
     Pendulum; larger tasks need wider networks, and a million frames or more.
     """
 
-    sigma: Annotated[PerLearner[float], Between(0.03, 0.3, log=True)] = 0.1
+    sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
     tuned_for: ClassVar[Settings] = {

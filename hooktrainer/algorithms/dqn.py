@@ -11,7 +11,7 @@ from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..optim import FlatAdam
 from ..replay import DevicePrioritizedSampler, PrioritizedSampler
-from ..run.fields import Between, Count, Fraction, Number, PerLearner, Rate
+from ..run.fields import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions
@@ -44,13 +44,13 @@ class DQN(OffPolicy):
     num_cells: tuple[Count, ...] = (256, 256)
     double: bool = True
     """whether to use double Q-learning"""
-    target_interval: Annotated[PerLearner[Count], Between(30, 1000, log=True)] = 100
+    target_interval: Annotated[Count, Between(30, 1000, log=True)] = 100
     """optimizer steps between two updates of the target network"""
     max_grad_norm: float | None = 10.0
     """the gradient is clipped to this norm; None for no clipping"""
-    eps_end: Annotated[PerLearner[Fraction], Between(0.01, 0.2, log=True)] = 0.04
+    eps_end: Annotated[Fraction, Between(0.01, 0.2, log=True)] = 0.04
     """final epsilon, the probability of a random action"""
-    annealing_frames: PerLearner[Count] = 8_000
+    annealing_frames: Count = 8_000
     """frames over which epsilon falls linearly from 1 to eps_end"""
 
     actions: ClassVar[Actions] = "discrete"

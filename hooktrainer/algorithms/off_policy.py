@@ -16,7 +16,7 @@ from ..objectives import SoftUpdate
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import ReplayBuffer
-from ..run.fields import Between, Count, Fraction, Number, OneOf, PerLearner, Rate
+from ..run.fields import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .check_spaces import Actions
 from .task import Task
@@ -39,7 +39,7 @@ class OffPolicy(WithMemory):
     """capacity of the replay buffer, in transitions"""
     batch_size: Count = 256
     """transitions per optimizer step"""
-    lr: Annotated[PerLearner[Rate], Between(1e-4, 1e-2, log=True)] = 1e-3
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 1e-3
     """learning rate"""
     num_cells: tuple[Count, ...] = (128, 128)
     """units in each hidden layer"""
@@ -127,7 +127,7 @@ class OffPolicy(WithMemory):
 class ActorCriticOffPolicy(OffPolicy):
     """Fields of the algorithms with a policy and Q-functions of continuous actions."""
 
-    tau: Annotated[PerLearner[Fraction], Between(0.001, 0.05, log=True)] = 0.01
+    tau: Annotated[Fraction, Between(0.001, 0.05, log=True)] = 0.01
     """rate of the soft updates of the target networks, one per optimizer step"""
 
     def _qvalues(self, task: Task, trunk: MemoryTrunk | None) -> ValueNetwork | list[ValueNetwork]:

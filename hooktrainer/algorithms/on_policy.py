@@ -26,7 +26,7 @@ from ..networks import (
 )
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
-from ..run.fields import Between, Count, Fraction, OneOf, PerLearner, Rate
+from ..run.fields import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
 from .check_spaces import Actions, check_distribution, check_state_dependent
 from .task import Task
@@ -42,7 +42,7 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     """number of parallel environments"""
     steps_per_batch: Count = 64
     """steps per environment in each batch"""
-    lr: Annotated[PerLearner[Rate], Between(1e-4, 3e-2, log=True)] = 3e-3
+    lr: Annotated[Rate, Between(1e-4, 3e-2, log=True)] = 3e-3
     """initial learning rate"""
     anneal_lr: bool = True
     """whether the learning rate falls linearly to zero at total_frames"""
@@ -59,11 +59,11 @@ class OnPolicy(WithMemory, WithStateDependentExploration):
     scale_rewards: bool | None = None
     """whether rewards are divided by the running standard deviation of the discounted return; None:
     if there is a memory, which the value loss would rule otherwise"""
-    gamma: Annotated[PerLearner[Fraction], OneOf((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))] = 0.99
+    gamma: Annotated[Fraction, OneOf((0.9, 0.95, 0.98, 0.99, 0.995, 0.999))] = 0.99
     """discount factor"""
-    entropy_coeff: Annotated[PerLearner[float], Between(0.0, 0.05)] = 0.0
+    entropy_coeff: Annotated[float, Between(0.0, 0.05)] = 0.0
     """weight of the entropy bonus"""
-    critic_coeff: PerLearner[float] = 0.5
+    critic_coeff: float = 0.5
     """weight of the value loss"""
     max_grad_norm: float | None = 0.5
     """the gradient is clipped to this norm; None for no clipping"""

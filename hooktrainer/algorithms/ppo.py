@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from ..errors import ConfigError
-from ..run.fields import Between, Count, Fraction, PerLearner
+from ..run.fields import Between, Count, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -40,11 +40,11 @@ class PPO(OnPolicy):
     """epochs over each batch"""
     mini_batch_size: Count = 256
     """frames in each mini-batch"""
-    lmbda: Annotated[PerLearner[Fraction], Between(0.8, 1.0)] = 0.95
+    lmbda: Annotated[Fraction, Between(0.8, 1.0)] = 0.95
     """lambda of generalized advantage estimation"""
     sequence_length: Count | None = None
     """with a memory, steps of the sequences that make up a mini-batch; None for steps_per_batch"""
-    clip_epsilon: Annotated[PerLearner[float], Between(0.1, 0.4)] = 0.2
+    clip_epsilon: Annotated[float, Between(0.1, 0.4)] = 0.2
     """clipping range of the probability ratio around 1"""
     desired_kl: float | None = None
     """in place of anneal_lr, the divergence from the old policy that the learning rate aims at: it

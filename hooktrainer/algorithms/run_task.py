@@ -12,7 +12,7 @@ from torch import nn
 
 from ..collect import VectorCollector
 from ..errors import ConfigError
-from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer, StepTogether
+from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
 from ..loop.cadence import Every
 from ..networks import RunningNorm
 from ..objectives.common import Loss
@@ -144,9 +144,7 @@ class RunTask(ABC):
             **kwargs,
         )
         compiles = self._fields.compile is not None
-        if self._fields.seeds is not None:
-            StepTogether(compiled=compiles).register(trainer)
-        elif compiles:
+        if compiles:
             CompiledStep().register(trainer)
         if self._fields.collects:
             LogEpisodes(info_keys=self._fields.info_keys, agents=self._agents).register(trainer)

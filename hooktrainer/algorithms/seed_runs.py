@@ -1,150 +1,110 @@
-"""Several seeds of one run, side by side in one process."""
+"""Runs of several seeds, each in a process of its own that starts from a warm parent."""
 
 from __future__ import annotations
 
 import copy
+import os
+import pickle
+import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
+from multiprocessing.connection import wait
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
+import torch
 from rich.console import Console
 from rich.table import Table
 
-from ..base.frames_bar import frames_bar, show_frames
+from ..base.channel import Channel, ChildError
+from ..base.cores import available_cores
+from ..base.endings import ENDED
+from ..base.frames_bar import forget_bars, frames_bar, show_frames
 from ..base.words import plural, printable
-from ..errors import ConfigError, add_note
-from ..loop.lockstep import Lockstep
+from ..base.worker import Start, Worker, frozen_heap, native_threads
+from ..errors import USER_ERRORS, ConfigError
+from ..log.factory import DEFAULT_LOGGERS, import_sinks
+from ..loop.control import Control
+from ..loop.signals import GracefulSignals, SignalExit
+from ..store.rng import rng_state, set_rng_state
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .config import AlgorithmConfig
-from .seed_share import train_in_processes
+from .ray_seeds import train_on_ray
 
 Kind = TypeVar("Kind", bound=AlgorithmConfig)
 
+_LOOK: Final = 0.2  # seconds
+_SLACK: Final = 5.0  # seconds that this process has after its children
 
-class SeedRuns:
-    """The runs of an algorithm with each of its ``seeds``, which train side by side.
 
-    Each is a run by itself, with its own directory ``<run_dir>/seed<i>``, and is bit for bit the
-    same whichever others run beside it; see `hooktrainer.loop.lockstep.Lockstep`.
-
-    Args:
-        algorithm: The run, with ``seeds``.
-        make: Makes the trainer of one run.
-        keep: Whether the runs have directories.
+@dataclass(frozen=True)
+class SeedResult:
+    """How the run of one seed ended.
 
     Attributes:
-        seeds: The seeds.
-        trainers: Their trainers, as far as these are made.
-
-    Raises:
-        ConfigError: If they are to be kept and resumed, and have no ``run_dir``; or would share
-            what belongs to one run.
+        seed: The seed.
+        status: One of `hooktrainer.base.endings.ENDINGS`.
+        reason: Why it stopped or failed; ``None`` where it reached its last frame.
+        frames: Collected, those before a resume included.
+        metrics: The last values that it reported.
+        run_dir: Its directory; ``None`` if nothing was kept.
+        error: What ended a run that failed.
+        cpu_seconds: That its process took.
     """
 
-    def __init__(
-        self, algorithm: AlgorithmConfig, make: Callable[[Any], Trainer], keep: bool
-    ) -> None:
-        self.seeds: Sequence[int] = algorithm.seeds
-        self.trainers: list[Trainer] = []
-        self._make = make
-        self._algorithm = algorithm
-        self._keep = keep
-        self._place = algorithm.run_dir
-        if algorithm.loggers:
+    seed: int
+    status: str
+    reason: str | None = None
+    frames: int = 0
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    run_dir: Path | None = None
+    error: Exception | None = None
+    cpu_seconds: float = 0.0
+
+
+def train_seeds(algorithm: AlgorithmConfig, keep: bool) -> list[SeedResult]:
+    """Train each of the ``seeds`` of an algorithm, and print a table of how they ended.
+
+    Args:
+        algorithm: The run, with ``seeds``; ``workers`` of them train at a time.
+        keep: Whether the runs have directories, ``<run_dir>/seed<i>``.
+
+    Returns:
+        The results, in the order of the seeds.
+
+    Raises:
+        ConfigError: If an option cannot work.
+        SystemExit: As `Loop.train` does, if a signal ended them.
+    """
+    seeds: Sequence[int] = algorithm.seeds
+    place = _place(algorithm, keep)
+    started, cpu = time.monotonic(), _cpu_seconds()
+    if algorithm.engine == "ray" and algorithm.workers and len(seeds) > 1:
+        if place is None:
             raise ConfigError(
-                f"loggers={algorithm.loggers!r} with seeds={self.seeds}: runs of their own need "
-                "each a logger of its own: name them with logger=, or train the seeds one by one."
+                f"engine='ray' with workers={algorithm.workers}: other machines leave what they "
+                "have trained in a directory: name a run_dir."
             )
-        if keep and self._place is None:
-            for name in ("resume", "fork"):
-                if value := getattr(algorithm, name):
-                    raise ConfigError(f"{name}={value!r} with seeds={self.seeds}: name a run_dir.")
-            stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
-            self._place = Path("runs") / algorithm.name() / f"{stamp}_seeds"
-
-    def train(self) -> list[Trainer]:
-        """Train all of them, and say how they ended.
-
-        Returns:
-            Their trainers, in the order of the seeds; none if other processes have trained them.
-
-        Raises:
-            ConfigError: If other processes are to train them, and nothing is kept of that.
-            Exception: What a run has raised; the others have gone on to their ends.
-        """
-        started, cpu = time.monotonic(), time.process_time()
-        if self._algorithm.workers and len(self.seeds) > 1:
-            self._in_processes(started)
-            return []
-        trainers = self.trainers
-        group = Lockstep(self._made(trainers))
-        with self._bar(trainers) as bar:
-            errors = group.run(lambda: show_frames(bar, _frames(trainers)))
-        rows = [_row(*each) for each in zip(self.seeds, trainers, errors, strict=True)]
-        spent = time.monotonic() - started, time.process_time() - cpu
-        self._report(rows, f"{spent[0]:.1f} s, {spent[1]:.1f} CPU s")
-        for seed, error in zip(self.seeds, errors, strict=True):
-            if error is not None:
-                add_note(error, f"in the run of seed {seed}; what became of the others is above")
-                raise error
-        return trainers
-
-    def _in_processes(self, started: float) -> None:
-        if not self._keep:
-            raise ConfigError(
-                f"workers={self._algorithm.workers} train the seeds in other processes, which "
-                "leave what they have done in a directory: name a run_dir."
-            )
-        assert self._place is not None
-        train_in_processes(self._algorithm, Path(self._place))
-        states = [RunDir(Path(self._place) / f"seed{seed}").read() for seed in self.seeds]
-        rows = [
-            _Row(
-                seed,
-                state.get("frames", 0),
-                state.get("metrics", {}).get("eval/return"),
-                state.get("reason") or state.get("status", "unknown"),
-            )
-            for seed, state in zip(self.seeds, states, strict=True)
-        ]
-        self._report(rows, f"{time.monotonic() - started:.1f} s")
-
-    def _made(self, trainers: list[Trainer]) -> Iterator[Trainer]:
-        for seed in self.seeds:
-            trainers.append(self._make(self._run(seed)))
-            yield trainers[-1]
-
-    def _run(self, seed: int) -> AlgorithmConfig:
-        """The run of one of the seeds."""
-        place = Path(self._place) if self._keep and self._place is not None else None
-        return run_of(self._algorithm, seed, place)
-
-    def _bar(self, trainers: Sequence[Trainer]) -> Any:
-        given = self._algorithm
-        return frames_bar(
-            total=given.total_frames * len(self.seeds),
-            initial=_frames(trainers),
-            disable=not given.progress_bar,
+        train_on_ray(algorithm, place)
+        results = [_recorded(seed, place) for seed in seeds]
+        spent = f"{time.monotonic() - started:.1f} s"
+    else:
+        runs = [run_of(algorithm, seed, place) for seed in seeds]
+        results = train_runs(
+            runs, keep=keep, at_once=algorithm.workers, progress_bar=algorithm.progress_bar
         )
-
-    def _report(self, rows: Sequence[_Row], spent: str) -> None:
-        table = Table(box=None, pad_edge=False)
-        for name in ("seed", "frames", "eval/return", "how it ended"):
-            table.add_column(name, justify="left" if name == "how it ended" else "right")
-        for row in rows:
-            mean = "" if row.mean is None else f"{row.mean:.1f}"
-            table.add_row(str(row.seed), f"{row.frames:,}", mean, printable(row.how))
-        console = Console(highlight=False, soft_wrap=True)
-        console.print(table)
-        where = f" in {printable(self._place)}" if self._keep else ""
-        console.print(
-            f"{plural(len(rows), 'seed', 'seeds')}{where}: {spent}",
-            markup=False,
-        )
+        if all(isinstance(one.error, USER_ERRORS) and not one.frames for one in results):
+            raise results[0].error  # type: ignore[misc]
+        spent = f"{time.monotonic() - started:.1f} s, {_cpu_seconds() - cpu:.1f} CPU s"
+    where = "" if place is None else f" in {printable(place)}"
+    _print_table(results, f"{plural(len(seeds), 'seed', 'seeds')}{where}: {spent}")
+    return results
 
 
 def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
@@ -157,7 +117,7 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
 
     Returns:
         The run, which shares neither hooks nor networks with the others. It is resumed if
-        ``algorithm`` is, and begins anew where its process ended before it began.
+        ``algorithm`` is, and starts from the beginning if its process ended before it began.
     """
     resume, run_dir = algorithm.resume, None
     if place is not None:
@@ -169,6 +129,7 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
         algorithm,
         seeds=(seed,),
         seed=seed,
+        workers=0,
         run_dir=run_dir,
         resume=resume,
         progress_bar=False,
@@ -176,23 +137,284 @@ def run_of(algorithm: Kind, seed: int, place: Path | None) -> Kind:
     )
 
 
-class _Row(NamedTuple):
-    """How the run of a seed ended."""
-
-    seed: int
-    frames: int
-    mean: float | None
-    how: str
+Ask = Callable[[Any], Any]
+Prepare = Callable[[Any, Ask], Trainer]
+Meet = Callable[[Mapping[int, Any], Mapping[int, "SeedResult"]], Mapping[int, Any]]
 
 
-def _row(seed: int, trainer: Trainer, error: Exception | None) -> _Row:
-    control = trainer.control
-    how = control.status if control.stop_reason is None else control.stop_reason
-    latest = trainer.metrics.latest("eval/return")
-    return _Row(
-        seed, trainer.collected_frames, latest, how if error is None else f"failed: {error}"
+def train_runs(
+    runs: Sequence[AlgorithmConfig],
+    *,
+    keep: bool,
+    at_once: int = 0,
+    progress_bar: bool = True,
+    desc: str | None = None,
+    prepare: Prepare | None = None,
+    meet: Meet = lambda reports, results: {},
+) -> list[SeedResult]:
+    """Train runs, each in a process forked from this one, or spawned where forking is not safe.
+
+    Args:
+        runs: The runs.
+        keep: Whether they have directories.
+        at_once: How many train at the same time; 0 for as many as there are cores.
+        progress_bar: Whether to show a bar over the frames of all.
+        desc: What the bar is labelled.
+        prepare: Makes the trainer, in the process of the run; called with the run and a function
+            that sends a report to this process and waits for the answer. Without it none reports.
+        meet: Called as soon as all runs that have not ended wait for an answer, with their reports
+            and the results of the others, by the places of the runs; returns the answers by place.
+
+    Returns:
+        The results, in the order of the runs.
+
+    Raises:
+        ConfigError: If a run cannot be sent to its process.
+        SystemExit: As `Loop.train` does, if a signal ended them.
+    """
+    if not runs:
+        return []
+    with _warmed(runs[0]) as start:
+        bar = frames_bar(
+            desc=desc,
+            total=sum(run.total_frames for run in runs),
+            leave=desc is None,
+            disable=not progress_bar,
+        )
+        with bar, frozen_heap():
+            children = _Children(runs, (keep, prepare), meet, start)
+            return children.train(at_once or len(available_cores()), partial(show_frames, bar))
+
+
+class _Children:
+    """The processes of several runs.
+
+    Attributes:
+        results: By the place of the run, of those that have ended.
+    """
+
+    def __init__(
+        self,
+        runs: Sequence[AlgorithmConfig],
+        how: tuple[bool, Prepare | None],
+        meet: Meet,
+        start: Start,
+    ) -> None:
+        self.results: dict[int, SeedResult] = {}
+        self._runs, self._how, self._meet, self._start = runs, how, meet, start
+        self._pending = deque(range(len(runs)))
+        self._workers: dict[int, Worker] = {}
+        self._reports: dict[int, Any] = {}  # of runs that wait for an answer
+        self._answers: deque[tuple[int, Any]] = deque()  # that are due when there is a core
+        self._frames: dict[int, int] = {}
+
+    def train(self, at_once: int, watch: Callable[[int], object]) -> list[SeedResult]:
+        """Train all.
+
+        Args:
+            at_once: How many at the same time.
+            watch: Called from time to time with the frames of all.
+        """
+        control = Control()
+        stopping = False
+        try:
+            with GracefulSignals(control, max(run.grace for run in self._runs) + _SLACK):
+                while self._pending or self._workers:
+                    if control.signal is None:
+                        self._go_on(at_once)
+                    elif not stopping:
+                        stopping = True
+                        self._stop()
+                    self._take_messages()
+                    watch(sum(self._frames.values()))
+                control.is_leaving = True
+        finally:
+            for worker in self._workers.values():
+                worker.close()
+        if control.signal is not None:
+            raise SignalExit(control.signal, deadline=control.deadline)
+        return [self.results[place] for place in range(len(self._runs))]
+
+    def _go_on(self, at_once: int) -> None:
+        """Start and answer as many as there are cores for."""
+        if self._reports and not self._pending and len(self._reports) == len(self._workers):
+            answers = self._meet(self._reports, self.results)
+            self._answers.extend((place, answers.get(place)) for place in self._reports)
+            self._reports.clear()
+        waiting = len(self._reports) + len(self._answers)
+        for _ in range(at_once - len(self._workers) + waiting):
+            if self._answers:
+                place, answer = self._answers.popleft()
+                self._workers[place].send(answer)
+            elif self._pending:
+                place = self._pending.popleft()
+                run = self._runs[place]
+                name = f"seed {run.seed}"
+                self._workers[place] = Worker(name, _train, run, *self._how, start=self._start)
+
+    def _stop(self) -> None:
+        """Have all save and end; none waits for an answer any more."""
+        self._pending.clear()
+        for worker in self._workers.values():
+            worker.terminate()
+        for place in (*self._reports, *(place for place, _ in self._answers)):
+            self._workers[place].send(None)
+        self._reports.clear()
+        self._answers.clear()
+
+    def _take_messages(self) -> None:
+        places = {worker.connection: place for place, worker in self._workers.items()}
+        for connection in wait(list(places), _LOOK):
+            place = places[connection]
+            worker = self._workers[place]
+            try:
+                kind, value = worker.receive()
+            except Exception as error:
+                self._end(place, error)
+                continue
+            if kind == "frames":
+                self._frames[place] = value
+            elif kind == "report":
+                self._reports[place] = value
+            else:
+                self.results[place] = value
+
+    def _end(self, place: int, error: Exception) -> None:
+        """Take up how a run has ended, whose process has raised something or is gone."""
+        worker = self._workers.pop(place)
+        worker.close(_SLACK)
+        self._reports.pop(place, None)
+        run = self._runs[place]
+        place_of_run = None if run.run_dir is None else Path(run.run_dir)
+        result = self.results.get(place)
+        if result is None:
+            reason = str(error) if type(error) is ChildError else f"{type(error).__name__}: {error}"
+            frames = self._frames.get(place, 0)
+            result = SeedResult(run.seed, "failed", reason, frames, run_dir=place_of_run)
+        if result.status not in ENDED:
+            result = replace(result, error=error)
+        if result.status == "failed" and place_of_run is not None:
+            _record_failure(RunDir(place_of_run), worker.pid, result)
+        self.results[place] = result
+
+
+@contextmanager
+def _warmed(run: AlgorithmConfig) -> Iterator[Start]:
+    """Do once what every run would do at its start, as far as forked processes inherit it.
+
+    A forked process cannot use CUDA where this one does, nor libraries whose threads are gone, as
+    JAX's: where there are any, processes are spawned. What is compiled here is found again in the
+    processes by its structure; see `hooktrainer.graphs.compiling`.
+    """
+    if sys.platform != "linux" or torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        yield "spawn"
+        return
+    threads, rng = native_threads(), rng_state()
+    import_sinks(run.logger or DEFAULT_LOGGERS)
+    # What cannot be made, is reported by the processes.
+    with suppress(Exception, SystemExit):
+        one = replace(run_of(run, run.seed, None), resume=None, fork=None, hooks=(), loggers=())
+        one.built(keep=False).shutdown()  # type: ignore[attr-defined]
+    set_rng_state(rng)
+    on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    yield "spawn" if on_cuda or native_threads() > threads else "fork"
+
+
+def _train(channel: Channel, run: AlgorithmConfig, keep: bool, prepare: Prepare | None) -> None:
+    """What the process of a run does."""
+    forget_bars()
+
+    def ask(message: Any) -> Any:
+        channel.send_object(("report", message))
+        return pickle.loads(channel.receive())
+
+    trainer: Trainer = prepare(run, ask) if prepare else run.built(keep)  # type: ignore[attr-defined]
+    channel.pulse = lambda: ("frames", trainer.collected_frames)
+    failed = False
+    try:
+        trainer.train()
+    except SignalExit:
+        pass
+    except BaseException:
+        failed = True
+        raise
+    finally:
+        channel.pulse = None
+        channel.send_object(("ended", _result(run, trainer, failed)))
+
+
+def _result(run: AlgorithmConfig, trainer: Trainer, failed: bool) -> SeedResult:
+    kept = {} if run.run_dir is None else RunDir(run.run_dir).read().get("metrics", {})
+    return SeedResult(
+        run.seed,
+        "failed" if failed else trainer.control.status,
+        trainer.control.stop_reason_in_full,
+        trainer.collected_frames,
+        {name: float(value) for name, value in {**trainer.metrics.reported, **kept}.items()},
+        None if run.run_dir is None else Path(run.run_dir),
+        cpu_seconds=time.process_time(),
     )
 
 
-def _frames(trainers: Sequence[Trainer]) -> int:
-    return sum(trainer.collected_frames for trainer in trainers)
+def _record_failure(run_dir: RunDir, pid: int, result: SeedResult) -> None:
+    """Have `run.json` say that a run failed which could not write that itself."""
+    with suppress(Exception):
+        known = run_dir.read()
+        if known.get("pid") == pid and known.get("status") != "failed":
+            run_dir.update(status="failed", reason=result.reason)
+
+
+def _recorded(seed: int, place: Path) -> SeedResult:
+    """How a run ended that another machine trained."""
+    run_dir = RunDir(place / f"seed{seed}")
+    state = run_dir.read()
+    return SeedResult(
+        seed,
+        state.get("status", "failed"),
+        state.get("reason"),
+        state.get("frames", 0),
+        {name: float(value) for name, value in state.get("metrics", {}).items()},
+        run_dir.path,
+    )
+
+
+def _place(algorithm: AlgorithmConfig, keep: bool) -> Path | None:
+    """The directory of all runs; `None` if they have none."""
+    if algorithm.loggers:
+        raise ConfigError(
+            f"loggers={algorithm.loggers!r} with seeds={algorithm.seeds}: each run needs a logger "
+            "of its own: name them with logger=, or train the seeds one by one."
+        )
+    if not keep:
+        return None
+    if algorithm.run_dir is not None:
+        return Path(algorithm.run_dir)
+    for name in ("resume", "fork"):
+        if value := getattr(algorithm, name):
+            raise ConfigError(f"{name}={value!r} with seeds={algorithm.seeds}: name a run_dir.")
+    stamp = datetime.now().strftime("%Y-%m-%d_%H-%M-%S")
+    return Path("runs") / algorithm.name() / f"{stamp}_seeds"
+
+
+def _print_table(results: Sequence[SeedResult], last: str) -> None:
+    table = Table(box=None, pad_edge=False)
+    for name in ("seed", "frames", "eval/return", "how it ended"):
+        table.add_column(name, justify="left" if name == "how it ended" else "right")
+    for one in results:
+        mean = one.metrics.get("eval/return")
+        how = one.reason or one.status
+        table.add_row(
+            str(one.seed),
+            f"{one.frames:,}",
+            "" if mean is None else f"{mean:.1f}",
+            printable(how if one.status in ENDED or how == one.status else f"{one.status}: {how}"),
+        )
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(table)
+    console.print(last, markup=False)
+
+
+def _cpu_seconds() -> float:
+    """CPU seconds of this process and of those that it has waited for."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from ..loop.cadence import Every
 from ..networks import AdditiveGaussian
 from ..objectives import TD3Loss
-from ..run.fields import Between, Fraction, PerLearner
+from ..run.fields import Between, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
@@ -31,7 +31,7 @@ class TD3(ActorCriticOffPolicy):
     """standard deviation of the noise on target actions, for actions scaled to [-1, 1]"""
     noise_clip: float = 0.5
     """bound of that noise, for actions scaled to [-1, 1]"""
-    sigma: Annotated[PerLearner[float], Between(0.03, 0.3, log=True)] = 0.1
+    sigma: Annotated[float, Between(0.03, 0.3, log=True)] = 0.1
     """standard deviation of the exploration noise, for actions scaled to [-1, 1]"""
 
     tuned_for: ClassVar[Settings] = {

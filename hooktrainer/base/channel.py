@@ -8,6 +8,7 @@ import pickle
 import signal
 import threading
 import traceback
+from collections.abc import Callable
 from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
@@ -31,11 +32,25 @@ class ClosedError(EOFError):
     """The parent has closed its end of the connection: a child ends then without a word."""
 
 
+class RemoteError(Exception):
+    """The cause of an error that was raised in a child: the traceback there, as text."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
 class Channel:
-    """The child's end of the connection."""
+    """The child's end of the connection.
+
+    Attributes:
+        pulse: In a `Worker`, called every second from another thread; what it returns is sent.
+    """
+
+    pulse: Callable[[], Any] | None = None
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._sending = threading.Lock()
 
     def receive(self) -> bytes:
         """Wait for the next message.
@@ -50,7 +65,8 @@ class Channel:
 
     def send(self, answer: bytes) -> None:
         """Send an answer."""
-        self._connection.send_bytes(RESULT + answer)
+        with self._sending:
+            self._connection.send_bytes(RESULT + answer)
 
     def send_object(self, answer: Any) -> None:
         """Send an object as an answer, pickled."""
@@ -73,7 +89,8 @@ class Channel:
                 pickle.loads(cloudpickle.dumps((error, text)))
                 raised = error
         data = cloudpickle.dumps((raised, text))
-        self._connection.send_bytes(ERROR + data)
+        with self._sending:
+            self._connection.send_bytes(ERROR + data)
 
     def take_file(self) -> int:
         """The descriptor of the file that the parent gives."""

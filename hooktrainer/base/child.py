@@ -19,21 +19,15 @@ from typing import Any, Final
 import cloudpickle
 
 from ..errors import ConfigError, add_note
-from .channel import ERROR, ChildError, reduction, work
+from .channel import ERROR, ChildError, RemoteError, reduction, work
 from .cores import unpinned
+from .worker import how_it_ended
 
 TIMEOUT: Final = 600.0
 """Seconds to wait for the answer of another process, unless another number is given."""
 
 _GRACE = 3.0  # seconds a child has to end by itself
 _SLICE = 1.0  # seconds
-
-
-class RemoteError(Exception):
-    """The cause of an error that was raised in a child: the traceback there, as text."""
-
-    def __str__(self) -> str:
-        return f"\n\n{self.args[0]}"
 
 
 class Child:
@@ -171,17 +165,9 @@ class Child:
                 "above says why. It imports the script first. So the script has to be a file, and "
                 'to begin its own work below if __name__ == "__main__":'
             )
-        if code is None:
-            how = "closed its connection"
-        elif code == -signal.SIGKILL:
-            how = "was killed by SIGKILL; memory may have run out, which the system's log tells"
-        elif code < 0:
-            how = f"was killed by {signal.Signals(-code).name}; PYTHONFAULTHANDLER=1 shows where"
-        else:
-            how = f"ended with exit code {code}"
         return (
-            f"{self.name} (process {self.pid}) {how}. A run that was saved goes on with --resume "
-            "latest."
+            f"{self.name} (process {self.pid}) {how_it_ended(code)}. A run that was saved goes on "
+            "with --resume latest."
         )
 
 

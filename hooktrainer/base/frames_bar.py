@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
+from weakref import WeakSet
 
 from tqdm import tqdm as plain_tqdm
 from tqdm.auto import tqdm
@@ -34,6 +36,12 @@ def show_frames(bar: Any, frames: int) -> bool:
     """
     bar.total = max(bar.total, frames)
     return bool(bar.update(frames - bar.n))
+
+
+def forget_bars() -> None:
+    """In a forked process: leave the bars of the other alone, and take none of its locks."""
+    plain_tqdm.set_lock(threading.RLock())
+    tqdm._instances = plain_tqdm._instances = WeakSet()  # type: ignore[attr-defined]
 
 
 class _Lines(plain_tqdm):  # type: ignore[type-arg]

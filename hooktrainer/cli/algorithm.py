@@ -16,7 +16,8 @@ def main(words: Sequence[str] | None = None) -> None:
     """Train with the algorithm that is named first, with the options that follow.
 
     Raises:
-        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it.
+        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it, 1 if one
+            of several seeds has failed.
     """
     name, *options = sys.argv[1:] if words is None else words
     with interruptible():
@@ -28,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
         with mistakes_in_one_line():
             kind = algorithms.get(name)
-            parse(kind, options, f"hooktrainer train {kind.name()}").train(keep=True)
+            parse(kind, options, f"hooktrainer train {kind.name()}").train_as_program()
 
 
 if __name__ == "__main__":

@@ -103,7 +103,7 @@ def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[C
     Args:
         one: The group.
         number: How many seeds it is to have.
-        shares: Among how many processes new seeds that train side by side are divided.
+        shares: How many seeds one command trains at a time.
         trust: Whether to run what somebody else has begun.
 
     Raises:
@@ -124,9 +124,8 @@ def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[C
     if first.options.get("seeds") != OWN:
         given = [["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")] for seed in new]
     else:
-        where = ["--run-dir", str(place), "--resume", "latest"]
-        parts = filter(None, (new[number::shares] for number in range(shares)))
-        given = [["--seeds", words_of_seeds(part), *where] for part in parts]
+        where = ["--run-dir", str(place), "--resume", "latest", "--workers", str(shares)]
+        given = [["--seeds", words_of_seeds(new), *where]] if new else []
     return found + [_command(first, words, trust) for words in given]
 
 

@@ -44,7 +44,7 @@ def sweep(
     trials: Count = 40,
     seeds: Count = 3,
     run_dir: Directory = None,
-    parallel: Count = 16,
+    parallel: Count = 4,
     space: File = None,
     search: Patterns = (),
     objective: Objective = "area",
@@ -62,9 +62,8 @@ def sweep(
 
     NAME is an algorithm. What follows are its options, listed by: hooktrainer train NAME --help.
     What is given is the same in all trials; searched is what its fields have ranges for. A trial is
-    trained from several seeds, and trials whose networks are computed alike are one batched run.
-    The same command, given again, goes on with a sweep; given in several terminals or on several
-    machines, all work on it.
+    trained from several seeds, each in a process of its own. The same command, given again, goes
+    on with a sweep; given in several terminals or on several machines, all work on it.
 
     The best trials play finals. The winner is trained from fresh seeds, beside the default
     settings, before it is called better.
@@ -76,7 +75,7 @@ def sweep(
         trials: how many trials the whole sweep has, whoever makes them
         seeds: from how many seeds each trial is trained, none of which any report counts
         run_dir: directory of the sweep; by default runs/sweep_NAME_ENV
-        parallel: how many trials this process trains at once
+        parallel: how many trials are trained and compared at once
         space: YAML, by option {low: ..., high: ..., log: true}, a list of values, or null
         search: an entry of it, 'lr={low: 1e-4, high: 1e-2, log: true}'; may be repeated
         objective: of a seed: area under its curve; last evaluation; mean of the tail; or best

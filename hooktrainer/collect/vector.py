@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any, Final
 
 import torch
@@ -15,7 +14,6 @@ from tensordict.nn import InteractionType, set_interaction_type
 from ..base.child import TIMEOUT
 from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
-from ..loop.company import COLLECTING, Company
 from ..loop.timing import Timing
 from .action_format import action_format_of
 from .actors import Policy
@@ -30,7 +28,6 @@ from .make_group import Envs, VectorizationMode
 from .overlap.overlap_state import OVERLAP
 from .restore import Restore
 from .rollout import Rollout
-from .rollout_together import RolloutInCompany, RolloutServer
 from .seeding import EpisodeSeeds
 from .spaces import ObservationLayout
 from .staged_rollout import StagedRollout
@@ -142,8 +139,6 @@ class VectorCollector(EpisodesCollector):
     device: torch.device
     seed: int
     remedy: Final = "make the collector as it was"
-    _company: Company | None = None
-    _rank = COLLECTING
 
     def __init__(
         self,
@@ -321,19 +316,6 @@ class VectorCollector(EpisodesCollector):
         self._attributes[name] = value
         self.reset()
 
-    def join(self, company: Company, rank: int = COLLECTING) -> None:
-        """Step the environments together with those of the loops beside this one's.
-
-        Args:
-            company: The loops.
-            rank: See `hooktrainer.loop.company.Server`.
-        """
-        self._company = company
-        self._rank = rank
-
-    def _make_server(self) -> RolloutServer:
-        return RolloutServer(self._rank)
-
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
         self._spec.share(self.num_envs, 0, number)
@@ -461,7 +443,7 @@ class VectorCollector(EpisodesCollector):
 
     def __getstate__(self) -> dict[str, Any]:
         # The rows of the buffers are views, and environments may hold what cannot be copied.
-        live = {"_group": None, "_rollout": None, "_company": None, "_timing": Timing()}
+        live = {"_group": None, "_rollout": None, "_timing": Timing()}
         return self.__dict__ | live | {"saved": self.state_dict(), "later": self._starts_later}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -491,9 +473,6 @@ class VectorCollector(EpisodesCollector):
             kind: Callable[..., Rollout] = StagedRollout if self._spec.workers else Rollout
             if self._group.has_gaps:
                 kind = GappedRollout
-            elif self._company is not None and not self._spec.workers:
-                server = self._company.server((RolloutServer, self._rank), self._make_server)
-                kind = partial(RolloutInCompany, company=self._company, server=server)
             self._rollout = kind(
                 self._group,
                 self.policy,

@@ -14,7 +14,7 @@ from torch import nn
 from torch._dynamo.backends.registry import lookup_backend
 from torch._dynamo.exc import FailOnRecompileLimitHit
 
-from .inductor import Replacements, keep_between_runs, with_inductor
+from .inductor import keep_between_runs, with_inductor
 from .shortcut import Compiled, Shortcut
 from .unchanged import Unchanged
 
@@ -41,7 +41,6 @@ class Graph(Generic[T]):
         function: What is compiled. It draws the random numbers that it would draw eagerly.
         what: What it is, for messages.
         say: Called with a line before it is compiled, which takes its time, and one after.
-        replacements: Gives what inductor computes otherwise than by default.
         module: If given, the function depends on nothing else than it and the arguments; then a
             call looks as quickly as `Unchanged` can, if that can answer for the module.
     """
@@ -51,11 +50,9 @@ class Graph(Generic[T]):
         function: Callable[..., T],
         what: str,
         say: Callable[[str], None],
-        replacements: Callable[[], Replacements] | None = None,
         module: nn.Module | None = None,
     ) -> None:
         self._what, self._say = what, say
-        self._replacements = replacements
         self._module = module
         self._unchanged: Unchanged | None = None
         self._is_compiled = BACKEND is None
@@ -128,7 +125,7 @@ class Graph(Generic[T]):
             warnings.simplefilter("ignore", DeprecationWarning)  # of torch, by torch
             compiled: Compiled
             if BACKEND == "inductor":
-                compiled = with_inductor(module, inputs, self._replacements)
+                compiled = with_inductor(module, inputs)
             else:
                 compiled = lookup_backend(BACKEND)(module, inputs)
 

@@ -5,28 +5,16 @@ from __future__ import annotations
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch._dynamo.backends.registry import lookup_backend
 
 from .cpu_products import cpu_products
 from .shortcut import Compiled
-
-
-class Replacements(NamedTuple):
-    """What inductor computes otherwise.
-
-    Attributes:
-        decompositions: By operator what is computed in its place, as for ``make_fx``.
-        settings: Of inductor, so that it can be.
-    """
-
-    decompositions: dict[Any, Any]
-    settings: dict[str, Any]
 
 
 class ByName(dict[Any, Any]):
@@ -43,14 +31,12 @@ class ByName(dict[Any, Any]):
 def with_inductor(
     module: torch.fx.GraphModule,
     inputs: Sequence[Any],
-    replacements: Callable[[], Replacements] | None = None,
 ) -> Compiled:
     """Compile a graph, or find in inductor's cache what was compiled before.
 
     Args:
         module: What ``torch.compile`` gives to its backend.
         inputs: Likewise.
-        replacements: Gives what is computed otherwise than by default.
     """
     from torch._inductor import config, decomposition
 
@@ -64,10 +50,6 @@ def with_inductor(
     if all(x.is_cpu for x in tensors):
         settings["cpp_wrapper"] = True  # which calls kernels from C++
         own = {torch.ops.aten.tanh.default: _tanh, **cpu_products()}
-    if replacements is not None:
-        given = replacements()
-        settings |= given.settings
-        own |= given.decompositions
     compile_with: Any = lookup_backend("inductor")
     keys: Any = torch.compiler.config
     with keys.patch(cache_key_tag=f"{keys.cache_key_tag} {_conditions(own)}"):

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from .schedule import Schedule as Schedule
     from .select_keys import SelectKeys as SelectKeys
     from .sequence_replay import SequenceReplay as SequenceReplay
-    from .step_together import StepTogether as StepTogether
     from .symmetry_augmentation import SymmetryAugmentation as SymmetryAugmentation
     from .target_net_updater import TargetNetUpdaterHook as TargetNetUpdaterHook
     from .tracer import Tracer as Tracer

@@ -13,7 +13,6 @@ from ..base.seed_ranges import EVALUATION_SEED
 from ..collect.info import check_info_keys
 from ..errors import ConfigError
 from ..loop.cadence import Every
-from ..loop.company import EVALUATING, Company
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Latest
 from ..store.rng import undisturbed
@@ -92,7 +91,6 @@ class Evaluate(TrainerHookBase):
         self.collector = collector
         self.groups = groups
         self._collector: Collector | None = None
-        self._company: Company | None = None
         self.evaluated_at = -1
         self._mean: float | None = None  # of the last evaluation in the course of training
 
@@ -157,7 +155,6 @@ class Evaluate(TrainerHookBase):
             from tensordict.nn import InteractionType
 
             from ..collect import VectorCollector
-            from ..collect.worlds import WorldCollector
 
             make: Callable[..., Collector] = self.collector or VectorCollector
             self._collector = make(
@@ -171,14 +168,7 @@ class Evaluate(TrainerHookBase):
                 exploration_type=InteractionType.DETERMINISTIC,
                 **({} if self.groups is None else {"groups": self.groups}),
             )
-            together = (VectorCollector, WorldCollector)
-            if self._company is not None and isinstance(self._collector, together):
-                self._collector.join(self._company, EVALUATING)
         return self._collector
-
-    def join(self, company: Company) -> None:
-        """Play together with the evaluations of the loops beside this one."""
-        self._company = company
 
     def on_train_end(self, trainer: Loop) -> None:
         """Evaluate the final policy, unless that was just done."""
@@ -219,4 +209,4 @@ class Evaluate(TrainerHookBase):
         trainer.register_op("post_steps_log", self, every=self.every)
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_collector": None, "_company": None}
+        return self.__dict__ | {"_collector": None}

@@ -14,19 +14,14 @@ from ..loop.hook import TrainerHookBase
 from ..store.run_dir import RunDir
 
 if TYPE_CHECKING:
-    from ..loop.company import Company
     from ..loop.loop import Loop
-
-_WRITES_A_SECOND = 8  # of all runs that train side by side
-_LONGEST = 5  # seconds; of a run that has not written for ten it is not known whether it is alive
 
 
 class RunRecorder(TrainerHookBase):
     """Records how a run stands in its directory.
 
     ``run.json`` holds the status (running, or how the run ended), the reason, the counters and the
-    last reported metrics. It is brought up to date about once a second; where many runs train side
-    by side, each of which takes its milliseconds, every few seconds.
+    last reported metrics. It is brought up to date about once a second.
 
     Args:
         run_dir: The run's directory.
@@ -41,18 +36,10 @@ class RunRecorder(TrainerHookBase):
         self.config = config
         self.report = report
         self._started = False
-        self._interval = 1  # seconds
-        self._waited = 0
 
     def __call__(self) -> None:
-        """Write the counters and metrics, if that is due."""
-        self._waited += 1
-        if self._waited >= self._interval:
-            self._write()
-
-    def join(self, company: Company) -> None:
-        """Leave time to the others."""
-        self._interval = min(max(company.size // _WRITES_A_SECOND, 1), _LONGEST)
+        """Write the counters and metrics."""
+        self._write()
 
     def on_train_start(self, trainer: Loop) -> None:
         """Write the configuration, and that the run is running."""
@@ -79,7 +66,6 @@ class RunRecorder(TrainerHookBase):
             console.print(self._summary(trainer), markup=False)
 
     def _write(self) -> None:
-        self._waited = 0
         progress, control = self.trainer.progress, self.trainer.control
         self.run_dir.update(
             status=control.status,

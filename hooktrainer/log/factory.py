@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import uuid
 from collections.abc import Mapping, Sequence
@@ -51,6 +52,17 @@ def make_sinks(
         kwargs: Further arguments of some, by name.
     """
     return {kind: _sink(kind).at(place, **kwargs.get(kind, {})) for kind in kinds}
+
+
+DEFAULT_LOGGERS: Final = ("csv", "tensorboard")
+"""What a run that is kept logs to."""
+
+
+def import_sinks(kinds: Sequence[str]) -> None:
+    """Import what sinks of these names import when a run begins."""
+    for kind in kinds:
+        for module in _sink(kind).imports:
+            importlib.import_module(module)
 
 
 _SINKS: Final[Mapping[str, str]] = {

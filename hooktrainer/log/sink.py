@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +28,14 @@ class Sink(ABC):
     Attributes:
         name: What it is called in messages.
         needs: The package that it cannot do without, which is the name of the extra that brings it.
+        imports: Modules that it imports when a run begins.
         closing: Seconds that its `close` may take by itself.
         deadline: When, by `time.monotonic`, nobody waits for the sink any more; see `hurry`.
     """
 
     name: str = "sink"
     needs: str | None = None
+    imports: Sequence[str] = ()
     closing: float = 0.0
 
     def __init__(self) -> None:

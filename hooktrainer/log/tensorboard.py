@@ -45,6 +45,10 @@ class TensorBoardSink(Sink):
     """
 
     name = "tensorboard"
+    imports = (
+        "tensorboard.plugins.hparams.summary_v2",
+        "tensorboard.summary.writer.record_writer",
+    )
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> Sink:

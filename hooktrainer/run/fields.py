@@ -1,7 +1,7 @@
 """What a field of a run says beside its type, its default and its help: marks and ranges.
 
     total_frames: FreeOnResume[Count]
-    lr: Annotated[PerLearner[Rate], Between(1e-4, 1e-2, log=True)]
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)]
 
 A mark says in what two runs may differ, a `Range` which values there are: `check_ranges` holds the
 fields to theirs. `Between` and `OneOf` say which values are worth trying, for a search. All may
@@ -30,7 +30,6 @@ class Mark(Enum):
     MEANS = auto()
     ON_RESUME = auto()
     AMONG_SEEDS = auto()
-    AMONG_LEARNERS = auto()
 
 
 Means = Annotated[T, Mark.MEANS]
@@ -39,9 +38,6 @@ FreeOnResume = Annotated[T, Mark.ON_RESUME]
 """A field that may change when the run is resumed."""
 FreeAmongSeeds = Annotated[T, Mark.AMONG_SEEDS]
 """A field in which runs may differ and still be seeds of one experiment."""
-PerLearner = Annotated[T, Mark.AMONG_LEARNERS]
-"""A field in which learners may differ and still be computed together, as one batch of networks:
-each has it in its optimizer, in a tensor of its loss, or in its own loop."""
 
 
 class Range:

@@ -13,7 +13,7 @@ from ..hooks.policy_snapshot import PolicySnapshot, check_snapshots
 from ..hooks.profiler import Profiler
 from ..hooks.run_recorder import RunRecorder
 from ..hooks.tracer import Tracer
-from ..log.factory import check_kinds
+from ..log.factory import DEFAULT_LOGGERS, check_kinds
 from ..loop.state import branched
 from ..networks.mlp import Network
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
@@ -116,7 +116,7 @@ class Run:
         if self._keep:
             place = self.dir  # every rank takes part in opening it
             if leads:
-                kinds = args.logger or ("csv", "tensorboard")
+                kinds = args.logger or DEFAULT_LOGGERS
                 loggers.insert(0, get_logger(kinds, place, self._experiment))
         return {
             "logger": loggers,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import multiprocessing
 import os
 import platform
 import shlex
@@ -107,7 +108,8 @@ def replace_process(command: Sequence[str]) -> NoReturn:
 def typed_command() -> str:
     """The command line of this process, as the user typed it."""
     pid, _, command = os.environ.get(_TYPED, "").partition(" ")
-    if pid == str(os.getpid()):  # not a parent's
+    owner = multiprocessing.parent_process()  # None where this is a program of its own
+    if pid in (str(os.getpid()), str(owner and owner.pid)):
         return command
     words = sys.orig_argv
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun typed the rest

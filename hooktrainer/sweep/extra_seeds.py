@@ -1,4 +1,4 @@
-"""Training settings of a sweep from further seeds, side by side, when its trials are done."""
+"""Training settings of a sweep from further seeds when its trials are done."""
 
 from __future__ import annotations
 
@@ -8,15 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..algorithms import Algorithm
-from ..algorithms.seed_runs import run_of
+from ..algorithms.seed_runs import run_of, train_runs
 from ..base.endings import ENDED
 from ..errors import CheckpointError, TakenError
-from ..loop.lockstep import Lockstep
 from ..store.lock import RunLock
 from ..store.run_dir import RunDir
-from ..trainer import Trainer
 from .ledger import refuse_links
-from .sweep import kind_of
 
 
 @contextmanager
@@ -40,7 +37,7 @@ def alone(place: Path) -> Iterator[None]:
 def train_from(
     seeds: Sequence[int], settings: Sequence[tuple[Algorithm, Path]]
 ) -> dict[Path, Exception]:
-    """Train each of some settings from some seeds, all side by side.
+    """Train each of some settings from some seeds.
 
     What has come to its end already is left as it is; what was killed goes on.
 
@@ -52,21 +49,15 @@ def train_from(
         By directory of those that have failed, the first of what their runs have raised.
     """
     failures: dict[Path, Exception] = {}
-    kinds: dict[str, list[Algorithm]] = {}
+    runs, places = [], []
     for algorithm, place in settings:
         for seed in seeds:
             refuse_links(place.parent, place, place / f"seed{seed}")
             ended = RunDir(place / f"seed{seed}").read().get("status") in ENDED
             if not ended:
-                run = run_of(replace(algorithm, resume="latest"), seed, place)
-                kinds.setdefault(kind_of(algorithm), []).append(run)
-    for runs in kinds.values():
-        for run, error in zip(runs, Lockstep(_made(runs)).run(), strict=True):
-            if error is not None and run.run_dir is not None:
-                failures.setdefault(Path(run.run_dir).parent, error)
+                runs.append(run_of(replace(algorithm, resume="latest"), seed, place))
+                places.append(place)
+    for place, result in zip(places, train_runs(runs, keep=True, progress_bar=False), strict=True):
+        if result.error is not None:
+            failures.setdefault(place, result.error)
     return failures
-
-
-def _made(runs: Sequence[Algorithm]) -> Iterator[Trainer]:
-    for run in runs:
-        yield run.built(keep=True)

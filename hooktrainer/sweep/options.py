@@ -27,8 +27,9 @@ class SweepOptions:
     """how many trials the whole sweep has, whoever makes them"""
     seeds: int = 3
     """seeds that each trial is trained from"""
-    parallel: int = 16
-    """trials that this process trains at once; more cost fewer CPU seconds each, and more memory"""
+    parallel: int = 4
+    """trials that are trained and compared at once; each seed of each has a process, of which as
+    many compute as there are cores"""
     objective: Literal["area", "last", "tail", "best"] = "area"
     """what is made of a seed's evaluations; a trial's value is the mean over its seeds"""
     finalists: int | None = None

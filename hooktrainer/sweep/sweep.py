@@ -2,32 +2,28 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..algorithms import Algorithm
-from ..base.frames_bar import frames_bar, show_frames
+from ..algorithms.seed_runs import SeedResult, train_runs
 from ..base.plain import to_plain
 from ..errors import ConfigError
-from ..loop.lockstep import Lockstep
 from ..run.fields import Mark, marked
 from ..store.find_runs import SWEEP_FILE
 from .ledger import Claim, Ledger
 from .options import SweepOptions
 from .space import SearchSpace
 from .storage import in_turn, open_storage
-from .trial_runs import TrialRuns, share_out
+from .trial_runs import Evaluations, TrialRuns, watched
 
 if TYPE_CHECKING:
     from optuna.trial import FrozenTrial
 
-    from ..trainer import Trainer
 
 _FINALS = "finals"
 _FAILURES = 3  # of the first trials, behind which no other is tried
@@ -159,14 +155,10 @@ class Sweep:
         """
         parallel = 1 if self.options.cpu_second else self.options.parallel
         while batch := self._batch(parallel):
-            kinds: dict[str, list[TrialRuns]] = {}
-            for runs in batch:
-                kinds.setdefault(kind_of(runs.algorithm), []).append(runs)
-            for alike in kinds.values():
-                self._train(alike)
-                for runs in sorted(alike, key=lambda one: one.failure is not None):
-                    self._finish(runs)
-                    watch(self._ledger.read(runs.claim.trial.number))
+            self._train(batch)
+            for runs in sorted(batch, key=lambda one: one.failure is not None):
+                self._finish(runs)
+                watch(self._ledger.read(runs.claim.trial.number))
 
     def close(self) -> None:
         """Let go of the storage, and of trials that are not done."""
@@ -189,27 +181,43 @@ class Sweep:
         ]
 
     def _train(self, trials: Sequence[TrialRuns]) -> None:
-        """Train trials whose networks are computed alike, as rows of one batched run."""
-        before = time.process_time()
+        """Train trials, each seed in a process of its own."""
+        places = [(runs, seed) for runs in trials for seed in self.seeds]
         for runs in trials:
             runs.group = trials
-        group = Lockstep(_each(trials))
-        everything = self.algorithm.total_frames * len(self.seeds) * len(trials)
+
+        def end(results: Mapping[int, SeedResult]) -> None:
+            for place in sorted(results):
+                places[place][0].end(results[place])
+
+        def meet(
+            reports: Mapping[int, Evaluations], results: Mapping[int, SeedResult]
+        ) -> dict[int, str | None]:
+            end(results)
+            for place, report in reports.items():
+                places[place][0].is_training |= report.is_new
+            for place in sorted(reports):
+                runs, seed = places[place]
+                runs.note(seed, reports[place])
+            return {place: places[place][0].stops for place in reports}
+
         numbers = ", ".join(str(runs.claim.trial.number) for runs in trials)
-        with frames_bar(
-            desc=f"trial {numbers}",
-            total=everything,
-            leave=False,
-            disable=not self.algorithm.progress_bar,
-        ) as bar:
-            try:
-                group.run(lambda: show_frames(bar, _frames(trials)))
-            finally:
-                share_out(trials, time.process_time() - before)
+        try:
+            results = train_runs(
+                [run for runs in trials for run in runs.runs],
+                keep=True,
+                progress_bar=self.algorithm.progress_bar,
+                desc=f"trial {numbers}",
+                prepare=watched,
+                meet=meet,
+            )
+            end(dict(enumerate(results)))
+        finally:
+            for runs in trials:
+                runs.spend()
 
     def _finish(self, runs: TrialRuns) -> None:
-        claim, value = runs.claim, runs.value()
-        frames = sum(trainer.collected_frames for trainer in runs.trainers)
+        claim, value, frames = runs.claim, runs.value(), runs.frames
         claim.trial.set_user_attr("frames", frames)
         if runs.failure is None:
             self._ledger.finish(claim, value, pruned=runs.pruned)
@@ -245,7 +253,7 @@ class Sweep:
 
 
 def _check_algorithm(algorithm: Algorithm) -> None:
-    """Refuse what does not go together with many runs in one process.
+    """Refuse what a sweep decides itself.
 
     Raises:
         ConfigError: If there is any.
@@ -268,23 +276,7 @@ def _check_algorithm(algorithm: Algorithm) -> None:
         raise ConfigError(f"{name}: eval_episodes=0: a sweep compares evaluations: pass 1 or more.")
 
 
-def _each(trials: Sequence[TrialRuns]) -> Iterator[Trainer]:
-    for runs in trials:
-        yield from runs.made()
-
-
-def _frames(trials: Sequence[TrialRuns]) -> int:
-    return sum(trainer.collected_frames for runs in trials for trainer in runs.trainers)
-
-
 def _apart(algorithm: Algorithm) -> dict[str, Any]:
     """The fields that say what a run computes, as plain values."""
     free = marked(type(algorithm), Mark.MEANS, Mark.AMONG_SEEDS)
     return {n: value for n, value in algorithm.as_dict().items() if n not in free}
-
-
-def kind_of(algorithm: Algorithm) -> str:
-    """What learners agree on that are computed together."""
-    free = marked(type(algorithm), Mark.AMONG_LEARNERS)
-    agreed = {n: value for n, value in _apart(algorithm).items() if n not in free}
-    return hashlib.sha256(json.dumps(agreed, sort_keys=True, default=str).encode()).hexdigest()

@@ -1,17 +1,18 @@
-"""`TrialRuns`: the runs of one trial, a seed each, and what they report."""
+"""`TrialRuns`: what the runs of one trial report, a seed each, and when the trial is pruned."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from tensordict import TensorDictBase
 
 from ..algorithms import Algorithm
-from ..algorithms.seed_runs import run_of
+from ..algorithms.seed_runs import SeedResult, run_of
 from ..errors import ConfigError
 from ..hooks.evaluate import Evaluate
 from ..loop.hook import TrainerHookBase
@@ -21,13 +22,28 @@ from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir
 from ..trainer import Trainer
 from .ledger import PRUNED, Claim
-from .meeting import Meeting
 
 if TYPE_CHECKING:
-    from ..loop.company import Company
     from ..loop.loop import Loop
 
 METRIC = "eval/return"
+
+
+@dataclass(frozen=True)
+class Evaluations:
+    """What the process of a run reports.
+
+    Attributes:
+        by_frames: Mean returns by the frames at which they were evaluated.
+        ends: Whether the run ends here.
+        is_new: Whether this process has evaluated them, not one that trained the run before.
+        cpu_seconds: That the process has taken.
+    """
+
+    by_frames: Mapping[int, float]
+    ends: bool
+    is_new: bool
+    cpu_seconds: float
 
 
 class TrialRuns:
@@ -44,10 +60,12 @@ class TrialRuns:
         cpu_second: What a CPU second of a seed takes from its score.
 
     Attributes:
-        trainers: One a seed, as far as they are made.
+        runs: One a seed.
         failure: What has gone wrong, if anything has.
         pruned: Whether the trial was ended early.
-        group: The trials that train beside it, itself included.
+        group: The trials that train at the same time, itself included.
+        frames: Collected by all seeds, those before a resume included.
+        is_training: Whether a seed has collected anything in this process.
     """
 
     def __init__(
@@ -61,15 +79,18 @@ class TrialRuns:
     ) -> None:
         self.claim = claim
         self.algorithm = algorithm
-        self.trainers: list[Trainer] = []
+        self.runs = [run_of(algorithm, seed, claim.place) for seed in seeds]
         self.failure: Exception | None = None
         self.group: Sequence[TrialRuns] = (self,)
+        self.frames = 0
         self._seeds = seeds
         self._score = SCORES[score]
         self._cpu_second = cpu_second
         self._curves: dict[int, dict[int, float]] = {seed: {} for seed in seeds}
         self._over: set[int] = set()  # seeds whose runs have ended before their last frame
-        self._begun_at = 0
+        self._results: dict[int, SeedResult] = {}
+        self._cpu: dict[int, float] = {}  # seconds by seed
+        self.is_training = False
         storage = claim.trial.storage
         known = storage.get_trial(claim.trial._trial_id)
         self._reported = set(known.intermediate_values)  # by the frames at which they were due
@@ -77,63 +98,40 @@ class TrialRuns:
         self.pruned = PRUNED in known.user_attrs
         self._cpu_before = float(known.user_attrs.get("cpu_seconds", 0.0))
 
-    def made(self) -> Iterator[Trainer]:
-        """Make the trainers one after another; none behind one that cannot be made."""
-        try:
-            for seed in self._seeds:
-                run = run_of(self.algorithm, seed, self.claim.place)
-                watch = WatchEvaluations(self, seed)
-                run = replace(run, hooks=(*run.hooks, watch))
-                trainer = run.built(keep=True)
-                self.trainers.append(trainer)
-                self._begun_at += trainer.collected_frames
-                if trainer.has_ended:
-                    self.take_up(seed, trainer)
-                elif self.pruned:  # the process ended before this run did
-                    trainer.request_stop("pruned before it was resumed", status="pruned")
-                yield trainer
-        except Exception as error:
-            self.fail(error)
-
     @property
-    def collected(self) -> int:
-        """Frames that this process has collected for it."""
-        return sum(trainer.collected_frames for trainer in self.trainers) - self._begun_at
+    def stops(self) -> str | None:
+        """Why its runs are to stop; `None` if they are to go on."""
+        if self.failure is not None:
+            return "another seed of the trial has failed"
+        if not self.pruned:
+            return None
+        at = max(self._reported, default=0)
+        return f"{PRUNED}: other trials had scored more by {at:,} frames"
 
-    def fail(self, error: Exception) -> None:
-        """Note what a seed has raised: without it there is no score, so the others end as well."""
-        if self.failure is None:
-            self.failure = error
-            self._stop("another seed of the trial has failed")
+    def end(self, result: SeedResult) -> None:
+        """Note how the run of a seed has ended."""
+        if result.seed in self._results:
+            return
+        self._results[result.seed] = result
+        self._cpu[result.seed] = result.cpu_seconds or self._cpu.get(result.seed, 0.0)
+        self.frames += result.frames
+        self._over.add(result.seed)
+        if result.error is not None and self.failure is None:
+            self.failure = result.error
 
-    def spend(self, seconds: float) -> None:
-        """Note the CPU seconds that its runs have taken in this process."""
-        self.claim.trial.set_user_attr("cpu_seconds", self._cpu_before + seconds)
-        self._cpu_before += seconds
+    def spend(self) -> None:
+        """Note the CPU seconds that its runs have taken in their processes."""
+        self._cpu_before += sum(self._cpu.values())
+        self._cpu.clear()
+        self.claim.trial.set_user_attr("cpu_seconds", self._cpu_before)
 
-    def take_up(self, seed: int, trainer: Loop) -> None:
-        """Take up the evaluations that a run has made before it was resumed."""
-        last = max((hook.evaluated_at for hook in _evaluations(trainer)), default=-1)
-        saved = read_curves(RunDir(self.claim.place / f"seed{seed}"), [METRIC]).get(METRIC)
-        if saved is not None:
-            pairs = zip(saved.frames.tolist(), saved.values.tolist(), strict=True)
-            self._curves[seed] = {frames: value for frames, value in pairs if frames <= last}
-        if trainer.has_ended:
+    def note(self, seed: int, report: Evaluations) -> None:
+        """Note what a seed reports, and end the trial if it promises nothing."""
+        self._curves[seed] |= report.by_frames
+        self._cpu[seed] = report.cpu_seconds
+        if report.ends:
             self._over.add(seed)
-
-    def note(self, seed: int, frames: int, value: float, *, ends: bool) -> None:
-        """Note an evaluation of a seed, and end the trial if it promises nothing.
-
-        Args:
-            seed: The seed.
-            frames: Of its run.
-            value: The mean return.
-            ends: Whether the run ends here.
-        """
-        self._curves[seed][frames] = value
-        if ends:
-            self._over.add(seed)
-        if self.pruned or self.failure is not None:
+        if self.pruned or self.failure is not None or not report.is_new:
             return
         for at in sorted(set().union(*self._curves.values()) - self._told):
             if all(self._knows(seed, at) for seed in self._seeds):
@@ -170,7 +168,7 @@ class TrialRuns:
 
     def _has_passed(self, step: int) -> bool:
         """Whether it has reported that evaluation, or will not."""
-        silent = self.pruned or self.failure is not None or not self.collected
+        silent = self.pruned or self.failure is not None or not self.is_training
         return silent or max(self._reported, default=0) >= step
 
     def _end_if_behind(self, step: int) -> None:
@@ -181,7 +179,6 @@ class TrialRuns:
         if self.claim.trial.should_prune():
             self.pruned = True
             self.claim.trial.set_user_attr(PRUNED, True)  # the others may go on for long
-            self._stop(f"{PRUNED}: other trials had scored more by {step:,} frames")
 
     def _due(self, frames: int) -> int:
         interval, total = self.algorithm.eval_interval, self.algorithm.total_frames
@@ -199,33 +196,39 @@ class TrialRuns:
         scores = [self._score(Curve.of(own.items()), frames) for own in self._curves.values()]
         return float(np.mean(scores))
 
-    def _stop(self, why: str) -> None:
-        for trainer in self.trainers:
-            if trainer.control.status == "running":
-                trainer.request_stop(why, status="pruned")
+
+def watched(run: Algorithm, ask: Callable[[Any], Any]) -> Trainer:
+    """The trainer of a run, which reports its evaluations; called in the process that trains it."""
+    watch = WatchEvaluations(ask)
+    trainer = replace(run, hooks=(*run.hooks, watch)).built(keep=True)
+    known: dict[int, float] = {}
+    last = max((hook.evaluated_at for hook in _evaluations(trainer)), default=-1)
+    if last >= 0 and run.run_dir is not None:  # what came after it is repeated
+        saved = read_curves(RunDir(run.run_dir), [METRIC]).get(METRIC)
+        if saved is not None:
+            pairs = zip(saved.frames.tolist(), saved.values.tolist(), strict=True)
+            known = {frames: value for frames, value in pairs if frames <= last}
+    why = ask(Evaluations(known, trainer.has_ended, False, time.process_time()))
+    if why is not None and not trainer.has_ended:
+        trainer.request_stop(why, status="pruned")
+    return trainer
 
 
 class WatchEvaluations(TrainerHookBase):
-    """Tells a trial of the evaluations of one of its seeds.
+    """Reports the evaluations of a run, and stops it if the answer is a reason to.
 
     Args:
-        runs: The trial.
-        seed: The seed.
+        ask: Sends a report, and waits for the answer.
     """
 
     is_saved = False
 
-    def __init__(self, runs: TrialRuns, seed: int) -> None:
-        self._runs, self._seed = runs, seed
+    def __init__(self, ask: Callable[[Any], Any]) -> None:
+        self._ask = ask
         self._noted = -1
-        self._company: Company | None = None
-
-    def join(self, company: Company) -> None:
-        """Wait for the others behind each evaluation: it may be the last of this run."""
-        self._company = company
 
     def register(self, trainer: Loop, name: str = "watch_evaluations") -> None:
-        """Register behind what evaluates.
+        """Register after what evaluates.
 
         Raises:
             ConfigError: If nothing does.
@@ -237,31 +240,16 @@ class WatchEvaluations(TrainerHookBase):
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)
 
-    def on_train_start(self, trainer: Loop) -> None:
-        """Take up what a resumed run has behind it; its log is cut back to that by now."""
-        if trainer.collected_frames:
-            self._runs.take_up(self._seed, trainer)
-
     def __call__(self, batch: TensorDictBase) -> None:
         """Look whether there was an evaluation."""
         control = self.trainer.control
         # What a signal ends goes on when it is resumed.
         self._look(ends=control.stop_reason is not None and control.signal is None)
-        if self._noted == self.trainer.collected_frames and self._company is not None:
-            self._company.ask(self._company.server(Meeting, Meeting), None)
 
     def on_train_end(self, trainer: Loop) -> None:
         """Look at the last evaluation; that of a run that a signal ends is made again."""
         if trainer.control.signal is None:
             self._look(ends=True)
-
-    def on_exception(self, trainer: Loop, exception: BaseException) -> None:
-        """Have the trial fail."""
-        if isinstance(exception, Exception):
-            self._runs.fail(exception)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_company": None}
 
     def _look(self, *, ends: bool) -> None:
         frames = self.trainer.collected_frames
@@ -269,7 +257,9 @@ class WatchEvaluations(TrainerHookBase):
         fresh = any(hook.evaluated_at == frames for hook in _evaluations(self.trainer))
         if fresh and value is not None and (self._noted < frames or ends):
             self._noted = frames
-            self._runs.note(self._seed, frames, value, ends=ends)
+            why = self._ask(Evaluations({frames: value}, ends, True, time.process_time()))
+            if why is not None and self.trainer.control.status == "running":
+                self.trainer.request_stop(why, status="pruned")
 
 
 def _evaluations(trainer: Any) -> list[Evaluate]:
@@ -279,11 +269,3 @@ def _evaluations(trainer: Any) -> list[Evaluate]:
         for hook in trainer.registry.hooks()
         if isinstance(hook, Evaluate) and f"{hook.group}/return" == METRIC
     ]
-
-
-def share_out(trials: Sequence[TrialRuns], seconds: float) -> None:
-    """Share out the CPU seconds of trials that were computed together, by their frames."""
-    total = sum(one.collected for one in trials)
-    for one in trials:
-        if total:
-            one.spend(seconds * one.collected / total)

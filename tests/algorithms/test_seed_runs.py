@@ -1,4 +1,4 @@
-"""Runs of several seeds side by side: each is what it is with any others, and with none."""
+"""Runs of several seeds: each is the run of that seed alone, in a process of its own."""
 
 from __future__ import annotations
 
@@ -6,193 +6,166 @@ import json
 import multiprocessing
 import os
 import signal
+import sys
+import time
 
 import pytest
 import torch
 
 from hooktrainer import ConfigError, TrainerHookBase
-from hooktrainer.algorithms import A2C, DDPG, DQN, MBPO, PPO, SAC, TD3
-from hooktrainer.algorithms.seed_runs import SeedRuns
-from hooktrainer.loop.lockstep import Lockstep
+from hooktrainer.algorithms import A2C, DQN, PPO
+from hooktrainer.algorithms.seed_runs import train_runs
 from hooktrainer.run.seeds import as_seeds, words_of_seeds
 
 SHORT = {"progress_bar": False, "stop_at": None, "eval_episodes": 0, "tuned": False}
-ODD = {"num_cells": (13, 5), "activation": "silu"}  # no multiples of any vector register
 RUNS = {
     "ppo": lambda **k: PPO(
-        env="CartPole-v1", num_envs=3, steps_per_batch=11, mini_batch_size=7, num_epochs=2,
-        total_frames=99, **SHORT, **ODD, **k,
-    ),
-    "ppo with hooks between": lambda **k: PPO(
-        env="Pendulum-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=2,
-        total_frames=96, desired_kl=0.01, normalize_observations=True, **SHORT, **k,
-    ),
-    "ppo on a world": lambda **k: PPO(
-        env="torch/CartPole-v1", num_envs=5, steps_per_batch=9, mini_batch_size=15, num_epochs=2,
-        total_frames=135, **SHORT, **ODD, **k,
+        env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
+        num_cells=(8,), total_frames=128, log_interval=32, **SHORT, **k,
     ),
     "a2c": lambda **k: A2C(
-        env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, **SHORT, **k
+        env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, log_interval=16,
+        **SHORT, **k,
     ),
     "dqn": lambda **k: DQN(
-        env="CartPole-v1", total_frames=75, init_random_frames=50, batch_size=19,
-        **SHORT, **ODD, **k,
+        env="CartPole-v1", total_frames=75, init_random_frames=50, batch_size=19, num_cells=(8,),
+        log_interval=16, **SHORT, **k,
     ),
-    "sac": lambda **k: SAC(
-        env="Pendulum-v1", total_frames=60, init_random_frames=50, batch_size=21,
-        **SHORT, **ODD, **k,
-    ),
-    "td3": lambda **k: TD3(
-        env="Pendulum-v1", total_frames=60, init_random_frames=50, batch_size=16,
-        num_cells=(16,), **SHORT, **k,
-    ),
-    "ddpg": lambda **k: DDPG(
-        env="Pendulum-v1", total_frames=60, init_random_frames=50, batch_size=16,
-        num_cells=(16,), **SHORT, **k,
-    ),
-    "mbpo": lambda **k: MBPO(
-        env="Pendulum-v1", total_frames=60, init_random_frames=40, batch_size=16,
-        optim_steps_per_batch=4, fit_interval=40, fit_steps=4, num_rollouts=20,
-        num_cells=(16,), **SHORT, **k,
+    "ppo on a tensor environment": lambda **k: PPO(
+        env="torch/CartPole-v1", num_envs=5, steps_per_batch=9, mini_batch_size=15, num_epochs=2,
+        total_frames=135, log_interval=45, **SHORT, **k,
     ),
 }  # fmt: skip
 
 
-def parameters(trainer):
-    return [
-        value.clone()
-        for value in trainer.loss_module.state_dict().values()
-        if torch.is_tensor(value)
-    ]
+def rows(place):
+    lines = (place / "metrics.csv").read_text().splitlines()
+    return [line for line in lines if "time/" not in line]
 
 
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(parameters(a), parameters(b), strict=True))
+def state_of(place):
+    return json.loads((place / "run.json").read_text())
 
 
 @pytest.mark.parametrize("kind", RUNS)
-def test_a_seed_is_bit_for_bit_the_same_whichever_others_there_are(kind):
-    make = RUNS[kind]
-    many = make(seeds="0-3").train()
-    assert [trainer.seed for trainer in many] == [0, 1, 2, 3]
-    assert not same(many[0], many[1])
-    pair = make(seeds=[3, 1]).train()
-    assert same(pair[0], many[3])
-    assert same(pair[1], many[1])
-    (alone,) = make(seeds="2-2").train()
-    assert same(alone, many[2])
+def test_a_seed_of_many_is_the_run_of_that_seed(kind, tmp_path):
+    results = RUNS[kind](seeds="1-3", run_dir=tmp_path / "many").train()
+    RUNS[kind](seed=2, run_dir=tmp_path / "one").train()
+    assert rows(tmp_path / "many" / "seed2") == rows(tmp_path / "one")
+    assert rows(tmp_path / "many" / "seed2") != rows(tmp_path / "many" / "seed3")
+    assert [one.seed for one in results] == [1, 2, 3]
+    assert {one.status for one in results} == {"finished"}
+    state = state_of(tmp_path / "many" / "seed2")
+    assert results[1].frames == state["frames"] > 0
+    assert results[1].run_dir == tmp_path / "many" / "seed2"
+    assert results[1].metrics == state["metrics"]
 
 
-@pytest.mark.parametrize("kind", ["ppo", "a2c", "dqn", "sac", "td3"])
-def test_it_is_the_run_of_one_seed_but_for_rounding(kind):
-    make = RUNS[kind]
-    together = make(seeds="1-2").train()[0]
-    by_itself = make(seed=1).train()
-    assert together.optim_count == by_itself.optim_count > 0
-    for a, b in zip(parameters(together), parameters(by_itself), strict=True):
-        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
-
-
-def test_learners_out_of_step_are_computed_with_whoever_is_there():
-    def out(epochs):
-        def made():
-            for seed, number in epochs.items():
-                trainer = RUNS["ppo"](seeds=(seed,), seed=seed).built(False)
-                trainer.num_epochs = number
-                yield trainer
-
-        group = Lockstep(made())
-        assert group.run() == [None] * len(epochs)
-        return [member.loop for member in group.members]
-
-    epochs = {0: 1, 1: 3, 2: 2}  # while some wait for the next batch, others still take steps
-    for (seed, number), together in zip(epochs.items(), out(epochs), strict=True):
-        assert same(together, out({seed: number})[0])
-
-
-def rows(path):
-    return [line for line in path.read_text().splitlines() if "time/" not in line]
-
-
-@pytest.mark.parametrize("env", ["CartPole-v1", "torch/CartPole-v1"])
-def test_each_leaves_what_a_run_leaves_and_resumes_beside_others(env, tmp_path):
+def test_each_resumes_alone_and_by_its_own_configuration(tmp_path):
     def run(seeds, place, **kwargs):
         return PPO(
-            env=env, num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
+            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
             num_cells=(8,), anneal_lr=False, progress_bar=False, tuned=False, eval_episodes=3,
             eval_interval=64, save_interval=32, log_interval=32, seeds=seeds,
             run_dir=tmp_path / place, **kwargs,
         ).train()  # fmt: skip
 
-    whole = run("0-2", "whole", total_frames=256)
+    run("0-2", "whole", total_frames=256)
     run("0-1", "parts", total_frames=128)
-    run("2-2", "parts", total_frames=96)  # another place, another time
-    parts = run("0-2", "parts", total_frames=256, resume="latest")
+    run("2-2", "parts", total_frames=96)
+    run("0-2", "parts", total_frames=256, resume="latest")
     for seed in range(3):
-        assert same(whole[seed], parts[seed])
         one, other = (tmp_path / place / f"seed{seed}" for place in ("whole", "parts"))
         assert {"run.json", "config.yaml", "metrics.csv", "checkpoints"} <= {
             file.name for file in one.iterdir()
         }
-        assert rows(one / "metrics.csv")[-6:] == rows(other / "metrics.csv")[-6:]
-        assert json.loads((other / "run.json").read_text())["frames"] == 256
-    assert run("0-2", "parts", total_frames=256, resume="latest")[1].has_ended
+        assert rows(one)[-6:] == rows(other)[-6:]
+        assert state_of(other)["frames"] == 256
+    again = run("0-2", "parts", total_frames=256, resume="latest")[1]
+    assert (again.status, again.frames) == ("finished", 256)
     configs = [(tmp_path / "whole" / f"seed{seed}" / "config.yaml") for seed in range(2)]
     said = [set(config.read_text().splitlines()) for config in configs]
     assert {line.partition(":")[0] for line in said[0] ^ said[1]} == {"seed", "run_dir"}
     PPO.main(["--config", str(configs[1]), "--run-dir", str(tmp_path / "again")])
-    again = tmp_path / "again" / "seed1" / "metrics.csv"
-    assert rows(again) == rows(tmp_path / "whole" / "seed1" / "metrics.csv")
+    assert rows(tmp_path / "again" / "seed1") == rows(tmp_path / "whole" / "seed1")
 
 
 class Failing(TrainerHookBase):
-    """Fails in the run of one seed."""
+    """Ends the runs of some seeds, each in another way."""
 
     def register(self, trainer, name="failing"):
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self.fail)
 
     def fail(self):
-        if self.trainer.seed == 1 and self.trainer.collected_frames > 40:
-            raise RuntimeError("out of luck")
-
-
-def test_one_that_fails_leaves_the_others_alone(capsys):
-    run = RUNS["a2c"](seeds="0-2", hooks=[Failing()])
-    with pytest.raises(RuntimeError, match="out of luck") as caught:
-        run.train()
-    assert "in the run of seed 1" in "".join(caught.value.__notes__)
-    said = capsys.readouterr().out
-    assert "failed: out of luck" in said
-    assert said.count("64  ") == 2
-
-
-class Breaking(Failing):
-    """Breaks an environment of one seed."""
-
-    def fail(self):
+        if self.trainer.collected_frames <= 40:
+            return
         if self.trainer.seed == 1:
+            raise RuntimeError("out of luck")
+        if self.trainer.seed == 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.trainer.seed == 3:
+            sys.exit(0)
 
-            def step(action):
-                raise OSError("the simulator is gone")
 
-            self.trainer.source._group._steps[0] = step
+def test_one_that_fails_is_named_and_leaves_the_others_alone(tmp_path, capfd):
+    run = RUNS["a2c"](seeds="0-4", hooks=[Failing()], run_dir=tmp_path, workers=3)
+    with pytest.raises(SystemExit) as caught:
+        run.train_as_program()
+    assert caught.value.code == 1
+    table = capfd.readouterr().out.splitlines()
+    for seed, reason in ((1, "RuntimeError: out of luck"), (2, "SIGKILL"), (3, "SystemExit")):
+        state = state_of(tmp_path / f"seed{seed}")
+        assert state["status"] == "failed"
+        assert reason in state["reason"]
+        (line,) = (line for line in table if line.split()[0] == str(seed))
+        assert "failed" in line
+        assert reason in line
+    for seed in (0, 4):
+        state = state_of(tmp_path / f"seed{seed}")
+        assert (state["status"], state["frames"]) == ("finished", 64)
 
 
-@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
-def test_an_environment_that_fails_leaves_the_others_alone(env):
-    def run(seeds, **kwargs):
-        return A2C(
-            env=env, num_envs=1, steps_per_batch=8, total_frames=32, seeds=seeds, **SHORT, **kwargs
-        )
+def test_a_result_has_the_error_of_its_run():
+    results = RUNS["a2c"](seeds="0-1", hooks=[Failing()]).train()
+    assert results[0].error is None
+    assert isinstance(results[1].error, RuntimeError)
+    assert (results[1].status, results[1].frames) == ("failed", 48)
 
-    whole = run("0-2").train()
-    broken = SeedRuns(run("0-2", hooks=[Breaking()]), lambda one: one.built(False), False)
-    with pytest.raises(OSError, match="the simulator is gone"):
-        broken.train()
-    assert [trainer.collected_frames for trainer in broken.trainers] == [32, 8, 32]
-    for seed in (0, 2):
-        assert same(broken.trainers[seed], whole[seed])
+
+def test_what_no_seed_can_be_trained_with_is_one_error(tmp_path):
+    RUNS["a2c"](seeds=2, run_dir=tmp_path).train()
+    with pytest.raises(ConfigError, match="already holds a run"):
+        RUNS["a2c"](seeds=2, run_dir=tmp_path).train()
+    assert state_of(tmp_path / "seed0")["status"] == "finished"
+
+
+def test_the_random_state_of_the_process_is_left_alone():
+    torch.manual_seed(0)
+    expected = torch.rand(1)
+    torch.manual_seed(0)
+    RUNS["a2c"](seeds=1).train()
+    assert torch.rand(1) == expected
+
+
+def test_runs_that_report_wait_for_each_other():
+    runs = [RUNS["a2c"](seed=seed) for seed in range(3)]
+    met = []
+
+    def prepare(run, ask):
+        trainer = run.built(False)
+        trainer.request_stop(ask((run.seed, "first")) + ask((run.seed, "second")))
+        return trainer
+
+    def meet(reports, results):
+        met.append(dict(reports))
+        return {place: f"{report[1]} {place} " for place, report in reports.items()}
+
+    results = train_runs(
+        runs, keep=False, at_once=1, progress_bar=False, prepare=prepare, meet=meet
+    )
+    assert met == [{n: (n, word) for n in range(3)} for word in ("first", "second")]
+    assert [one.reason for one in results] == [f"first {n} second {n} " for n in range(3)]
 
 
 @pytest.mark.parametrize(
@@ -217,74 +190,71 @@ def test_several_have_no_trainer(tmp_path):
         RUNS["a2c"](seeds=2).trainer()
     with pytest.raises(ConfigError, match=r"call train\(\)"):
         RUNS["a2c"](seeds="3-3").trainer()
-    with pytest.raises(ConfigError, match=r"loggers=.*each a logger of its own"):
+    with pytest.raises(ConfigError, match=r"loggers=.*a logger of its own"):
         RUNS["a2c"](seeds=2, loggers=[object()]).train()
     with pytest.raises(ConfigError, match="name a run_dir"):
         RUNS["a2c"](seeds=2, resume="latest").train(keep=True)
 
 
-def test_a_network_that_cannot_be_computed_together_is_computed_by_each(capsys):
-    def run(seeds):
-        return PPO(
-            env="CartPole-v1", num_envs=2, steps_per_batch=8, mini_batch_size=8, num_epochs=1,
-            num_cells=(8,), memory="gru", total_frames=32, seeds=seeds, **SHORT,
-        ).train()  # fmt: skip
-
-    two = run("0-1")
-    assert "each seed computes its own optimizer steps, since a GRUCell" in capsys.readouterr().out
-    assert same(run("1-1")[0], two[1])
-
-
-@pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL and fork")
-def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path):
-    def run(place, **kwargs):
-        return PPO(
-            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
-            num_cells=(8,), total_frames=256, progress_bar=False, tuned=False, eval_episodes=2,
-            eval_interval=64, save_interval=32, log_interval=32, seeds=2,
-            run_dir=tmp_path / place, **kwargs,
-        ).train()  # fmt: skip
-
-    def killed():
-        run("killed", hooks=[Killing()])
-
-    process = multiprocessing.get_context("fork").Process(target=killed)
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert list((tmp_path / "killed" / "seed1" / "checkpoints").iterdir())
-    whole, resumed = run("whole"), run("killed", resume="latest", hooks=[])
-    for seed in range(2):
-        assert same(whole[seed], resumed[seed])
-        files = (tmp_path / place / f"seed{seed}" / "metrics.csv" for place in ("whole", "killed"))
-        assert rows(next(files)) == rows(next(files))
-
-
-class Killing(TrainerHookBase):
-    """Kills the process in the run of one seed, while the other is behind."""
+class Ending(TrainerHookBase):
+    """Sends a signal to the process that trains the seeds, from one of them."""
 
     is_saved = False
 
-    def register(self, trainer, name="killing"):
+    def __init__(self, number):
+        self.number = number
+
+    def register(self, trainer, name="ending"):
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self.kill)
 
     def kill(self, batch):
         if self.trainer.seed == 0 and self.trainer.collected_frames == 160:
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getppid(), self.number)
+            time.sleep(2.0)  # in which this process is ended, or told to end
 
 
-def test_processes_share_the_seeds_and_change_nothing(tmp_path):
+@pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_seeds_whose_parent_is_ended_go_on_as_if_it_had_not_been(tmp_path, number):
     def run(place, **kwargs):
-        A2C(
-            env="CartPole-v1", num_envs=2, steps_per_batch=8, total_frames=64, log_interval=16,
-            run_dir=tmp_path / place, seeds="1-3", **SHORT, **kwargs,
+        PPO(
+            env="CartPole-v1", num_envs=2, steps_per_batch=16, mini_batch_size=16, num_epochs=1,
+            num_cells=(8,), progress_bar=False, tuned=False, eval_episodes=2, eval_interval=64,
+            save_interval=32, log_interval=32, total_frames=256, seeds=2, workers=1,
+            run_dir=tmp_path / place, **kwargs,
         ).train()  # fmt: skip
 
-    run("here")
-    run("there", workers=2)
-    for seed in (1, 2, 3):
-        files = (tmp_path / place / f"seed{seed}" / "metrics.csv" for place in ("here", "there"))
-        assert rows(next(files)) == rows(next(files))
-    with pytest.raises(ConfigError, match=r"workers=2.*cannot be sent"):
-        run("nowhere", workers=2, hooks=[Failing()])
+    process = multiprocessing.get_context("fork").Process(
+        target=run, args=("ended",), kwargs={"hooks": [Ending(number)]}
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == (-number if number == signal.SIGKILL else 128 + number)
+    place = tmp_path / "ended"
+    state = state_of(place / "seed0")
+    wait_for(lambda: not is_running(state["pid"]))
+    if number == signal.SIGTERM:
+        assert (state["status"], state["reason"]) == ("interrupted", "SIGTERM")
+        assert state["frames"] == 160
+    assert not (place / "seed1").exists()
+    run("ended", resume="latest")
+    run("whole")
+    for seed in range(2):
+        assert rows(place / f"seed{seed}") == rows(tmp_path / "whole" / f"seed{seed}")
+
+
+def is_running(pid):
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def wait_for(condition):
+    for _ in range(600):
+        if condition():
+            return
+        time.sleep(0.1)
+    raise AssertionError("they are still running")

@@ -3,7 +3,6 @@ from __future__ import annotations
 import json
 import tempfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -66,19 +65,6 @@ def test_a_run_that_is_over_for_a_known_reason_has_it_as_its_status(tmp_path, st
     trainer.train()
     assert (read()["status"], read()["reason"]) == (status, "enough")
     assert trainer.state_dict()["ended"]
-
-
-@pytest.mark.parametrize(("size", "seconds"), [(2, 1), (32, 4), (500, 5)])
-def test_beside_many_others_it_writes_every_few_seconds(tmp_path, size, seconds):
-    trainer, read = recorded(tmp_path)
-    (recorder,) = (hook for hook in trainer.registry.hooks() if isinstance(hook, RunRecorder))
-    recorder.join(SimpleNamespace(size=size))
-    written = []
-    for trainer.progress.frames in range(10):  # the registry calls it every second
-        recorder()
-        written.append(read()["frames"])
-    assert written[seconds - 1 :: seconds] == list(range(seconds - 1, 10, seconds))
-    assert len(set(written)) == len({0, *range(seconds - 1, 10, seconds)})
 
 
 @pytest.mark.parametrize(

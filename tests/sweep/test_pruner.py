@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import optuna
 import pytest
 from small_sweep import make, small, swept
 
 from hooktrainer.sweep.pruner import MedianPruner
-from hooktrainer.sweep.trial_runs import TrialRuns
+from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
 
 STATES = optuna.trial.TrialState
 
@@ -48,14 +46,16 @@ def test_none_is_ended_too_early_or_beside_two_others():
     assert not is_ended(study_of([5.0, 5.0], [5.0, 5.0], [5.0]), 1.0, 1.0)
 
 
-def side_by_side(sweep, count, begun=None):
-    """Trials that train side by side, of which some have begun."""
+def evaluated(frames, value, *, ends):
+    return Evaluations({frames: value}, ends, is_new=True, cpu_seconds=0.0)
+
+
+def at_once(sweep, count, begun=None):
+    """Trials that train at once, of which some have begun."""
     found = []
     for number in range(count):
         runs = TrialRuns(sweep._ledger.take(), small(), sweep.seeds, score="area")
-        frames = 32 if begun is None or number in begun else 0
-        control = SimpleNamespace(status="ended")
-        runs.trainers.append(SimpleNamespace(collected_frames=frames, control=control))
+        runs.is_training = begun is None or number in begun
         found.append(runs)
     for runs in found:
         runs.group = found
@@ -63,28 +63,28 @@ def side_by_side(sweep, count, begun=None):
 
 
 @pytest.mark.parametrize("values", [(5.0, 6.0, 7.0, 4.5, 1.0, 2.0, 3.0), range(7, 0, -1), range(7)])
-def test_those_that_train_side_by_side_wait_for_each_other(tmp_path, values):
+def test_those_that_train_at_once_wait_for_each_other(tmp_path, values):
     sweep = make(tmp_path, pruner="median", trials=7, seeds=1)
-    trials = side_by_side(sweep, 7)
+    trials = at_once(sweep, 7)
     (seed,) = sweep.seeds
     for runs, value in zip(trials, values, strict=True):
         assert not any(one.pruned for one in trials)
-        runs.note(seed, 32, value, ends=False)
+        runs.note(seed, evaluated(32, value, ends=False))
     # The lower half but for the middle one, which is no less than the median of the other six.
     assert [one.pruned for one in trials] == [value < sorted(values)[3] for value in values]
     sweep.close()
 
 
 def test_who_trains_alone_waits_for_nobody(tmp_path):
-    # As learners that do not join in a batch: one is trained behind another.
+    # One is trained after another.
     sweep = make(tmp_path, pruner="median", trials=5, seeds=1)
-    trials = side_by_side(sweep, 5, begun=())
+    trials = at_once(sweep, 5, begun=())
     (seed,) = sweep.seeds
     for runs, value in zip(trials, (3.0, 1.0, 2.0, 0.5, 9.0), strict=True):
-        runs.trainers[0].collected_frames = 32
+        runs.is_training = True
         for frames in (32, 64, 96, 128):
             if not runs.pruned:
-                runs.note(seed, frames, value, ends=frames == 128)
+                runs.note(seed, evaluated(frames, value, ends=frames == 128))
     assert [runs.pruned for runs in trials] == [False, False, False, True, False]
     assert list(sweep.trials[3].intermediate_values) == [32]
     sweep.close()
@@ -92,14 +92,14 @@ def test_who_trains_alone_waits_for_nobody(tmp_path):
 
 def test_one_that_has_solved_its_task_is_what_the_others_are_compared_with(tmp_path):
     sweep = make(tmp_path, pruner="median", parallel=4, seeds=1)
-    trials = side_by_side(sweep, 4)
+    trials = at_once(sweep, 4)
     (seed,) = sweep.seeds
-    trials[0].note(seed, 32, 9.0, ends=True)
+    trials[0].note(seed, evaluated(32, 9.0, ends=True))
     assert sorted(sweep.trials[0].intermediate_values) == [32, 64, 96, 128]
     for frames in (32, 64):
         for runs, value in zip(trials[1:], (3.0, 2.0, 1.0), strict=True):
             if not runs.pruned:
-                runs.note(seed, frames, value, ends=False)
+                runs.note(seed, evaluated(frames, value, ends=False))
     assert [runs.pruned for runs in trials] == [False, False, True, True]
     sweep.close()
 

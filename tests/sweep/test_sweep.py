@@ -16,7 +16,7 @@ from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.base.seed_ranges import TUNING_SEEDS, is_for_tuning
 from hooktrainer.log.csv import read_csv
 from hooktrainer.statistics import SCORES, Curve
-from hooktrainer.sweep.trial_runs import TrialRuns
+from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
 
 FORK = multiprocessing.get_context("fork")
 
@@ -81,7 +81,7 @@ def test_a_trial_that_was_ended_early_stays_so_when_its_process_is_killed(tmp_pa
     runs = TrialRuns(claim, small(), killed.seeds, score="area")
     claim.trial.study.pruner = optuna.pruners.ThresholdPruner(lower=1e9)
     for seed in killed.seeds:
-        runs.note(seed, 32, 10.0, ends=False)
+        runs.note(seed, Evaluations({32: 10.0}, ends=False, is_new=True, cpu_seconds=0.0))
     assert runs.pruned
     killed.close()
     looked = swept(tmp_path, trials=1)
@@ -151,7 +151,7 @@ def test_cpu_seconds_can_be_a_part_of_what_is_aimed_at(tmp_path):
 
 
 class Killing(TrainerHookBase):
-    """Kills the process in a trial, once."""
+    """Kills the process that makes the sweep, once."""
 
     is_saved = False
 
@@ -167,7 +167,7 @@ class Killing(TrainerHookBase):
             count = int(self.mark.read_text())
             self.mark.write_text(str(count + 1))
             if count == 3:  # in the second of two batches of trials
-                os.kill(os.getpid(), self.number)
+                os.kill(os.getppid(), self.number)
 
 
 def in_child(call, *args, **kwargs):

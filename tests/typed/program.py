@@ -90,7 +90,7 @@ def in_one_line() -> None:
     hooks = [EveryTenth(), LogEpisodes()]
     run = algorithms.PPO(env="CartPole-v1", total_frames=20_000, seed=1, hooks=hooks)
     print(run.train().no_such_name)  # type: ignore[attr-defined]
-    several: list[Trainer] = run.train_seeds()
+    several: list[algorithms.SeedResult] = run.train_seeds()
     print(several)
     algorithms.PPO(env="CartPole-v1", total_frames=9, logger="csv", run_dir="runs/a", workers=2)
     hooktrainer.algorithms.SAC(env="Pendulum-v1", total_frames=9, lrr=1)  # type: ignore[call-arg]

@@ -28,8 +28,7 @@ class WorldSteps:
 
     Args:
         world: The environments.
-        sample: Returns ``"action"``, and what else is recorded, of a step's number among these, the
-            observations it takes, and what is given for all steps.
+        sample: Returns ``"action"``, and what else is recorded, of the observations it takes.
         keys: The observations it takes.
         actions: How actions get to the world.
         buffers: Whose leaves the observations are.
@@ -49,21 +48,20 @@ class WorldSteps:
         self._to_world = actions.to_world
         self._values = buffers.values
 
-    def __call__(self, carry: Carry, rows: Rows, *given: Any) -> Carry:
+    def __call__(self, carry: Carry, rows: Rows) -> Carry:
         """Make some steps.
 
         Args:
             carry: Where the world stands.
             rows: Where they are written; which says how many.
-            *given: What ``sample`` is given.
 
         Returns:
             Where the world stands then.
         """
         now = self._values(self._observations(carry))
         columns: list[list[Any]] = [[] for _ in Rows._fields]
-        for step in range(len(rows.reward)):
-            sample = self._sample(step, [now[place] for place in self._places], *given)
+        for _ in range(len(rows.reward)):
+            sample = self._sample(*(now[place] for place in self._places))
             carry, outcome = self._advance(carry, self._to_world(sample["action"]))
             now = self._values(outcome.observation)
             assert outcome.final is not None
@@ -107,13 +105,12 @@ class CompiledSteps:
         self._steps, self._say = steps, say
         self._graphs: dict[int, Graph[Carry]] = {}
 
-    def __call__(self, carry: Carry, rows: Rows, *given: Any, again: bool = False) -> Carry:
+    def __call__(self, carry: Carry, rows: Rows, again: bool = False) -> Carry:
         """Make some steps.
 
         Args:
             carry: As for `WorldSteps`.
             rows: Likewise.
-            *given: Likewise.
             again: Whether nothing but numbers can have changed since the last call.
 
         Raises:
@@ -125,7 +122,7 @@ class CompiledSteps:
             what = f"{steps} steps of the world" if steps > 1 else "a step of the world"
             graph = self._graphs[steps] = Graph(self._steps.__call__, what, self._say)
         call = graph.again if again else graph
-        return call(carry, rows, *given)
+        return call(carry, rows)
 
 
 def say_eager(world: FunctionalWorld, why: CannotCompileError) -> None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -13,19 +12,16 @@ from tensordict.nn import InteractionType, set_interaction_type
 
 from ...base.checks import check_count, share_equally
 from ...errors import ConfigError, StateMismatchError, no_quiet_end
-from ...loop.company import COLLECTING, Company
 from ...loop.timing import Timing
 from ..actors import Policy
 from ..collector import Resumes
 from ..episodes_collector import WorldsCollector
 from ..info import check_info_keys
 from ..vector_arguments import check_counts, check_policy, device_of, steps_per_batch
-from .rollout_in_company import WorldRolloutInCompany
 from .tensor_world import TensorWorld
 from .world_actions import WorldActions
 from .world_ids import check_can_share, make_tensor_world
 from .world_rollout import WorldRollout
-from .worlds_together import WorldServer
 
 
 class WorldCollector(WorldsCollector):
@@ -82,7 +78,6 @@ class WorldCollector(WorldsCollector):
     device: torch.device
     seed: int
     world: TensorWorld
-    _make: Callable[..., WorldRollout] = WorldRollout
 
     def __init__(
         self,
@@ -196,7 +191,7 @@ class WorldCollector(WorldsCollector):
     def _begun(self) -> WorldRollout:
         self._check_open()
         if self._rollout is None:
-            self._rollout = self._make(
+            self._rollout = WorldRollout(
                 self.world,
                 self.policy,
                 self._horizon,
@@ -226,18 +221,6 @@ class WorldCollector(WorldsCollector):
         """Abandon the running episodes: the next batch begins with new ones."""
         if self._rollout is not None:
             self._rollout.abandon()
-
-    def join(self, company: Company, rank: int = COLLECTING) -> None:
-        """Step the world as one with those of the loops beside this one's, where that can be.
-
-        Args:
-            company: The loops.
-            rank: See `hooktrainer.loop.company.Server`.
-        """
-        server = company.server((WorldServer, rank), partial(WorldServer, rank, company.say))
-        self._make = partial(WorldRolloutInCompany, company=company, server=server)
-        if self._rollout is not None:
-            self.load_state_dict(self.state_dict())
 
     def set_attribute(self, name: str, value: Any) -> None:
         """Set an attribute of every environment, which begins a new episode; part of the state.
@@ -298,8 +281,7 @@ class WorldCollector(WorldsCollector):
 
     def __getstate__(self) -> dict[str, Any]:
         live = {"world": None, "_rollout": None, "_actions": None, "_timing": Timing()}
-        alone = {"_make": WorldRollout}
-        return self.__dict__ | live | alone | {"saved": self.state_dict()}
+        return self.__dict__ | live | {"saved": self.state_dict()}
 
     def __repr__(self) -> str:
         return (

@@ -175,9 +175,7 @@ class WorldRollout:
             )
         self._parts = GraphOr(self._parts, "the batch of a rollout", tqdm.write)
         keys = [unravel_key(key) for key in policy.in_keys]
-        steps = WorldSteps(
-            world, lambda _, inputs: sample(*inputs), keys, self._actions, self._buffers
-        )
+        steps = WorldSteps(world, sample, keys, self._actions, self._buffers)
         return CompiledSteps(steps, tqdm.write)
 
     def _step_at_once(self, compiled: CompiledSteps, actor: Any, timing: Timing) -> bool:

@@ -1,0 +1,78 @@
+"""Seeds of a run divided among the processes of a Ray cluster."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+from ..base.words import ranges
+from ..errors import ConfigError
+from ..run.programs import run_programs
+from ..run.seeds import words_of_seeds
+from ..store.run_dir import RunDir
+from .config import AlgorithmConfig
+
+
+def train_on_ray(algorithm: AlgorithmConfig, place: Path) -> None:
+    """Train the seeds of a run in as many processes of a Ray cluster as it has ``workers``.
+
+    Args:
+        algorithm: The run, given by what a command line can say.
+        place: Where the directories of the seeds are; all machines have to see it.
+
+    Raises:
+        ConfigError: If it has fields that a command line cannot say.
+        RuntimeError: If a process has failed; its message is printed above.
+        SystemExit: As `Loop.train` does, if a signal ended them.
+    """
+    given = [name for name in ("loggers", "hooks", "collector") if getattr(algorithm, name)]
+    if not isinstance(algorithm.env, str):
+        given.append("env")
+    if algorithm.network is not None and not isinstance(algorithm.network, str):
+        given.append("network")
+    name, kind = algorithm.name(), type(algorithm)
+    if given:
+        raise ConfigError(
+            f"{name}: engine='ray' trains the seeds on other machines, to which "
+            f"{given[0]}={getattr(algorithm, given[0])!r} cannot be sent: leave out engine, or "
+            "pass what a command line can say."
+        )
+    if algorithm.collectors:
+        raise ConfigError(
+            f"{name}: collectors={algorithm.collectors} with seeds and workers: Ray's processes "
+            "train seeds, each of which collects by itself. Leave it out."
+        )
+    if kind.__module__ == "__main__":
+        raise ConfigError(
+            f"{name}: engine='ray' trains the seeds on other machines, which cannot import a class "
+            "of a script: leave out engine, or put the class into a module."
+        )
+    shares = [algorithm.seeds[i :: algorithm.workers] for i in range(algorithm.workers)]
+    # One at a time: Ray gives each process one core.
+    values = algorithm.as_dict() | {"workers": 1, "engine": "local", "progress_bar": False}
+    program = ["-m", "hooktrainer.algorithms.seed_program", kind.__module__, kind.__qualname__]
+    words = ["--run-dir", str(place.absolute()), "--seeds"]
+    from ..run.ray import Cluster, RayProgram
+
+    commands = [
+        [*program, json.dumps(values), *words, words_of_seeds(share)]
+        for share in filter(None, shares)
+    ]
+    cluster = Cluster(len(commands))
+    cluster.retain()
+    try:
+        starts = [partial(RayProgram, cluster, words) for words in commands]
+        failed = [code for code in run_programs(starts, grace=algorithm.grace) if code]
+    finally:
+        cluster.release()
+    if failed:
+        raise RuntimeError(
+            f"{len(failed)} of the {len(commands)} processes that train the seeds in {place} have "
+            "failed; their messages are above. resume='latest' goes on with what there is."
+        )
+    if lost := [seed for seed in algorithm.seeds if not RunDir(place / f"seed{seed}").holds_run]:
+        raise RuntimeError(
+            f"seeds {ranges(lost)} have left nothing in {place}: all machines of the Ray cluster "
+            "have to see that directory."
+        )
