@@ -69,7 +69,7 @@ def test_a_trial_is_ended_where_it_promises_nothing(tmp_path):
         for seed in sweep.seeds:
             place = tmp_path / f"trial{one.number}" / f"seed{seed}" / "run.json"
             state = json.loads(place.read_text())
-            assert state["status"] == "stopped"
+            assert state["status"] == "pruned"
             assert state["reason"].startswith("pruned: other trials had scored more by 64")
             assert state["frames"] == 64  # none has gone on before the others were heard
     assert sweep.best is None
@@ -89,7 +89,7 @@ def test_a_trial_that_was_ended_early_stays_so_when_its_process_is_killed(tmp_pa
     assert (one.state.name, one.value) == ("PRUNED", 10.0)
     for seed in looked.seeds:
         state = json.loads((tmp_path / "trial0" / f"seed{seed}" / "run.json").read_text())
-        assert (state["status"], state["frames"]) == ("stopped", 0)
+        assert (state["status"], state["frames"]) == ("pruned", 0)
 
 
 def test_a_seed_that_has_solved_its_task_keeps_its_value(tmp_path):
