@@ -7,6 +7,7 @@ the storage that it is alive, for machines that do not see that directory.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import socket
@@ -18,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
-from ..base.untrusted import MalformedError, check_fields, one_line, refusing
+from ..base.untrusted import MalformedError, check_fields, one_line, refusing, shown
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
 from ..store.alive import is_locked
@@ -259,9 +260,12 @@ class Ledger:
             known = all(ranges.get(name) == own for name, own in one.distributions.items())
             if not (known and self._space.holds(one.params) and self._space.holds(waiting)):
                 raise MalformedError(f"trial {one.number} has settings that are not searched")
-            whole = isinstance(one.value, float | int) and len(one.params) == len(ranges)
+            value = 0.0 if one.value is None and one.state.name != "COMPLETE" else one.value
+            if not isinstance(value, (int, float)) or not math.isfinite(value):
+                raise MalformedError(f"trial {one.number} has the value {shown(value)}")
+            whole = len(one.params) == len(ranges)
             if one.state.name == "COMPLETE" and not whole:
-                raise MalformedError(f"trial {one.number} has no value, or no settings")
+                raise MalformedError(f"trial {one.number} lacks settings")
             if not all(0 <= step < 2**63 for step in one.intermediate_values):
                 raise MalformedError(f"trial {one.number} has evaluations at no frames")
             _is_silent(one)  # of times that are none

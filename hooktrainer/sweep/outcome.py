@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
@@ -55,11 +54,7 @@ def importances(sweep: Sweep) -> Mapping[str, float]:
     from optuna.importance import PedAnovaImportanceEvaluator, get_param_importances
     from optuna.trial import create_trial
 
-    done = [
-        one
-        for one in sweep.trials
-        if one.state.is_finished() and one.value is not None and math.isfinite(one.value)
-    ]
+    done = [one for one in sweep.trials if one.state.is_finished() and one.value is not None]
     if len({(one.state, one.value) for one in done}) < 2:
         return {}
     ranked = import_optuna().create_study(direction="maximize")

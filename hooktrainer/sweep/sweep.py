@@ -125,9 +125,8 @@ class Sweep:
         return max(finalists, key=lambda one: reached.get(one.number, -math.inf))
 
     def _done(self) -> list[FrozenTrial]:
-        """The trials that came to their end with a score."""
-        done = [one for one in self.trials if one.state.name == "COMPLETE"]
-        return [one for one in done if one.value is not None and math.isfinite(one.value)]
+        """The trials that came to their end."""
+        return [one for one in self.trials if one.state.name == "COMPLETE"]
 
     def note_finals(self, values: Mapping[int, float | None]) -> None:
         """Keep what finalists have reached."""

@@ -11,8 +11,6 @@ from optuna.storages.journal._base import BaseJournalSnapshot
 from small_sweep import make, results, swept
 
 from hooktrainer import ConfigError
-from hooktrainer.sweep.outcome import importances, trial_rows
-from hooktrainer.sweep.page import sweep_page
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +53,8 @@ def changed(journal, change):
         lambda one: one.update(values=[]),
         lambda one: one.update(values=["x"]),
         lambda one: one.update(values=[1.0, 2.0]),
+        lambda one: one.update(values=[math.nan]),
+        lambda one: one.update(values=[math.inf]),
         lambda one: one.update(step="x"),
         lambda one: one.update(user_attr={"settings": ["x"]}),
         lambda one: one.update(user_attr={"settings": {"\x1b[2J": "x\ny"}}),
@@ -84,19 +84,6 @@ def test_a_study_of_something_else_is_not_gone_on_with(tmp_path):
     study.optimize(lambda trial: trial.suggest_float("x", 0, 1), n_trials=1)
     with pytest.raises(ConfigError, match="no sweep of hooktrainer made it"):
         make(tmp_path, storage=storage, study="theirs")
-
-
-def test_no_trial_wins_by_what_is_no_number(journal, tmp_path):
-    def to_nan(line):
-        if line.get("values"):
-            line["values"] = [math.nan]
-
-    sweep = opened(tmp_path, changed(journal, to_nan))
-    assert sweep.best is sweep.winner is None
-    assert sweep.finalists == []
-    assert importances(sweep) == {}
-    assert "winner" not in str(trial_rows(sweep))
-    assert "The winner" not in sweep_page(sweep, "nothing")
 
 
 def test_a_journal_that_is_a_link_is_not_written_through(tmp_path):
