@@ -11,6 +11,7 @@ from optuna.storages.journal._base import BaseJournalSnapshot
 from small_sweep import make, results, swept
 
 from hooktrainer import ConfigError
+from hooktrainer.store.find_runs import SWEEP_FILE
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +90,7 @@ def test_a_study_of_something_else_is_not_gone_on_with(tmp_path):
 def test_a_journal_that_is_a_link_is_not_written_through(tmp_path):
     precious = tmp_path / "precious"
     precious.write_text("no newline at its end")
-    for name in ("study.journal", "study.journal.lock", ".opening"):
+    for name in ("study.journal", "study.journal.lock", SWEEP_FILE):
         place = tmp_path / name.strip(".")
         place.mkdir()
         (place / name).symlink_to(precious)
