@@ -14,7 +14,7 @@ from multiprocessing import forkserver
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from time import monotonic
-from typing import Any, Final
+from typing import Any
 
 import cloudpickle
 
@@ -22,9 +22,6 @@ from ..errors import ConfigError, add_note
 from .channel import ERROR, ChildError, RemoteError, reduction, work
 from .cores import unpinned
 from .worker import how_it_ended
-
-TIMEOUT: Final = 600.0
-"""Seconds to wait for the answer of another process, unless another number is given."""
 
 _GRACE = 3.0  # seconds a child has to end by itself
 _SLICE = 1.0  # seconds
@@ -58,7 +55,7 @@ class Child:
     """
 
     def __init__(
-        self, name: str, target: Callable[..., None], *args: Any, timeout: float = TIMEOUT
+        self, name: str, target: Callable[..., None], *args: Any, timeout: float = 600.0
     ) -> None:
         self.name = name
         self.timeout = timeout

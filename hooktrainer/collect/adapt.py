@@ -15,12 +15,11 @@ import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import share_equally
-from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.closing import close_methods
 from ..loop.part import has_state
 from ..loop.timing import Timing
-from .collector import Collector, CollectorBase, Resumes, lost_at_resume, no_shard
+from .collector import TIMEOUT, Collector, CollectorBase, Resumes, lost_at_resume, no_shard
 from .sequence import SequenceCollector
 
 _MEMBERS = [name for name in vars(Collector) if not name.startswith("_")] + ["timing", "__iter__"]

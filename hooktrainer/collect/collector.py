@@ -11,13 +11,12 @@ another library's collector, is made into one by `hooktrainer.collect.adapt`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 import torch
 from tensordict import TensorDictBase
 
 from ..base.checks import share_equally
-from ..base.child import TIMEOUT
 from ..errors import ConfigError
 from ..loop.timing import Timing
 from .exploration import schedules_of
@@ -25,6 +24,9 @@ from .weights import update_policy
 
 Resumes = Literal["exactly", "partly", "anew"]
 """What becomes of a collector in a run that is resumed; see `Collector.resumes`."""
+
+TIMEOUT: Final = 600.0
+"""Seconds to wait for the answer of another process, unless another number is given."""
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

@@ -9,8 +9,8 @@ from typing import Any
 import gymnasium as gym
 
 from ..base.checks import share_equally
-from ..base.child import TIMEOUT
 from ..errors import ConfigError
+from .collector import TIMEOUT
 from .env_errors import explain_env_errors
 from .group import EnvGroup, GroupOptions
 from .make_group import Envs, VectorizationMode, make_group

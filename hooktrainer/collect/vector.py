@@ -11,14 +11,13 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
-from ..base.child import TIMEOUT
 from ..base.words import ranges
 from ..errors import StateMismatchError, no_quiet_end
 from ..loop.timing import Timing
 from .action_format import action_format_of
 from .actors import Policy
 from .buffers import StepBuffers
-from .collector import Resumes
+from .collector import TIMEOUT, Resumes
 from .episodes_collector import EpisodesCollector
 from .gapped_rollout import GappedRollout
 from .group import GroupOptions

@@ -11,11 +11,12 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ..base.child import TIMEOUT, Child
+from ..base.child import Child
 from ..base.team import Team
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
+from .collector import TIMEOUT
 from .env_worker import CALL, STEP, Facts, WorkerTask, serve
 from .group import EnvGroup, Finished, GroupOptions
 from .make_group import Envs, Source, VectorizationMode, find_spec

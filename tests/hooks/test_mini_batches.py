@@ -44,7 +44,8 @@ def test_a_single_step_that_is_left_over_joins_the_mini_batch_before_it(gathers)
     hook.gathers = gathers
     pieces = [hook(numbered(3, 3)) for _ in range(2)]
     assert [len(piece) for piece in pieces] == [4, 5]
-    assert hook(numbered(3, 3)) is None
+    with pytest.raises(StopIteration):
+        hook(numbered(3, 3))
 
 
 def test_a_batch_size_beyond_the_batch_is_said_once():

@@ -12,10 +12,9 @@ from tensordict import TensorDict
 from tensordict.nn import InteractionType, set_interaction_type
 
 from ...base.checks import check_count, share_equally
-from ...base.child import TIMEOUT
 from ...errors import ConfigError, StateMismatchError, no_quiet_end
 from ...loop.timing import Timing
-from ..collector import Resumes
+from ..collector import TIMEOUT, Resumes
 from ..episodes_collector import WorldsCollector
 from ..info import check_info_keys
 from ..seeding import random_action_seed

@@ -14,9 +14,10 @@ import torch
 from gymnasium import spaces
 
 from ...base.channel import Channel
-from ...base.child import TIMEOUT, Child
+from ...base.child import Child
 from ...base.team import Team
 from ...errors import ConfigError, no_quiet_end
+from ..collector import TIMEOUT
 from .groups import AgentGroup
 from .parallel_world import joined_states, part_of_state
 from .world import Entries, World, WorldStep

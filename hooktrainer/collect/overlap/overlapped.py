@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from tensordict import TensorDictBase
 
-from ...base.child import TIMEOUT
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ...loop.part import differences, fitting
 from ...loop.timing import Timing
+from ..collector import TIMEOUT
 from ..remote_collector import RemoteCollector, stamped, version_of
 from ..weights import check_can_follow
 from .overlap_state import OVERLAP, collector_state
