@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import torch
 from torch import nn
 
-from ..base.layout import laid_out_as
+from ..base.tensordicts import laid_out_as
 from ..objectives.common import Entries
 from .compiling import Graph, quiet
 from .functional_loss import FunctionalLoss, Losses
