@@ -27,6 +27,7 @@ from hooktrainer import (
 )
 from hooktrainer.networks import TanhGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import SACLoss, SoftUpdate
+from hooktrainer.optim import FlatAdam
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.run.recipe import Run, RunConfig, launch
 
@@ -98,7 +99,7 @@ def main(args: Args) -> None:
         total_frames=args.total_frames,
         optim_steps_per_batch=args.optim_steps_per_batch,
         loss_module=loss_module,
-        optimizer=torch.optim.Adam(loss_module.parameters(), lr=args.lr, fused=True),
+        optimizer=FlatAdam(loss_module.parameters(), lr=args.lr),
         **run.trainer_options,
     )
     if args.compile:

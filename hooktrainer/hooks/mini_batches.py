@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections import deque
 from collections.abc import Sequence
 from itertools import islice
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 INDEX = "index"
 """Where a mini-batch that does not hold its rows says which they are."""
+
+_log = logging.getLogger(__name__)
 
 
 class MiniBatches(TrainerHookBase):
@@ -108,10 +110,10 @@ class MiniBatches(TrainerHookBase):
         if not number and not self._warned:
             self._warned = True
             unit = "steps" if self.sequences is False else "sequences"
-            warnings.warn(
-                f"MiniBatches(batch_size={self.batch_size}): the batch has {rows} {unit}, so each "
-                "epoch is one optimizer step on all of them. Lower batch_size, or collect more.",
-                stacklevel=2,
+            _log.warning(
+                "MiniBatches(batch_size=%d): the batch has %d %s, so each epoch is one optimizer "
+                "step on all of them. Lower batch_size, or collect more.",
+                *(self.batch_size, rows, unit),
             )
         sizes = [self.batch_size] * number
         if rest == 1 and number:

@@ -363,7 +363,7 @@ def test_unbounded_actions_are_refused():
 
 def test_an_environment_that_is_built_already_is_refused():
     for env in (gym.make(PENDULUM), gym.make_vec(PENDULUM, 2)):
-        with pytest.raises(ConfigError, match=r"sac: env=.* is built already"):
+        with pytest.raises(ConfigError, match=r"sac: env=.* built already"):
             algorithms.SAC(env=env, total_frames=100).trainer()
         env.close()
 
@@ -486,7 +486,10 @@ def test_ppo_learns_cartpole_in_seconds():
 
 def test_the_public_names_are_the_algorithms():
     theirs = {name.upper() for name in algorithms.names()}
-    assert {*algorithms.__all__} == {"Algorithm", "algorithm", "get", "names", *theirs}
+    assert {*algorithms.__all__} == {
+        *("Algorithm", "SeedResult", "algorithm", "get", "names"),
+        *theirs,
+    }
 
 
 @pytest.mark.parametrize(
