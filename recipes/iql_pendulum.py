@@ -23,6 +23,7 @@ from hooktrainer import Evaluate, Every, TargetNetUpdaterHook, Trainer
 from hooktrainer.collect.datasets import DatasetCollector, load_dataset
 from hooktrainer.networks import Box, DiagonalGaussianPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import IQLLoss, SoftUpdate
+from hooktrainer.optim import FlatAdam
 from hooktrainer.run.recipe import Run, RunConfig, launch
 
 
@@ -88,7 +89,7 @@ def main(args: Args) -> None:
         total_frames=args.total_frames,
         optim_steps_per_batch=1,
         loss_module=loss_module,
-        optimizer=torch.optim.Adam(loss_module.parameters(), lr=args.lr, fused=True),
+        optimizer=FlatAdam(loss_module.parameters(), lr=args.lr),
         **run.trainer_options,
     )
     TargetNetUpdaterHook(SoftUpdate(loss_module, tau=args.tau)).register(trainer)

@@ -34,7 +34,7 @@ from .optimizer import OptimizerHook
 from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
-    from ..loop.entry import Entry
+    from ..loop.dispatch import Entry
     from ..loop.loop import Loop
 
 _log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ from ..base.checks import needed_by_step
 from ..errors import ConfigError, NonFiniteError
 from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer
-from ..loop.entry import Adapter
+from ..loop.dispatch import Adapter
 from ..loop.finite import FiniteChecks
 from ..loop.hook import TrainerHookBase
 from ..loop.metrics import Metrics, Samples

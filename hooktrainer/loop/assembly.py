@@ -5,28 +5,26 @@ from __future__ import annotations
 import random
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.checks import check_count, check_positive, check_seed
-from ..errors import SkipOptimStep
+from ..errors import ConfigError, SkipOptimStep
 from . import check_trainer
 from .bridge import Bridge, HookHandle
 from .cadence import Every
 from .control import Control, Stop
 from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
-from .hook_table import draw_hooks
-from .loggers import LoopLogger
 from .metrics import Metrics
-from .precision import Precision
 from .progress import Progress
-from .registry import Registry
+from .registry import Registry, draw_hooks
 from .saving import Saver
 from .signals import GRACE
 from .timing import Timing
@@ -249,3 +247,112 @@ class Assembly:
         If the optimizer has not run yet, the step is not counted. The call does not return.
         """
         raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
+
+
+# -- What the loop asks of a logger.
+
+
+class LoopLogger(Protocol):
+    """Where log windows are written: a part of the loop, as `hooktrainer.log.Logger` is.
+
+    Its state is its position. It is loaded only when training begins, which takes back what was
+    logged after the state was saved.
+    """
+
+    def log_scalars(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
+        """Write the metrics of a window that ends at a number of frames."""
+
+    def log_hparams(self, cfg: Any) -> None:
+        """Write the options of the run."""
+
+    def how_to_view(self) -> dict[str, str]:
+        """For each place that is written to, the command or path that shows it."""
+
+    def flush(self) -> None:
+        """Wait until everything is written."""
+
+    def hurry(self, deadline: float) -> None:
+        """From now on wait no longer than until then, by `time.monotonic`."""
+
+    def close(
+        self, status: str = "finished", *, step: int | None = None, reason: str | None = None
+    ) -> None:
+        """Write everything and let go of it.
+
+        Args:
+            status: How the run ended: one of `hooktrainer.base.endings.ENDINGS`.
+            step: Frames at which it did.
+            reason: Why, if it did not just reach its last frame.
+        """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the position, once everything is written."""
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go back to a position."""
+
+
+# -- `Precision`: in what floating-point type losses are computed.
+
+Name = Literal["bf16", "fp16"]
+_TYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+class Precision:
+    """In what floating-point type losses are computed, by ``torch.autocast``.
+
+    Parameters, gradients and optimizers stay in float32, and so does what the loss returns.
+
+    Args:
+        name: ``"bf16"``, ``"fp16"``; ``None`` for that of the parameters.
+        loss_module: Its parameters say on which kind of device it is.
+
+    Attributes:
+        name: As given.
+        scales: Whether losses are scaled, so that small gradients are not zero in float16.
+
+    Raises:
+        ConfigError: If there is no such type.
+    """
+
+    def __init__(self, name: str | None, loss_module: Any) -> None:
+        if name is not None and name not in _TYPES:
+            raise ConfigError(f"precision={name!r}: pass 'bf16', 'fp16', or None for float32.")
+        self.name = name
+        self.scales = name == "fp16"
+        self._module = loss_module
+
+    @property
+    def device_type(self) -> str:
+        """The kind of device that the loss is on."""
+        tensors = self._module.parameters() if isinstance(self._module, torch.nn.Module) else ()
+        return next((tensor.device.type for tensor in tensors), "cpu")
+
+    @property
+    def arguments(self) -> tuple[str, torch.dtype] | None:
+        """The arguments of ``torch.autocast`` for losses; ``None``: none is needed."""
+        return None if self.name is None else (self.device_type, _TYPES[self.name])
+
+    def no_autocast(self) -> AbstractContextManager[Any]:
+        """Where, within that, something else is computed."""
+        if self.name is None:
+            return nullcontext()
+        return torch.autocast(self.device_type, enabled=False)
+
+    def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """``call`` in this precision, with float32 in what it returns."""
+        arguments = self.arguments
+        if arguments is None:
+            return call
+
+        def in_precision(*args: Any) -> Any:
+            with torch.autocast(*arguments):
+                out = call(*args)
+            return out.apply(_widened) if is_tensor_collection(out) else out
+
+        return in_precision
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    """A tensor, of half precision as float32."""
+    return value.float() if value.dtype in (torch.bfloat16, torch.float16) else value

@@ -6,24 +6,23 @@ import difflib
 import functools
 import inspect
 import re
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import Any, Protocol, runtime_checkable
 
 from ..errors import (
     ConfigError,
     DuplicateNameError,
     HookSignatureError,
+    UnknownHookPointError,
     add_note,
 )
 from .bridge import Bridge, HookHandle
 from .cadence import Every
-from .dispatch import DISPATCHERS, Dispatcher
-from .entry import Adapter, Entry, owner_of, phase_of
-from .hook_points import HOOK_POINTS
+from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
+from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .part import as_part, has_state
 from .progress import Progress
-from .signatures import check_signature, find_point
 from .timing import Timing
 
 
@@ -320,3 +319,97 @@ def _unused(name: str, taken: Any) -> str:
     while f"{name}_{number}" in taken:
         number += 1
     return f"{name}_{number}"
+
+
+# -- What may be registered where: the point that a name means, and whether an op fits it.
+
+
+def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
+    """The hook point, or the stage of another trainer, that is called ``dest``.
+
+    Raises:
+        UnknownHookPointError: If there is none; names the nearest.
+    """
+    for point in (*HOOK_POINTS, *stages.values()):
+        if point == dest:
+            return point
+    near = difflib.get_close_matches(str(dest), HOOK_POINTS, n=1, cutoff=0.0)
+    hint = f"Did you mean {near[0]!s}?" if near else ""
+    raise UnknownHookPointError(
+        f"{dest!r} is not a hook point. {hint} The ten are: {', '.join(HOOK_POINTS)}."
+    )
+
+
+def check_signature(point: HookPoint, op: Callable[..., Any], kwargs: dict[str, Any]) -> None:
+    """Refuse an op that cannot take what the point passes, or that a call would not run.
+
+    Raises:
+        HookSignatureError: Names the op, what it takes, what the point passes, and a point it fits.
+    """
+    if kind := _runs_later(op):
+        name = getattr(op, "__qualname__", type(op).__name__)
+        raise HookSignatureError(
+            f"hook {name} is {kind}: calling it runs none of its lines. Write a plain function."
+        )
+    try:
+        signature = inspect.signature(op)
+    except (TypeError, ValueError):  # some builtins tell nothing; their first call will
+        return
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError as error:
+        name = getattr(op, "__qualname__", type(op).__name__)
+        extra = f" and {kwargs}" if kwargs else ""
+        fits = [p for p in HOOK_POINTS if _binds(signature, p, kwargs)]
+        near = difflib.get_close_matches(point, fits, n=1, cutoff=0.0)
+        hint = f" The nearest point it fits is {near[0]!s}." if near else ""
+        raise HookSignatureError(
+            f"hook {name} takes {signature}, but {point} passes "
+            f"({', '.join(point.receives)}){extra}: {error}.{hint}"
+        ) from None
+
+
+def _runs_later(op: Any) -> str | None:
+    """What an op is whose call only makes something that somebody else would have to run."""
+    while isinstance(op, functools.partial):
+        op = op.func
+    for called in (op, type(op).__call__ if callable(op) else None):
+        if inspect.iscoroutinefunction(called):
+            return "a coroutine function (async def)"
+        if inspect.isgeneratorfunction(called) or inspect.isasyncgenfunction(called):
+            return "a generator function (it has a yield)"
+    return None
+
+
+def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any]) -> bool:
+    try:
+        signature.bind(*point.receives, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+# -- The table of a trainer's hooks that `Trainer.describe` returns.
+
+
+def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
+    """Every hook by point, in run order, with its cadence and its state, as lines.
+
+    Args:
+        table: What `Registry.table` returned.
+    """
+    heads = ("hook", "when", "priority", "saves")
+    rows = [_row(entry) for entry in table]
+    widths = [max(map(len, column)) for column in zip(heads, *rows, strict=True)]
+    line = "  ".join(f"{{:<{width}}}" for width in widths)
+    lines = [f"  {line.format(*heads)}".rstrip()]
+    for point in HOOK_POINTS:
+        lines.append(f"{point} ({point.kind})")
+        here = [row for row, entry in zip(rows, table, strict=True) if entry["point"] == point]
+        lines += [f"  {line.format(*row)}".rstrip() for row in here] or ["  -"]
+    return "\n".join(lines)
+
+
+def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
+    saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else "-"
+    return entry["hook"], entry["when"], f"{entry['priority']:g}", saves

@@ -23,8 +23,10 @@ def _try(env: Any, *, renders: bool) -> None:
     if renders:
         env.render()
     several = hasattr(env, "possible_agents")
-    spaces = {name: env.action_space(name) for name in env.agents} if several else env.action_space
-    env.step({n: one.sample() for n, one in spaces.items()} if several else spaces.sample())
+    if several:
+        env.step({name: env.action_space(name).sample() for name in env.agents})
+    else:
+        env.step(env.action_space.sample())
 
 
 def _is_out_of_memory(error: BaseException | None) -> bool:

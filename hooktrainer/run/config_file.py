@@ -193,7 +193,7 @@ def _of_type(value: Any, kind: Any) -> Any:
         if kind in (str, Any) and "\0" not in value:
             return value
         if kind in (int, float, Path):
-            return {int: whole_number, float: float, Path: Path}[kind](value)
+            return (whole_number if kind is int else kind)(value)
     if type(value) in (int, float) and kind in (int, float):
         return whole_number(repr(value)) if kind is int else float(value)
     if type(value) is kind is bool or (kind is Any and type(value) is int):

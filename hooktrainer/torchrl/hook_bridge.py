@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..collect.adapt import waits_for_processes
 from ..loop.bridge import Bridge, HookHandle
-from ..loop.entry import Adapter
+from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from . import stages
 from .loss_parts import LossPart, has_value_estimator

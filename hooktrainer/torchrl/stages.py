@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDict, TensorDictBase
 
 from ..errors import ConfigError, HookReturnError
-from ..loop.entry import Adapter
+from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint, HookPointName
 from ..loop.priorities import EARLY, LAST, LATE
 
