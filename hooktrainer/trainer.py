@@ -165,12 +165,25 @@ class Trainer(TorchRLNames, Loop):
     def save_trainer_file(self, file: str | Path | None) -> None:
         self._saver.file = file
 
-    def load_from_file(self, file: str | Path, strict: bool = True) -> Self:
+    def load_from_file(
+        self,
+        file: str | Path,
+        strict: bool = True,
+        *,
+        weights_only: bool = True,
+        mmap: bool | None = None,
+        map_location: Any = None,
+    ) -> Self:
         """Restore what `save_trainer` wrote, here or in TorchRL; see `load_state_dict`.
 
         Args:
             file: The file; of TorchRL's trainer also a directory or an archive.
             strict: As for `load_state_dict`; not for what TorchRL wrote.
+            weights_only: Without effect, as are ``mmap`` and ``map_location``, which TorchRL's
+                trainer passes to `torch.load`: no pickle is ever run, and tensors are put where the
+                trainer has them.
+            mmap: Without effect.
+            map_location: Without effect.
 
         Raises:
             CheckpointError: If it is damaged, or no trainer's state.

@@ -71,13 +71,13 @@ class EarlyStopping(TrainerHookBase):
         if score is None:
             self._warn_if_never_logged()
         elif self.check_finite and not math.isfinite(score):
-            self._stop(f"{self.monitor} is {score}")
+            self._stop(f"{self.monitor} is non-finite: {score}")
         elif self._is_improvement(score):
             self.best_score, self._improved_at = score, frames
         elif frames - self._improved_at >= self.patience:
             best = "NaN" if self.best_score is None else f"{self.best_score:.6g}"
             self._stop(
-                f"{self.monitor} has not improved on {best} for {frames - self._improved_at} frames"
+                f"{self.monitor} did not improve on {best} for {frames - self._improved_at} frames"
             )
 
     def _is_improvement(self, score: float) -> bool:

@@ -178,7 +178,7 @@ class Assembly:
 
         Args:
             module_name: Unique in this trainer.
-            module: An object with ``state_dict`` and ``load_state_dict``.
+            module: An object with ``state_dict`` and ``load_state_dict``. It may come first.
 
         Raises:
             DuplicateNameError: If the name is taken.

@@ -127,6 +127,8 @@ class Registry:
 
     def add_module(self, name: str, module: Any) -> None:
         """Name a stateful object for checkpoints; see `Trainer.register_module`."""
+        if isinstance(module, str):
+            name, module = module, name  # the hook was given first
         if not isinstance(name, str) or not name:
             raise ConfigError(f"register_module: the name {name!r} is not a non-empty string.")
         if name in self.modules:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import ConfigError
 from ..store.single_file import save_file
 from .cadence import Every
 from .progress import Progress
@@ -25,6 +26,7 @@ class Saver:
 
     Raises:
         CheckpointError: If there is no such back end.
+        ConfigError: If ``file`` is a directory.
     """
 
     def __init__(
@@ -49,7 +51,12 @@ class Saver:
     @file.setter
     def file(self, file: str | Path | None) -> None:
         self._file = None if file is None else Path(file)
-        if file is not None:
+        if self._file is not None:
+            if self._file.is_dir():
+                raise ConfigError(
+                    f"save_trainer_file={str(file)!r} is a directory; name a file, such as "
+                    f"{str(self._file / 'trainer.pt')!r}."
+                )
             from ..store import backends  # which not every trainer needs
 
             self._backend = backends.backend_name()

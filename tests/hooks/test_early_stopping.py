@@ -31,7 +31,7 @@ def test_stops_after_patience_frames_without_improvement():
     assert frames == 40  # best at 20, patience 20
     assert hook.best_score == 5
     assert hook.stop_reason == trainer.control.stop_reason
-    assert "score has not improved on 5 for 20 frames" in hook.stop_reason
+    assert "score did not improve on 5 for 20 frames" in hook.stop_reason
 
 
 def test_smaller_is_better():
@@ -54,7 +54,7 @@ def test_nothing_happens_while_waiting():
 def test_a_value_that_is_not_finite_stops(bad):
     frames, hook, _ = run([1, bad, 3])
     assert frames == 20
-    assert hook.stop_reason == f"score is {bad}"
+    assert hook.stop_reason == f"score is non-finite: {bad}"
 
 
 def test_a_value_that_is_not_finite_may_be_allowed():
@@ -96,7 +96,7 @@ def test_what_it_ended_stays_ended_unless_it_gets_more_patience(patience, frames
     resumed.load_state_dict(ended.state_dict())
     resumed.train()
     assert resumed.collected_frames == frames
-    assert "has not improved on 5" in resumed.stop_reason
+    assert "did not improve on 5" in resumed.stop_reason
 
 
 def test_without_a_trainer_it_says_so():

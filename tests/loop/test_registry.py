@@ -190,6 +190,12 @@ def test_a_duplicate_name_is_refused_with_a_free_one():
         Counter().register(trainer)
 
 
+def test_the_hook_may_come_before_its_name():
+    trainer, hook = tiny_trainer(), Counter()
+    trainer.register_module(hook, "mine")
+    assert trainer.registry.modules["mine"] is hook
+
+
 @pytest.mark.parametrize("name", ["", None, 3])
 def test_a_name_is_a_string(name):
     with pytest.raises(ConfigError, match="name"):

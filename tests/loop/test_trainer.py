@@ -305,6 +305,11 @@ def test_an_unknown_back_end_is_refused_before_training(tmp_path, monkeypatch):
         trainer.save_trainer_file = tmp_path / "state.pt"
 
 
+def test_a_directory_as_the_file_is_refused_before_training(tmp_path):
+    with pytest.raises(ConfigError, match=r"is a directory; name a file"):
+        tiny_trainer(save_trainer_file=tmp_path)
+
+
 def test_a_window_is_closed_on_request(logger):
     trainer = tiny_trainer(logger=logger)
     trainer.register_op(

@@ -94,7 +94,7 @@ def test_with_torchrls_parts_all_of_it_is_taken_over(saved):
     ReplayBufferTrainer(buffer, 8, flatten_tensordicts=True).register(trainer)
     TargetNetUpdaterHook(TorchRLSoftUpdate(loss, eps=0.9)).register(trainer, "target")
     with pytest.warns(UserWarning, match="taken over but\n  the random state") as caught:
-        trainer.load_from_file(path)
+        trainer.load_from_file(path, weights_only=False, map_location="cpu")
     assert len(str(caught[0].message).splitlines()) == 2
     assert (trainer.collected_frames, trainer.optim_count) == (100, 15)
     for name, value in their_loss.state_dict().items():
