@@ -149,9 +149,14 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
-@functools.cache
 def hints_of(kind: type[Any]) -> Mapping[str, Any]:
     """The annotations of a class by field, with what is said beside the types."""
+    one: Any = kind  # of a frozen dataclass mypy does not believe that it is hashable
+    return _hints(one)
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> Mapping[str, Any]:
     return get_type_hints(kind, include_extras=True)
 
 
