@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Annotated, Any, ClassVar, Literal, get_args, get_type_hints
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import tyro
 from tyro.conf import Suppress
@@ -15,7 +15,7 @@ from ..collect.families import UsualWrappers, usual_wrappers
 from ..collect.worlds.world_ids import PREFIX
 from ..loop.hook import TrainerHookBase
 from ..run.config import RunConfig
-from ..run.fields import Count, FreeAmongSeeds, Number
+from ..run.fields import Count, FreeAmongSeeds, Number, hints_of
 from ..run.seeds import OWN, as_seeds, words_of_seeds
 from .check_spaces import Actions, Observations, name_of
 
@@ -176,7 +176,7 @@ class AlgorithmConfig(RunConfig):
 
     def as_dict(self) -> dict[str, Any]:
         """The fields as plain values, without those that can be given in Python only."""
-        hints = get_type_hints(type(self), include_extras=True)
+        hints = hints_of(type(self))
         plain = super().as_dict()
         plain["env"] = name_of(self.env)
         if self.network is not None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any, Final, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import tyro
 
@@ -22,6 +22,7 @@ from ..errors import ConfigError
 from ..store.run_files import read_config
 from . import command_line
 from .config import RunConfig
+from .fields import hints_of
 
 OPTION: Final = "--config"
 TRUST: Final = "--trust"
@@ -43,7 +44,7 @@ def read_named(file: Path) -> dict[str, Any]:
         FileNotFoundError: If there is no such file.
     """
     try:
-        return read_config(file / "config.yaml" if file.is_dir() else file)
+        return read_config(file / "config.yaml", file) if file.is_dir() else read_config(file)
     except FileNotFoundError:
         raise FileNotFoundError(f"there is no configuration {file}.") from None
 
@@ -100,7 +101,7 @@ def parse_run(
     file, trust, rest = take_config(words)
     if file is not None:
         given = {field_of(word) for word in rest if word.startswith("--")}
-        saved = _values(kind, file, given, trust=trust)
+        saved = values_in(kind, file, given, trust=trust)
     if default is not None:
         made = default(saved or {}, rest)
     else:
@@ -135,9 +136,9 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
     Raises:
         ConfigError: If there is no such option, or a value is not one of it.
     """
-    hints, extra = get_type_hints(kind), get_type_hints(kind, include_extras=True)
+    hints = hints_of(kind)
     names = {one.name for one in fields(kind)}
-    known = [name for name in names if tyro.conf.Suppress not in get_args(extra[name])]
+    known = [name for name in names if tyro.conf.Suppress not in get_args(hints[name])]
     made = {}
     for name, value in plain.items():
         if name not in known:
@@ -150,8 +151,21 @@ def from_plain(kind: type[Any], plain: Mapping[str, Any], subject: str) -> dict[
     return made
 
 
-def _values(kind: type[Any], file: Path, given: set[str], *, trust: bool) -> dict[str, Any]:
-    """The values of fields out of a file, less those that are given beside it."""
+def values_in(
+    kind: type[Any], file: Path, given: Collection[str] = (), *, trust: bool = False
+) -> dict[str, Any]:
+    """The values of fields out of a file.
+
+    Args:
+        kind: The class that has the fields.
+        file: The file; of a run's directory its ``config.yaml``.
+        given: Fields whose values are left out, since they are given otherwise.
+        trust: Whether it may name what is imported and run.
+
+    Raises:
+        ConfigError: If it is no configuration of ``kind``, or needs trust.
+        FileNotFoundError: If there is no such file.
+    """
     subject = printable(file)
     plain = {n: v for n, v in read_named(file).items() if n not in {*_NOT_AGAIN, *given}}
     values = from_plain(kind, plain, subject)
@@ -171,13 +185,19 @@ def _value(value: Any, hint: Any) -> Any:
         TypeError: If it cannot be one.
         ValueError: Likewise.
     """
+    hint = _bare(hint)
     members = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     if value is None and (type(None) in members or hint is Any):
         return None
     for member in members[:-1]:
         with suppress(TypeError, ValueError):
-            return _of_type(value, member)
-    return _of_type(value, members[-1])
+            return _of_type(value, _bare(member))
+    return _of_type(value, _bare(members[-1]))
+
+
+def _bare(hint: Any) -> Any:
+    """An annotation without what is said beside the type."""
+    return get_args(hint)[0] if get_origin(hint) is Annotated else hint
 
 
 def _of_type(value: Any, kind: Any) -> Any:

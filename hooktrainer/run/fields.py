@@ -10,8 +10,9 @@ stand in any class that derives from `RunConfig`, and hold in those that derive 
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum, auto
 from functools import partial
@@ -148,11 +149,22 @@ def check_ranges(subject: str, described: Any) -> None:
                 raise ConfigError(f"{subject}: {name}={value!r}: pass a number.")
 
 
+def hints_of(kind: type[Any]) -> Mapping[str, Any]:
+    """The annotations of a class by field, with what is said beside the types."""
+    one: Any = kind  # of a frozen dataclass mypy does not believe that it is hashable
+    return _hints(one)
+
+
+@functools.cache
+def _hints(kind: type[Any]) -> Mapping[str, Any]:
+    return get_type_hints(kind, include_extras=True)
+
+
 def _said(kind: type[Any]) -> dict[str, tuple[Any, ...]]:
     """By field, what is said at it, also by a class that it is derived from."""
     said: dict[str, tuple[Any, ...]] = {}
     for base in filter(is_dataclass, kind.__mro__):
-        hints: dict[str, Any] = get_type_hints(base, include_extras=True)
+        hints = hints_of(base)
         for field in fields(base):
             said[field.name] = (*said.get(field.name, ()), *_metadata(hints[field.name]))
     return said

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeGuard
 
 from ..base.untrusted import MalformedError, check_fields, one_line, refusing, shown
 from ..base.words import listed, printable
@@ -260,14 +260,14 @@ class Ledger:
             known = all(ranges.get(name) == own for name, own in one.distributions.items())
             if not (known and self._space.holds(one.params) and self._space.holds(waiting)):
                 raise MalformedError(f"trial {one.number} has settings that are not searched")
-            value = 0.0 if one.value is None and one.state.name != "COMPLETE" else one.value
-            if not isinstance(value, (int, float)) or not math.isfinite(value):
-                raise MalformedError(f"trial {one.number} has the value {shown(value)}")
-            whole = len(one.params) == len(ranges)
-            if one.state.name == "COMPLETE" and not whole:
+            done = one.state.name == "COMPLETE" or one.value is not None
+            if done and not (_is_number(one.value) and math.isfinite(one.value)):
+                raise MalformedError(f"trial {one.number} has the value {shown(one.value)}")
+            if done and len(one.params) < len(ranges):
                 raise MalformedError(f"trial {one.number} lacks settings")
-            if not all(0 <= step < 2**63 for step in one.intermediate_values):
-                raise MalformedError(f"trial {one.number} has evaluations at no frames")
+            for step, value in one.intermediate_values.items():
+                if not (_is_number(value) and 0 <= step < 2**63):
+                    raise MalformedError(f"trial {one.number} has {shown(value)} at {shown(step)}")
             _is_silent(one)  # of times that are none
 
     def _recover(self, settings: Mapping[str, Any]) -> None:
@@ -366,6 +366,10 @@ def refuse_links(*paths: Path) -> None:
     for path in paths:
         if path.is_symlink():
             raise TakenError(f"{path} is a link: remove it, or choose another --run-dir.")
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _counts(one: FrozenTrial) -> bool:

@@ -7,14 +7,22 @@ import types
 from collections.abc import Collection, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Union, get_args, get_origin
-from typing import get_type_hints as hints_of
 
 from ..algorithms import Algorithm
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
 from ..run.config_file import from_plain
-from ..run.fields import Between, Candidates, Mark, OneOf, check_ranges, marked, worth_trying
+from ..run.fields import (
+    Between,
+    Candidates,
+    Mark,
+    OneOf,
+    check_ranges,
+    hints_of,
+    marked,
+    worth_trying,
+)
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -38,7 +46,7 @@ class SearchSpace:
     def __init__(self, algorithm: Algorithm, candidates: Mapping[str, Candidates]) -> None:
         self._algorithm = algorithm
         self.candidates = dict(candidates)
-        hints = hints_of(type(algorithm), include_extras=True)
+        hints = hints_of(type(algorithm))
         for name, one in self.candidates.items():
             _check_name(algorithm, name)
             _check_values(algorithm, name, one, hints[name])

@@ -33,6 +33,7 @@ _START = 600.0  # seconds for what comes before the first case
 _IMPORTED_LATE = (
     *("encodings.unicode_escape", "torch._subclasses.schema_check_mode", "zipp.compat.overlay"),
     "hooktrainer.show.report.terminal",
+    *("encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_32_be", "encodings.utf_32_le"),
 )
 """What libraries import when they say what is wrong; any other import is one that a file named."""
 

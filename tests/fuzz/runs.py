@@ -16,13 +16,13 @@ from target import Files, Target, read, spoil_place
 
 import hooktrainer.store.find_runs  # noqa: F401  commands import it late: no first import in a case
 from hooktrainer.algorithms import PPO
-from hooktrainer.algorithms.parse_options import parse
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
 from hooktrainer.log.csv import read_csv
 from hooktrainer.log.events import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
+from hooktrainer.run.config_file import values_in
 from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
@@ -196,10 +196,7 @@ def _spoil_events(files: Files, rng: random.Random) -> None:
 
 def _open_configuration(place: Path) -> Any:
     """What ``hooktrainer train ppo --config`` makes of a file."""
-    try:
-        return parse(PPO, ["--config", str(place / "config.yaml")]).as_dict()
-    except SystemExit:  # which says that the environment, or the frames, are to be given
-        raise ConfigError("an option is required") from None
+    return PPO(**{"env": "CartPole-v1", "total_frames": 1, **values_in(PPO, place)}).as_dict()
 
 
 def _configuration() -> Files:
@@ -269,7 +266,11 @@ def targets() -> list[Target]:
         Target("hooks.json", _run, _only("hooks.json", mutate_json), _open_hooks),
         Target("metrics.csv", _run, _only("metrics.csv", _spoil_csv), _open_metrics, _OR_NONE),
         Target(
-            "configuration", _configuration, _only("config.yaml", _spoil_yaml), _open_configuration
+            "configuration",
+            _configuration,
+            _only("config.yaml", _spoil_yaml),
+            _open_configuration,
+            _OR_NONE,
         ),
         Target("study", _study, _only("study.journal", _spoil_study), _open_study),
         Target("event files", _events, _spoil_events, read_scalars),

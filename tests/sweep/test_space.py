@@ -11,7 +11,7 @@ from small_sweep import small
 
 from hooktrainer import ConfigError
 from hooktrainer.algorithms import DQN, PPO, SAC, algorithm
-from hooktrainer.run.fields import Between, OneOf, PerLearner, worth_trying
+from hooktrainer.run.fields import Between, OneOf, worth_trying
 from hooktrainer.sweep import SearchSpace
 
 
@@ -34,7 +34,7 @@ def dqn():
 def test_a_class_says_it_anew_for_those_that_derive_from_it():
     @algorithm
     class Careful(PPO):
-        lr: Annotated[PerLearner[float], OneOf((1e-5, 2e-5))] = 1e-5
+        lr: Annotated[float, OneOf((1e-5, 2e-5))] = 1e-5
 
     assert worth_trying(Careful)["lr"] == OneOf((1e-5, 2e-5))
     assert worth_trying(Careful)["gamma"] == worth_trying(PPO)["gamma"]

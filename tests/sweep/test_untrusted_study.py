@@ -57,6 +57,8 @@ def changed(journal, change):
         lambda one: one.update(values=[math.nan]),
         lambda one: one.update(values=[math.inf]),
         lambda one: one.update(step="x"),
+        lambda one: one.update(intermediate_value="x"),
+        lambda one: one.update(op_code=8) if one.get("param_name") == "lr" else None,
         lambda one: one.update(user_attr={"settings": ["x"]}),
         lambda one: one.update(user_attr={"settings": {"\x1b[2J": "x\ny"}}),
         lambda one: one.update(user_attr={"beat": "soon"}),
