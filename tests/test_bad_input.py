@@ -175,7 +175,7 @@ def test_without_an_optimizer_nothing_is_trained():
 
 def test_an_endless_inner_loop_is_refused():
     trainer = tiny_trainer(optim_steps_per_batch=None)
-    with pytest.raises(ConfigError, match="the loop would never end"):
+    with pytest.raises(ConfigError, match="no epoch would end"):
         trainer.train()
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..store import Best, Checkpoint, find
-from ..store.lookup import checkpoint_directory, no_run
+from ..store.find_runs import no_run
+from ..store.lookup import checkpoint_directory
 from ..store.run_dir import RunDir
 from ..store.stored import NAME
 

@@ -256,7 +256,7 @@ def print_episodes(evaluation: Evaluation) -> None:
 
 def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
-    from ..store.lookup import no_run
+    from ..store.find_runs import no_run
     from ..store.run_dir import RunDir
 
     directory = policy_directory(run)

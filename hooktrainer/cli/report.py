@@ -149,8 +149,7 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
     Raises:
         FileNotFoundError: If there is no such directory.
     """
-    from ..store.find_runs import find_runs, sweep_of
-    from ..store.lookup import no_run
+    from ..store.find_runs import find_runs, no_run, sweep_of
 
     found = {}
     sweeps: dict[Path, None] = {}

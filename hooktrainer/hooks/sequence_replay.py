@@ -89,9 +89,11 @@ class SequenceReplay(ReplayBufferTrainer):
         self._open = steps[:, begin:].clone()
         return batch
 
-    def sample(self, batch: TensorDictBase) -> TensorDictBase | None:
-        """Return a sample ``[batch_size]`` of sequences; ``None`` as long as there is none."""
-        return super().sample(batch) if len(self.replay_buffer) else None
+    def sample(self, batch: TensorDictBase) -> TensorDictBase:
+        """Return a sample ``[batch_size]`` of sequences; without any yet, skip the step."""
+        if not len(self.replay_buffer):
+            self.trainer.skip_optim_step()
+        return super().sample(batch)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the buffer's state, and the steps of sequences that have not ended."""

@@ -270,9 +270,8 @@ class ClipPPOLoss(Loss):
     def _objective(
         self, log_ratio: torch.Tensor, advantage: torch.Tensor
     ) -> dict[str, torch.Tensor]:
-        if self.normalize_advantage and advantage.numel() > 1:  # one has no deviation
-            std, mean = torch.std_mean(advantage)
-            advantage = (advantage - mean) / std.clamp_min(1e-6)
+        if self.normalize_advantage:
+            advantage = _normalized(advantage)
         ratio = log_ratio.exp()
         low, high = (getattr(self, name) for name in self._clip_names)
         with torch.no_grad():
@@ -331,3 +330,14 @@ def _ratio_statistics(
         "max_ratio": ratio.max(),
         "mean_ratio": mean_ratio,
     }
+
+
+def _normalized(advantage: torch.Tensor) -> torch.Tensor:
+    """Of mean 0 and deviation 1; one alone has no deviation and stays."""
+    compiling = torch.compiler.is_compiling()
+    if not compiling and advantage.numel() < 2:
+        return advantage
+    std, mean = torch.std_mean(advantage)
+    normalized = (advantage - mean) / std.clamp_min(1e-6)
+    # How many rows a mask leaves is not known to a graph, which could not branch on it.
+    return torch.where(std.isnan(), advantage, normalized) if compiling else normalized

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from ..base.words import nearest
 from ..errors import ConfigError
 from .identity import RUN_FILE
 from .run_dir import RunDir
@@ -61,3 +62,16 @@ def sweep_of(run: RunDir, place: str | os.PathLike[str]) -> Path | None:
     inner = run.path.absolute().relative_to(Path(place).absolute()).parents
     around = (Path(place) / path for path in reversed(inner) if path != Path())
     return next((path for path in around if (path / SWEEP_FILE).exists()), None)
+
+
+def no_run(path: Path, thing: str = "run") -> str:
+    """The message for a run that is not there, with the directories whose names are nearest."""
+    places = {
+        found.name: found
+        for parent in (Path("runs"), path.parent)
+        if parent.is_dir()
+        for found in sorted(parent.iterdir())
+        if found.is_dir()
+    }
+    near = " or ".join(str(places[name]) for name in nearest(path.name, places))
+    return f"there is no {thing} {path}." + (f" Did you mean {near}?" if near else "")

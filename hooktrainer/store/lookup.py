@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, cast
 
-from ..base.words import listed, nearest, which
+from ..base.words import listed, which
 from ..errors import CheckpointError
+from .find_runs import no_run
 from .identity import recorded_id
 from .manifest import FILE as MANIFEST
 from .retention import Best
@@ -67,19 +68,6 @@ def list_checkpoints(
 def _owner(directory: Path, checkpoints: Sequence[Checkpoint]) -> str | None:
     beside = recorded_id(directory.parent) if directory.name == SUBDIRECTORY else None
     return beside or (checkpoints[-1].manifest.run_id if checkpoints else None)
-
-
-def no_run(path: Path, thing: str = "run") -> str:
-    """The message for a run that is not there, with the directories whose names are nearest."""
-    places = {
-        found.name: found
-        for parent in (Path("runs"), path.parent)
-        if parent.is_dir()
-        for found in sorted(parent.iterdir())
-        if found.is_dir()
-    }
-    near = " or ".join(str(places[name]) for name in nearest(path.name, places))
-    return f"there is no {thing} {path}." + (f" Did you mean {near}?" if near else "")
 
 
 def checkpoint_directory(run: Path) -> Path:

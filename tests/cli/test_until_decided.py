@@ -210,4 +210,5 @@ def test_a_run_goes_on_by_its_own_command_whoever_else_is_of_its_group(tmp_path)
     goes_on, adds = more_seeds.commands(one, 3, shares=1, trust=True)
     alone, many = (str(tmp_path / name) for name in ("alone", "many"))
     assert goes_on.words[2:] == ["--lr=2", "--run-dir", alone, "--resume", "latest"]
-    assert adds.words[-6:] == ["--seeds", "2-2", "--run-dir", many, "--resume", "latest"]
+    where = ["--run-dir", many, "--resume", "latest", "--workers", "1"]
+    assert adds.words[-8:] == ["--seeds", "2-2", *where]

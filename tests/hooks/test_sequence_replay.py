@@ -9,8 +9,10 @@ import torch
 from tensordict import TensorDict
 
 from hooktrainer import ConfigError
+from hooktrainer.errors import SkipOptimStep
 from hooktrainer.hooks import SequenceReplay
 from hooktrainer.replay import ReplayBuffer
+from hooktrainer.testing import tiny_trainer
 
 ENVS = 2
 KEYS = ["observation", ("memory", "h"), ("next", "reward")]
@@ -45,10 +47,13 @@ def stored(hook: SequenceReplay) -> list[list[float]]:
 
 
 def test_sequences_overlap_and_go_on_over_batches():
+    trainer = tiny_trainer()
     hook = make_hook()
+    hook.register(trainer)
     batch = make_batch(0, 4)
     assert hook.extend(batch) is batch
-    assert hook.sample(batch) is None  # no sequence yet
+    with pytest.raises(SkipOptimStep):  # no sequence yet
+        hook.sample(batch)
     hook.extend(make_batch(4, 3))
     assert stored(hook) == [[0, 1, 2, 3, 4], [100, 101, 102, 103, 104]]
     hook.extend(make_batch(7, 7))

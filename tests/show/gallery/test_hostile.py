@@ -23,8 +23,8 @@ EVIL = "\"'><script>alert(1)</script><img src=x onerror=alert(2)>\x1b[2J"
 TAGS = {
     *("html", "head", "meta", "title", "style", "body", "header", "main", "section", "article"),
     *("h1", "h2", "h3", "p", "b", "i", "br", "code", "div", "span", "figure", "figcaption"),
-    *("table", "tr", "th", "td", "img", "svg", "g", "line", "text", "polyline", "polygon"),
-    *("circle", "path", "rect", "a", "footer"),
+    *("table", "thead", "tbody", "tr", "th", "td", "details", "summary", "img", "svg", "g", "line"),
+    *("text", "polyline", "polygon", "circle", "path", "rect", "a", "footer"),
 }
 
 
