@@ -90,7 +90,7 @@ def weights() -> dict[str, Any]:
     import ray
 
     from hooktrainer.run.ray import Cluster, RayCollector
-    from hooktrainer.run.ray.ray_actors import load_weights, weights_of
+    from hooktrainer.run.ray.pool import load_weights, weights_of
 
     cluster = Cluster(2)
     cluster.retain()

@@ -37,9 +37,8 @@ from hooktrainer.base.seed_ranges import TUNING_SEEDS
 from hooktrainer.show.curves import read_curves
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import SearchSpace, SweepOptions
-from hooktrainer.sweep.extra_seeds import train_from
-from hooktrainer.sweep.finals import MORE
-from hooktrainer.sweep.pruner import MedianPruner
+from hooktrainer.sweep.confirm import MORE, train_from
+from hooktrainer.sweep.ledger import MedianPruner
 
 CURVES = Path(__file__).with_name("results") / "sweep_curves.json"
 SETTINGS, SEEDS, EVALUATIONS = 80, 4, 4

@@ -31,8 +31,7 @@ from hooktrainer.show.curves import read_curves
 from hooktrainer.statistics import SCORES
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
-from hooktrainer.sweep.extra_seeds import train_from
-from hooktrainer.sweep.finals import play_finals
+from hooktrainer.sweep.confirm import play_finals, train_from
 
 COMMON: dict[str, Any] = {"progress_bar": False, "logger": "csv", "stop_at": None, "threads": 1}
 TASKS: dict[str, Callable[[], Algorithm]] = {

@@ -18,7 +18,7 @@ from typing import Any
 
 import hooktrainer
 from hooktrainer.loop import hook_points
-from hooktrainer.loop.priorities import PRIORITIES
+from hooktrainer.loop.hook import PRIORITIES
 
 RESULTS = Path(__file__).parent.parent / "benchmarks" / "results"
 BENCHMARKS = (

@@ -17,10 +17,15 @@ import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from hooktrainer.show.report.interval_text import interval_text
+from hooktrainer.show.report.findings import interval_text
 from hooktrainer.show.results.course import read_course
-from hooktrainer.show.results.result_rows import ResultRow, read_recipes, read_rows, write_row
-from hooktrainer.show.results.surroundings import surroundings
+from hooktrainer.show.results.result_rows import (
+    ResultRow,
+    read_recipes,
+    read_rows,
+    surroundings,
+    write_row,
+)
 from hooktrainer.statistics import interval
 
 DOCS = Path(__file__).parent

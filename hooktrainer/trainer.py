@@ -21,13 +21,12 @@ from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers
 from .loop import check_trainer
 from .loop.cadence import Every
+from .loop.control import Saver
 from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
-from .loop.saving import Saver
 from .loop.signals import GRACE
 from .store.single_file import decode, read_plain
-from .torchrl.hook_bridge import TorchRLBridge
-from .torchrl.names import INSTEAD, TorchRLNames
+from .torchrl.hook_bridge import INSTEAD, TorchRLBridge, TorchRLNames
 
 if TYPE_CHECKING:
     from .store import CheckpointManager

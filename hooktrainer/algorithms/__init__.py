@@ -17,17 +17,17 @@ from .algorithm import Algorithm, algorithm
 from .cql import CQL as CQL
 from .ddpg import DDPG as DDPG
 from .dqn import DQN as DQN
-from .ippo import IPPO as IPPO
 from .iql import IQL as IQL
+from .mappo import IPPO as IPPO
 from .mappo import MAPPO as MAPPO
 from .mbpo import MBPO as MBPO
 from .ppo import PPO as PPO
 from .qmix import QMIX as QMIX
+from .qmix import VDN as VDN
 from .reinforce import REINFORCE as REINFORCE
 from .sac import SAC as SAC
 from .seed_runs import SeedResult
 from .td3 import TD3 as TD3
-from .vdn import VDN as VDN
 
 _ALGORITHMS: dict[str, type[Algorithm]] = {
     kind.name(): kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar
 
-from ..run.fields import Between, Count, Fraction, Rate
+from ..run.config import Between, Count, Fraction, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings

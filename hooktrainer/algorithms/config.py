@@ -14,8 +14,7 @@ from tyro.conf import Suppress
 from ..collect.families import UsualWrappers, usual_wrappers
 from ..collect.worlds.world_ids import PREFIX
 from ..loop.hook import TrainerHookBase
-from ..run.config import RunConfig
-from ..run.fields import Count, FreeAmongSeeds, Number, hints_of
+from ..run.config import Count, FreeAmongSeeds, Number, RunConfig, hints_of
 from ..run.seeds import OWN, as_seeds, words_of_seeds
 from .check_spaces import Actions, Observations, name_of
 

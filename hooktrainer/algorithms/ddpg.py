@@ -6,7 +6,7 @@ from typing import Annotated, ClassVar
 
 from ..networks import AdditiveGaussian
 from ..objectives import DDPGLoss
-from ..run.fields import Between
+from ..run.config import Between
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings

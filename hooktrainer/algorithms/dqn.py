@@ -11,7 +11,7 @@ from ..networks import EpsilonGreedy, QNetwork
 from ..objectives import DQNLoss, HardUpdate
 from ..optim import FlatAdam
 from ..replay import DevicePrioritizedSampler, PrioritizedSampler
-from ..run.fields import Between, Count, Fraction, Number, Rate
+from ..run.config import Between, Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Actions

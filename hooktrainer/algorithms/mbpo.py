@@ -15,7 +15,7 @@ from ..loop.cadence import Every
 from ..networks import DynamicsEnsemble
 from ..objectives import SACLoss, SoftUpdate
 from ..optim import FlatAdam
-from ..run.fields import Count, Fraction, Number, Rate
+from ..run.config import Count, Fraction, Number, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .check_spaces import Observations

@@ -16,11 +16,11 @@ from ..objectives import SoftUpdate
 from ..objectives.sequences import ReplayLoss
 from ..optim import FlatAdam
 from ..replay import ReplayBuffer
-from ..run.fields import Between, Count, Fraction, Number, OneOf, Rate
+from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
 from .check_spaces import Actions
+from .options import WithMemory
 from .task import Task
-from .with_memory import WithMemory
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,7 +11,7 @@ from ..hooks import TargetNetUpdaterHook
 from ..loop.cadence import Every
 from ..objectives import CQLLoss, IQLLoss, SoftUpdate
 from ..optim import FlatAdam
-from ..run.fields import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
+from ..run.config import Between, Count, Fraction, FreeAmongSeeds, FreeOnResume, Rate
 from ..trainer import Trainer
 from .algorithm import Algorithm
 from .check_spaces import Actions, Observations

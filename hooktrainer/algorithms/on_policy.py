@@ -26,12 +26,11 @@ from ..networks import (
 )
 from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
-from ..run.fields import Between, Count, Fraction, OneOf, Rate
+from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
 from .check_spaces import Actions, check_distribution, check_state_dependent
+from .options import WithMemory, WithStateDependentExploration
 from .task import Task
-from .with_memory import WithMemory
-from .with_sde import WithStateDependentExploration
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, ClassVar
 
 from ..errors import ConfigError
-from ..run.fields import Between, Count, Fraction
+from ..run.config import Between, Count, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings

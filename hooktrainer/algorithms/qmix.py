@@ -2,16 +2,109 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import Annotated, ClassVar
 
 from torch import nn
 
-from ..networks import EncodedMixer, MonotonicMixer
-from ..run.fields import Count
-from .agents_task import AgentsTask, Keys
+from ..hooks import ReplayBufferTrainer, TargetNetUpdaterHook
+from ..networks import AgentsPolicy, EncodedMixer, EpsilonGreedy, MonotonicMixer, SumMixer
+from ..objectives import HardUpdate, QMixLoss
+from ..optim import FlatAdam
+from ..replay import ReplayBuffer
+from ..run.config import Between, Count, Fraction, Number, Rate
+from ..trainer import Trainer
+from .agents import AgentsTask, Keys, SeveralAgents
 from .algorithm import algorithm
+from .check_spaces import Actions
 from .config import Settings
-from .value_mixing import ValueMixing
+
+# -- What VDN and QMIX share: deep Q-learning of the value of all agents together.
+
+
+@dataclass(frozen=True, kw_only=True)
+class ValueMixing(SeveralAgents):
+    """Fields of VDN and QMIX."""
+
+    num_envs: Count = 32
+    """number of parallel environments"""
+    steps_per_batch: Count = 8
+    """steps per environment in each batch"""
+    optim_steps_per_batch: Count = 8
+    """optimizer steps after each batch"""
+    init_random_frames: Number = 2_000
+    """frames collected with random actions before the first optimizer step"""
+    buffer_size: Count = 100_000
+    """capacity of the replay buffer, in steps of an environment"""
+    batch_size: Count = 256
+    """steps of an environment per optimizer step, each with all of its agents"""
+    lr: Annotated[Rate, Between(1e-4, 1e-2, log=True)] = 5e-4
+    """learning rate"""
+    eval_interval: Count = 20_000
+    eval_episodes: Number = 32
+    num_cells: tuple[Count, ...] = (128, 128)
+    gamma: Fraction = 0.99
+    """discount factor"""
+    double: bool = True
+    """whether the network chooses the next actions that its target values"""
+    target_interval: Count = 200
+    """optimizer steps between two updates of the target networks"""
+    max_grad_norm: float | None = 10.0
+    """the gradient is clipped to this norm; None for no clipping"""
+    eps_end: Fraction = 0.05
+    """final epsilon, the probability of a random action of each agent"""
+    annealing_frames: Count = 50_000
+    """frames over which epsilon falls linearly from 1 to eps_end"""
+
+    actions: ClassVar[Actions] = "discrete"
+
+    def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
+        """What mixes the values of all agents, and the entries that it reads beside them."""
+        raise NotImplementedError
+
+    def build(self, task: AgentsTask) -> Trainer:
+        """Wire the trainer."""
+        values = {group.name: task.action_values(group) for group in task.groups}
+        mixer, state_keys = self._mixer(task)
+        loss = QMixLoss(
+            values,
+            mixer,
+            state_keys,
+            gamma=self.gamma,
+            loss_function="smooth_l1",
+            double=self.double,
+        ).to(task.device)
+        explorers = {
+            name: EpsilonGreedy(
+                value, eps_end=self.eps_end, annealing_num_steps=self.annealing_frames
+            )
+            for name, value in values.items()
+        }
+        policy = AgentsPolicy(explorers)
+        masks = [mask for group in task.groups if (mask := task.mask(group)) is not None]
+        buffer = ReplayBuffer(
+            self.buffer_size,
+            batch_size=self.batch_size,
+            keys=[*loss.in_keys, *masks, *[("next", *mask) for mask in masks]],
+            device=task.device,
+        )
+        updater = HardUpdate(loss, value_network_update_interval=self.target_interval)
+        optimizer = FlatAdam(loss.parameters(), lr=self.lr)
+        trainer = task.trainer(
+            task.collector(
+                policy,
+                self.num_envs,
+                self.steps_per_batch,
+                init_random_frames=self.init_random_frames,
+            ),
+            loss,
+            optimizer,
+            optim_steps_per_batch=self.optim_steps_per_batch,
+            clip_norm=self.max_grad_norm,
+        )
+        ReplayBufferTrainer(buffer).register(trainer)
+        TargetNetUpdaterHook(updater).register(trainer)
+        return task.finish(trainer, AgentsPolicy(values))
 
 
 @algorithm
@@ -32,3 +125,20 @@ class QMIX(ValueMixing):
         encoder, features, keys = task.joint_encoder()
         agents = sum(len(group.agents) for group in task.groups)
         return EncodedMixer(encoder, MonotonicMixer(features, agents, self.mixing_cells)), keys
+
+
+# -- Value decomposition.
+
+
+@algorithm
+class VDN(ValueMixing):
+    """Value decomposition networks: the value of all agents together is the sum of theirs.
+
+    Sunehag et al., 2018, arXiv:1706.05296. For discrete actions, and agents that have one aim: they
+    are trained on the mean of their rewards.
+    """
+
+    tuned_for: ClassVar[Settings] = {"pettingzoo/mpe/simple_spread_v3": {"total_frames": 200_000}}
+
+    def _mixer(self, task: AgentsTask) -> tuple[nn.Module, Keys]:
+        return SumMixer(), []

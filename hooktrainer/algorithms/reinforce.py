@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from ..run.fields import Count, Rate
+from ..run.config import Count, Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings

@@ -6,13 +6,13 @@ from typing import ClassVar, Literal
 
 from ..networks import MemoryTrunk, Policy, SquashedStateDependentGaussian
 from ..objectives import SACLoss
-from ..run.fields import Rate
+from ..run.config import Rate
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy
+from .options import WithStateDependentExploration
 from .task import Task
-from .with_sde import WithStateDependentExploration
 
 
 @algorithm

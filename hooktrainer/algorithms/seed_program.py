@@ -6,7 +6,7 @@ import importlib
 import json
 import sys
 
-from ..run.config_file import from_plain
+from ..run.config import from_plain
 
 if __name__ == "__main__":
     module, name, values, *words = sys.argv[1:]

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from ..loop.cadence import Every
 from ..networks import AdditiveGaussian
 from ..objectives import TD3Loss
-from ..run.fields import Between, Fraction
+from ..run.config import Between, Fraction
 from ..trainer import Trainer
 from .algorithm import algorithm
 from .config import Settings

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase, is_tensor_collection
+from torch import nn
 
 # tensordict's own ways, the first of which torchrl takes as well; if they go, the checks come back.
 _make: Any = getattr(TensorDict, "_new_unsafe", TensorDict)
@@ -111,3 +112,104 @@ def laid_out_as(like: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
     if tensor.stride() == like.stride():
         return tensor
     return torch.empty_like(like, dtype=tensor.dtype).copy_(tensor)
+
+
+# -- Which steps of a batch are data: those that its collector did not add as padding.
+
+Batch = TypeVar("Batch", bound=TensorDictBase)
+
+
+def device_of(batch: TensorDictBase) -> torch.device:
+    """Where a batch is: not every collector says it, its tensors do."""
+    device: torch.device | None = batch.device
+    return next(iter(batch.values(True, True))).device if device is None else device
+
+
+def mask_of(batch: TensorDictBase) -> torch.Tensor | None:
+    """Which steps are data, bool ``[*batch]``; ``None`` if all are."""
+    if "collector" not in batch.keys():  # noqa: SIM118 (a look that is quicker than get)
+        return None
+    mask: torch.Tensor | None = batch.get(("collector", "mask"), None)
+    return mask
+
+
+def count_valid(batch: TensorDictBase) -> int:
+    """Number of steps that are data."""
+    mask = mask_of(batch)
+    return batch.numel() if mask is None else int(mask.sum())
+
+
+def valid(batch: TensorDictBase, key: NestedKey) -> torch.Tensor:
+    """One entry of the steps that are data.
+
+    Returns:
+        ``[steps, ...]``; ``[*batch, ...]``, the entry itself, if all are.
+
+    Raises:
+        KeyError: If there is no such entry.
+    """
+    mask, values = mask_of(batch), batch[key]
+    return values if mask is None else values[mask]
+
+
+def valid_steps(batch: Batch) -> Batch:
+    """The steps that are data, ``[steps]``; ``batch`` itself if all are."""
+    mask = mask_of(batch)
+    return batch if mask is None else batch[mask]
+
+
+# -- Which entries of what a loss module returns are minimized, and their sum.
+
+
+def is_loss(key: Any) -> bool:
+    """Whether an entry is a loss, by its name."""
+    return isinstance(key, str) and key.startswith("loss")
+
+
+def total_loss(
+    losses: TensorDictBase | Mapping[Any, torch.Tensor], components: Sequence[str] | None
+) -> torch.Tensor | None:
+    """The sum that an optimizer minimizes; ``None`` if a loss is missing.
+
+    Args:
+        losses: What the loss module returned.
+        components: The keys of the losses; ``None`` for all that begin with ``"loss"``.
+    """
+    total: torch.Tensor | None = None
+    if components is None:
+        for key, loss in losses.items():
+            if is_loss(key):
+                total = loss if total is None else total + loss
+        return total
+    for key in components:
+        loss = losses.get(key, None)
+        if loss is None:
+            return None
+        total = loss if total is None else total + loss
+    return total
+
+
+# -- Networks whose parameters are parts of tensors that several processes hold together.
+
+
+def is_part(value: Any) -> bool:
+    """Whether a value is one process's part of a tensor: a ``DTensor``, which is slow to import."""
+    return callable(getattr(value, "full_tensor", None))
+
+
+def is_sharded(module: Any) -> bool:
+    """Whether a module has parameters that are shared out."""
+    return isinstance(module, nn.Module) and any(map(is_part, module.parameters()))
+
+
+# -- Random numbers in the shape of a tensor, drawn so that a compiler shows who draws them.
+
+
+def normal_like(x: torch.Tensor) -> torch.Tensor:
+    """Standard normal numbers, shaped as ``x``."""
+    return torch.empty_like(x).normal_()
+
+
+def uniform_like(x: torch.Tensor) -> torch.Tensor:
+    """Uniform numbers in [0, 1), shaped as ``x``."""
+    return torch.empty_like(x).uniform_()

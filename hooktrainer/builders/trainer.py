@@ -22,7 +22,7 @@ from ..hooks import (
     UpdateWeights,
 )
 from ..log import generate_exp_name
-from ..loop.priorities import AFTER
+from ..loop.hook import AFTER
 from ..run.get_logger import get_logger
 from ..trainer import Trainer
 from .configs import Reader, TrainerConfig

@@ -24,7 +24,7 @@ def main(words: Sequence[str] | None = None) -> None:
         from ..loop.signals import ending_cleanly
     with ending_cleanly():  # while it imports, too
         from .. import algorithms
-        from ..algorithms.parse_options import parse
+        from ..algorithms.algorithm import parse
         from ..run.recipe import mistakes_in_one_line
 
         with mistakes_in_one_line():

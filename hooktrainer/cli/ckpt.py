@@ -30,7 +30,7 @@ def list_(run: RunPath, /, *, json: Flag = False) -> int:
         json: print JSON: a list with one object per checkpoint
     """
     from ..store import list_checkpoints
-    from .places import checkpoints_of, recorded_best
+    from .output import checkpoints_of, recorded_best
 
     directory = checkpoints_of(run)
     listing = list_checkpoints(directory)
@@ -66,7 +66,7 @@ def show(checkpoint: CheckpointSpec, /, *, json: Flag = False) -> int:
         checkpoint: RUN (its latest), RUN@best, RUN@FRAMES, or the path of a checkpoint
         json: print JSON: the manifest, and the parts
     """
-    from .places import open_checkpoint
+    from .output import open_checkpoint
 
     opened = open_checkpoint(checkpoint)
     parts = _parts(opened)
@@ -116,7 +116,7 @@ def verify(run: RunPath, /, *, json: Flag = False) -> int:
     from ..store import Checkpoint, list_checkpoints
     from ..store.lookup import Listing
     from ..store.manifest import FILE
-    from .places import checkpoints_of
+    from .output import checkpoints_of
 
     if (run / FILE).is_file():
         listing = Listing([Checkpoint.open(run)], {})  # whosever it is
@@ -183,7 +183,7 @@ def diff(
     """
     from ..store.diff import compare_trees
     from .compare import is_ignored, without_clock
-    from .places import open_checkpoint
+    from .output import open_checkpoint
 
     states = [open_checkpoint(spec).load() for spec in (left, right)]
     if not clock:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from functools import reduce
+from operator import or_
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from tyro.conf import UseAppendAction
+from tyro.conf import Positional, UseAppendAction
 
 from ..base.words import listed, plural
+from ..errors import ConfigError
+from ..store import Best, EveryFrames, EveryHours, Last, MaxBytes, Retention
 from . import output
 from .arguments import CheckpointSpec, Flag, OptionalCount, RunPath, shown_as
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-    from pathlib import Path
-
-    from ..store import Checkpoint, CheckpointManager, Retention
+    from ..store import Checkpoint, CheckpointManager
 
 Hours = Annotated[float | None, shown_as("N")]
 BestOf = Annotated[UseAppendAction[tuple[str, ...]], shown_as("N:METRIC[:min]")]
@@ -53,9 +57,9 @@ def prune(
         json: print JSON: a list with the fate of each checkpoint
     """
     from ..store import list_checkpoints
-    from ..store.housekeeping import surplus
-    from .keep import parse_policy
-    from .places import checkpoints_of, recorded_best
+    from ..store.stored import surplus
+    from .ckpt_change import parse_policy
+    from .output import checkpoints_of, recorded_best
 
     keep = parse_policy(
         latest=keep_last,
@@ -114,7 +118,7 @@ def rollback(
         json: print JSON: a list with the fate of each checkpoint
     """
     from ..store import list_checkpoints
-    from .places import open_checkpoint
+    from .output import open_checkpoint
 
     target = open_checkpoint(checkpoint)
     directory = target.path.parent
@@ -200,3 +204,110 @@ def _manager(directory: Path, keep: Retention | None = None) -> CheckpointManage
             f"{directory} is in use by a live run ({lock.holder(directory)}): end that first."
         ) from None
     return CheckpointManager(directory, keep=keep)
+
+
+# -- `hooktrainer ckpt export`: a checkpoint for another trainer.
+
+NewFile = Annotated[Path, Positional, shown_as("OUT")]
+
+
+def export(
+    checkpoint: CheckpointSpec, out: NewFile, /, *, to: Literal["torchrl"] = "torchrl"
+) -> int:
+    """Write a checkpoint as TorchRL's trainer saves itself, to go on there.
+
+    Trainer.load_from_file of torchrl.trainers reads it, with CKPT_BACKEND=torch, which is the
+    default there. What is not in it is listed.
+
+    Example: hooktrainer ckpt export runs/a@best trainer.pt --to torchrl
+
+    Args:
+        checkpoint: the checkpoint, or the file of a trainer
+        out: the file to write
+        to: the trainer it is for
+    """
+    from ..store import load_file
+    from ..torchrl.export import export as write
+    from .output import open_checkpoint
+
+    if Path(checkpoint).is_file():
+        state = load_file(checkpoint)
+    else:
+        state = open_checkpoint(checkpoint).load()
+    left = write(state, out)
+    output.tell(f"{checkpoint} is in {out}, but for")
+    for line in left:
+        output.tell(f"  {line}")
+    return 0
+
+
+# -- Retention policies from the words of a command line.
+
+_BEST = re.compile(r"(\d+):(.+?)(?::(max|min))?")
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)B?", re.IGNORECASE)
+_EXPONENT = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
+
+
+def parse_policy(
+    *,
+    latest: int | None = None,
+    best: Sequence[str] = (),
+    every_frames: int | None = None,
+    every_hours: float | None = None,
+    max_bytes: str | None = None,
+) -> Retention:
+    """Return the union of the policies that were asked for.
+
+    Args:
+        latest: As for `Last`.
+        best: One ``N:METRIC`` or ``N:METRIC:min`` for each `Best`.
+        every_frames: As for `EveryFrames`.
+        every_hours: As for `EveryHours`.
+        max_bytes: A size such as ``10GB`` or ``500MiB``, for `MaxBytes`.
+
+    Raises:
+        ConfigError: If there is none, or one does not make sense.
+    """
+    policies: list[Retention] = [parse_best(text) for text in best]
+    if latest is not None:
+        policies.append(Last(latest))
+    if every_frames is not None:
+        policies.append(EveryFrames(every_frames))
+    if every_hours is not None:
+        policies.append(EveryHours(every_hours))
+    if max_bytes is not None:
+        policies.append(MaxBytes(parse_size(max_bytes)))
+    if not policies:
+        raise ConfigError(
+            "say what to keep, with one or more of --keep-last N, --keep-best N:METRIC, "
+            "--every-frames N, --every-hours N, --max-bytes SIZE."
+        )
+    return reduce(or_, policies)
+
+
+def parse_best(text: str) -> Best:
+    """Return the policy that ``N:METRIC`` or ``N:METRIC:max`` or ``N:METRIC:min`` means.
+
+    Raises:
+        ConfigError: If it is none of these.
+    """
+    match = _BEST.fullmatch(text)
+    if match is None:
+        raise ConfigError(
+            f"--keep-best {text}: write N:METRIC, or N:METRIC:min where less is better, such as "
+            "3:eval/return."
+        )
+    return Best(int(match[1]), match[2], "min" if match[3] == "min" else "max")
+
+
+def parse_size(text: str) -> int:
+    """Return a number of bytes: ``10GB`` has 10 * 1000**3, ``10GiB`` has 10 * 1024**3.
+
+    Raises:
+        ConfigError: If it is not a size.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise ConfigError(f"--max-bytes {text}: write a size such as 500MB, 10GB or 10GiB.")
+    base = 1024 if match[3] else 1000
+    return int(float(match[1]) * base ** _EXPONENT[match[2].lower()])

@@ -22,7 +22,6 @@ from ..errors import USER_ERRORS, ConfigError, DamagedCheckpointError
 from ..run.command_line import parse, unread
 from . import output
 from . import sweep as sweeping
-from .completion import completing_files
 from .launcher import launch, take_launch
 from .train import separate_arguments
 
@@ -59,11 +58,10 @@ CKPT: Final = Commands(
         "diff": "ckpt:diff",
         "prune": "ckpt_change:prune",
         "rollback": "ckpt_change:rollback",
-        "export": "ckpt_export:export",
+        "export": "ckpt_change:export",
     }
 )
 """The commands of `hooktrainer ckpt`."""
-
 POLICIES: Final = Commands(
     {
         "list": "policies:list_",
@@ -73,7 +71,6 @@ POLICIES: Final = Commands(
     }
 )
 """The commands of `hooktrainer policies`."""
-
 COMMANDS: Final = Commands(
     {
         "train": "train:train",
@@ -94,9 +91,7 @@ COMMANDS: Final = Commands(
     }
 )
 """The commands that stand by themselves."""
-
 _GROUPS: Final[Mapping[str, Mapping[str, Command]]] = {"policies": POLICIES, "ckpt": CKPT}
-
 _DESCRIPTION: Final = """The command line of hooktrainer: trains, and looks at runs and after them.
 
 Begin: hooktrainer train ppo --env CartPole-v1 --total-frames 50000 --snapshots 6
@@ -106,14 +101,10 @@ command explains itself: hooktrainer ckpt prune --help. hooktrainer --version sa
 
 Exit codes: 0 done; 1 a check failed, there are differences, or nothing was changed; 2 wrong usage,
 or there is no such run or checkpoint; 130 and 143 interrupted by SIGINT and SIGTERM."""
-
 _CKPT_DESCRIPTION: Final = (
     "Looks at the checkpoints of a run, checks them, thins them out, goes back to one, exports one."
 )
-
 _POLICIES_DESCRIPTION: Final = "Looks at the policies that a run saved, plays them, thins them out."
-
-
 Shell = Annotated[Literal["bash", "zsh", "fish"], Positional]
 
 
@@ -209,3 +200,26 @@ def _group(commands: Mapping[str, Command]) -> SubcommandApp:
 def _fail(error: object, code: int) -> int:
     output.say(f"error: {error}")
     return code
+
+
+# -- The scripts that complete the command line in a shell, with files added to them.
+
+_FILES: Final = {
+    "    # Output one completion per line.\n": (
+        "    # What is none of the words is a file: the directory of a run, most often.\n"
+        "    completions = completions or ['__TYRO_COMPLETE_FILES__']\n"
+    ),
+    '    COMPREPLY=($(compgen -f -- "$cur"))\n': (  # $cur has the words before in it
+        "    local IFS=$'\\n'\n"
+        "    compopt -o filenames 2>/dev/null\n"
+        '    COMPREPLY=($(compgen -f -- "${COMP_WORDS[COMP_CWORD]}"))\n'
+    ),
+}
+"""What is put into tyro's scripts, which complete words only."""
+
+
+def completing_files(script: str) -> str:
+    """A script of tyro's that completes files where it has no word."""
+    for there, instead in _FILES.items():
+        script = script.replace(there, instead)
+    return script

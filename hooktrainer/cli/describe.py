@@ -60,8 +60,7 @@ def _of_run(path: Path) -> list[dict[str, Any]]:
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     from ..errors import ConfigError
     from . import algorithm
-    from .recipes import find_trainable
-    from .scripts import without_run_options
+    from .scripts import find_trainable, without_run_options
 
     trainable = find_trainable(target)
     words = without_run_options(args)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.words import plural
 from . import output
 from .arguments import Count, Flag, OptionalOutFile, Pixels, RunPath, Seconds, Seed
-from .priority import step_aside
+from .output import step_aside
 
 if TYPE_CHECKING:
     from ..show.gallery import Exhibit, Gallery
@@ -108,7 +108,7 @@ def _report(made: Gallery, json: bool) -> int:
     if json:
         output.print_json([_as_json(exhibit) for exhibit in made.exhibits])
     else:
-        from ..show.gallery.captions import return_text
+        from ..show.gallery.film import return_text
 
         rows = [
             (

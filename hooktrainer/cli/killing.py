@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -223,3 +225,28 @@ def _signature(run: Path) -> dict[str, int]:
             except FileNotFoundError:  # a temporary file, renamed meanwhile
                 signature[entry.name] = 0
     return signature
+
+
+# -- Where a command trains to look at what comes out.
+
+
+@contextmanager
+def workplace(command: str, keep: Path | None, check: Callable[[Path], None]) -> Iterator[Path]:
+    """The directory to train in; a temporary one goes if the block raises.
+
+    Args:
+        command: The command's name, of which a temporary directory has its own.
+        keep: The directory that the user has named; ``None`` for a temporary one.
+        check: Looks whether that can be used, and raises if not.
+    """
+    if keep is not None:
+        keep.mkdir(parents=True, exist_ok=True)
+        check(keep)
+        yield keep
+        return
+    place = Path(tempfile.mkdtemp(prefix=f"hooktrainer-{command}-"))
+    try:
+        yield place
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)
+        raise

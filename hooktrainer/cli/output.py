@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 from rich.console import Console
 from rich.measure import Measurement
@@ -18,6 +20,10 @@ from rich.text import Text
 from ..base.words import duration as duration
 from ..base.words import printable
 from ..errors import ConfigError
+from ..store import Best, Checkpoint, find
+from ..store.lookup import checkpoint_directory, no_run
+from ..store.run_dir import RunDir
+from ..store.stored import NAME
 
 
 def console(file: TextIO | None = None) -> Console:
@@ -157,3 +163,51 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return value
+
+
+# -- Finding what RUN and CHECKPOINT on a command line stand for.
+
+
+def checkpoints_of(run: Path) -> Path:
+    """Return where a run keeps its checkpoints.
+
+    Raises:
+        FileNotFoundError: If there is no such run.
+    """
+    if not run.is_dir():
+        raise FileNotFoundError(no_run(run))
+    if not RunDir(run).holds_run and not any(NAME.fullmatch(path.name) for path in run.iterdir()):
+        raise FileNotFoundError(f"{run} holds no run: no run.json, no checkpoints.")
+    return checkpoint_directory(run)
+
+
+def open_checkpoint(spec: str) -> Checkpoint:
+    """Return the checkpoint that a word on the command line names.
+
+    Raises:
+        CheckpointError: If there is none, or its manifest is damaged.
+    """
+    return Checkpoint.open(find(spec)[0])
+
+
+def recorded_best(checkpoints: list[Checkpoint]) -> Best | None:
+    """Return what the run itself counts as its best checkpoint, if it does."""
+    for checkpoint in reversed(checkpoints):
+        if (best := checkpoint.manifest.best) is not None:
+            return Best(1, best["metric"], "min" if best["mode"] == "min" else "max")
+    return None
+
+
+# -- Working in the background, so that a run which trains meanwhile is not slowed down.
+
+_NICENESS: Final = 10
+
+
+def step_aside() -> None:
+    """Give this process a low priority, and PyTorch one thread: there is always another run."""
+    import torch
+
+    torch.set_num_threads(1)
+    with suppress(OSError, AttributeError):  # a system without priorities
+        niceness = max(_NICENESS, os.getpriority(os.PRIO_PROCESS, 0))
+        os.setpriority(os.PRIO_PROCESS, 0, niceness)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.words import plural, shell_word
 from . import output
 from .arguments import Count, Flag, OptionalCount, PolicySpec, RunPath, Seed
-from .priority import step_aside
+from .output import step_aside
 
 if TYPE_CHECKING:
     from ..policies import Evaluation, SavedPolicy
@@ -191,7 +191,7 @@ def prune(
     from ..errors import ConfigError
     from ..policies.saved import METRIC
     from ..store import Best, EveryFrames, Last, Retention, Spread
-    from ..store.housekeeping import delete, surplus
+    from ..store.stored import delete, surplus
 
     rules: list[Retention] = []
     rules += [] if spread is None else [Spread(spread)]
@@ -256,7 +256,7 @@ def print_episodes(evaluation: Evaluation) -> None:
 
 def _scan(run: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
     from ..policies.saved import policy_directory, scan_policies
-    from ..store.find_runs import no_run
+    from ..store.lookup import no_run
     from ..store.run_dir import RunDir
 
     directory = policy_directory(run)

@@ -7,7 +7,7 @@ from typing import Annotated
 from ..base.text_file import write_atomically
 from . import output
 from .arguments import Count, Flag, OutFile, Pixels, PolicySpec, Seconds, Seed, shown_as
-from .priority import step_aside
+from .output import step_aside
 
 Number = Annotated[float, shown_as("N")]
 

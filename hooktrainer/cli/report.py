@@ -149,7 +149,7 @@ def _find(places: Sequence[Path]) -> list[RunDir]:
     Raises:
         FileNotFoundError: If there is no such directory.
     """
-    from ..store.find_runs import find_runs, no_run, sweep_of
+    from ..store.lookup import find_runs, no_run, sweep_of
 
     found = {}
     sweeps: dict[Path, None] = {}
@@ -220,7 +220,7 @@ def print_section(section: Section, score: str, metric: str) -> None:
 
 
 def _row(group: GroupFinding, timed: bool) -> list[object]:
-    from ..show.report.interval_text import interval_text, reaching_text
+    from ..show.report.findings import interval_text, reaching_text
 
     iqm, *others = map(interval_text, (group.iqm, group.median, group.mean, group.area))
     row: list[object] = [iqm, len(group.seeds), *others]
@@ -235,7 +235,7 @@ def _row(group: GroupFinding, timed: bool) -> list[object]:
 
 
 def _comparison_row(one: Comparison) -> list[object]:
-    from ..show.report.interval_text import comparison_texts
+    from ..show.report.findings import comparison_texts
 
     verdict = output.good(one.verdict) if one.separated else one.verdict
     return [*comparison_texts(one), verdict]

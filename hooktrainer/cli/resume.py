@@ -31,7 +31,7 @@ def resume(run: RunPath, args: ScriptArgs = (), /, *, trust: Flag = False) -> in
     from ..errors import NotFoundError
     from ..store.provenance import replace_process
     from ..store.run_dir import RunDir
-    from .places import checkpoints_of
+    from .output import checkpoints_of
     from .scripts import check_own, command_of, place_of, refuse_run_options
 
     checkpoints_of(run)

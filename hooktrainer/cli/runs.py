@@ -105,7 +105,7 @@ def runs(
 
 def _summaries(places: Sequence[Path], metric: str, minimize: bool) -> list[RunSummary]:
     from ..show.report import summarize, summarize_sweep
-    from ..store.find_runs import find_runs, no_run, sweep_of
+    from ..store.lookup import find_runs, no_run, sweep_of
 
     found: dict[Path, RunSummary] = {}
     sweeps: dict[Path, list[RunSummary]] = {}

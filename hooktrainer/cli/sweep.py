@@ -149,8 +149,8 @@ def _own_options() -> list[str]:
 def _algorithm(words: tuple[str, ...]) -> tuple[Algorithm, set[str]]:
     """The run that trials differ from, and the fields that were given."""
     from .. import algorithms
-    from ..algorithms.parse_options import parse
-    from ..run.config_file import field_of, take_config
+    from ..algorithms.algorithm import parse
+    from ..run.config import field_of, take_config
 
     if not words or words[0].startswith("-"):
         raise ConfigError(f"name an algorithm first, one of {', '.join(algorithms.names())}.")
@@ -180,7 +180,7 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
     """What is said of the space, in a file and beside it."""
     import yaml
 
-    from ..run.config_file import read_named
+    from ..run.config import read_named
 
     found = {} if file is None else read_named(file)
     for entry in entries:
@@ -200,8 +200,7 @@ def _space(file: Path | None, entries: tuple[str, ...]) -> dict[str, Any]:
 def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
     from ..show.report.report_page import report_page
     from ..sweep.confirm import KEEP
-    from ..sweep.outcome import importances, training_command, trial_rows, write_best
-    from ..sweep.page import sweep_page
+    from ..sweep.page import importances, sweep_page, training_command, trial_rows, write_best
 
     done, names = sum(one.state.is_finished() for one in made.trials), listed(made.space.candidates)
     page = made.place / "sweep.html"
@@ -246,9 +245,7 @@ def _run(made: Sweep, fresh: int, *, as_json: bool) -> int:
 def _decided(made: Sweep, fresh: int) -> tuple[FrozenTrial | None, Confirmation | None, str]:
     """The winner, what fresh seeds say of it, and what may be said."""
     from ..errors import TakenError
-    from ..sweep.confirm import confirm, words_of
-    from ..sweep.extra_seeds import alone
-    from ..sweep.finals import play_finals
+    from ..sweep.confirm import alone, confirm, play_finals, words_of
 
     if others := made.elsewhere:
         numbers = ", ".join(str(one.number) for one in others)
@@ -290,7 +287,7 @@ def _line(made: Sweep, trial: Any) -> str:
 def _as_json(
     made: Sweep, mattered: Mapping[str, float], found: Confirmation | None, verdict: str
 ) -> dict[str, Any]:
-    from ..sweep.outcome import training_command
+    from ..sweep.page import training_command
     from .report import section_json
 
     best, finals = made.winner, made.finals

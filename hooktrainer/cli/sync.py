@@ -30,7 +30,7 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
     """
     from ..log.sending import bound_requests
     from ..log.spool import Spool
-    from ..store.find_runs import no_run
+    from ..store.lookup import no_run
 
     if not run.is_dir():
         raise FileNotFoundError(no_run(run))

@@ -35,7 +35,7 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         json: of the list: print JSON
     """
     from ..store.provenance import replace_process
-    from . import recipes
+    from . import scripts as recipes
 
     if words:
         found, args = recipes.trainable_of(words)

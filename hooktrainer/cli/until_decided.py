@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
 
 from ..base.endings import ENDED
 from ..base.tied_program import tied
-from ..base.words import listed, ranges
-from ..errors import ConfigError
+from ..base.words import listed, printable, ranges
+from ..errors import ConfigError, NotFoundError
 from ..loop.signals import GRACE
 from ..run.programs import run_programs
-from ..show.report import RunSummary
+from ..run.seeds import OWN, words_of_seeds
+from ..show.report import RunSummary, group_runs, summarize
 from ..show.report.study import Study
-from ..statistics import Decision, decided, interval
+from ..statistics import Decision, decided, interval, score_named
 from ..statistics.sequential import looks
+from ..store.run_dir import RunDir
 from . import output
-from .more_seeds import Contender, commands, contenders
+from .scripts import check_own, command_of, place_of
 
 _STDERR = 2  # stdout is the report's
-
 Read = Callable[[], tuple[Sequence[RunSummary], Study]]
 """Reads the runs, as they stand."""
 
@@ -120,3 +125,146 @@ def _why(one: Contender) -> str:
         f"{run.path} {run.status}: {reason}. Without the seeds that fail, {one.label} would look "
         "better than it is"
     )
+
+
+# -- Which seeds the groups of a report lack, and the commands that train them.
+
+PATIENCE = 10.0
+"""Seconds that a run has to end by itself."""
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A group to which seeds can be added.
+
+    Attributes:
+        label: What the report calls it.
+        runs: Its runs, those without an end included, in the order of their seeds: in which they
+            count, whatever they score. Seeds are added behind the last.
+        scores: Of the first of them, up to one that has no end.
+    """
+
+    label: str
+    runs: Sequence[RunSummary]
+    scores: Sequence[float]
+
+    def unfinished(self, number: int) -> list[RunSummary]:
+        """Those of its first ``number`` runs that have no end."""
+        return [run for run in self.runs[:number] if run.status not in ENDED]
+
+    def new_seeds(self, number: int) -> list[int]:
+        """The seeds to add for it to have ``number``."""
+        following = _seed(self.runs[-1]) + 1
+        return list(range(following, following + number - len(self.runs)))
+
+
+def contenders(runs: Sequence[RunSummary], study: Study, score: str) -> list[Contender]:
+    """The groups of a report, with the runs that it leaves out since they have no end.
+
+    Args:
+        runs: All runs.
+        study: Read from them.
+        score: What is made of a curve: a name of `SCORES`.
+
+    Raises:
+        ConfigError: If they are of several tasks, or there is nothing to decide between them.
+    """
+    if len(study.tasks) != 1:
+        names = ", ".join(task.task or "unnamed" for task in study.tasks)
+        raise ConfigError(f"until it is decided in which task? Name runs of one of {names}.")
+    (task,) = study.tasks
+    if len(task.groups) < 2:
+        raise ConfigError(
+            f"there is nothing to decide: all runs that have come to an end are of one group, "
+            f"{next(iter(task.groups))}. Name runs of two; one seed of each will do."
+        )
+    all_groups = group_runs([run for run in runs if str(run.options.get("env") or "") == task.task])
+    found, score_of = [], score_named(score, minimize=study.minimize)
+    for label, seeds in task.groups.items():
+        curves = {one.path: one.curve for one in seeds.values()}
+        members = next(g.runs for g in all_groups if any(run.path in curves for run in g.runs))
+        ordered = sorted(members, key=_seed)
+        scores = []
+        for run in ordered:
+            if run.path not in curves:
+                break
+            scores.append(score_of(curves[run.path], task.frames))
+        found.append(Contender(label, ordered, scores))
+    return found
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that trains seeds.
+
+    Attributes:
+        words: The command, Python first.
+        directory: Where it is run.
+    """
+
+    words: Sequence[str]
+    directory: Path
+
+
+def commands(one: Contender, number: int, *, shares: int, trust: bool) -> list[Command]:
+    """What trains the seeds that a group lacks.
+
+    A seed is added by the command that the group's first run was begun with, beside that run.
+
+    Args:
+        one: The group.
+        number: How many seeds it is to have.
+        shares: How many seeds one command trains at a time.
+        trust: Whether to run what somebody else has begun.
+
+    Raises:
+        ConfigError: If it cannot be done so.
+    """
+    first, unfinished, new = one.runs[0], one.unfinished(number), one.new_seeds(number)
+    if new and first.forked_from is not None:
+        raise ConfigError(
+            f"{first.path} is a branch of another run, to which no seed can be added."
+        )
+    for run in unfinished:
+        _await_end(run)
+    place = first.path.absolute().parent
+    found = [
+        _command(run, [*place_of(run.path, run.options, run.seed), "--resume", "latest"], trust)
+        for run in unfinished
+    ]
+    if first.options.get("seeds") != OWN:
+        given = [["--seed", str(seed), "--run-dir", str(place / f"seed{seed}")] for seed in new]
+    else:
+        where = ["--run-dir", str(place), "--resume", "latest", "--workers", str(shares)]
+        given = [["--seeds", words_of_seeds(new), *where]] if new else []
+    return found + [_command(first, words, trust) for words in given]
+
+
+def _await_end(run: RunSummary) -> None:
+    """Refuse a run that another process trains; one whose parent was killed ends in a moment."""
+    deadline = monotonic() + PATIENCE
+    while run.status == "running":
+        if monotonic() > deadline:
+            raise ConfigError(f"{run.path} is still running: wait for its end, then ask again.")
+        sleep(0.2)
+        run = summarize(RunDir(run.path), metric=None)
+
+
+def _command(run: RunSummary, words: Sequence[str], trust: bool) -> Command:
+    """The command that a run was begun with, and what else it is to say."""
+    state = RunDir(run.path).read()
+    command = [*command_of(run.path, state), *words]
+    check_own(run.path, state, command, trust=trust)
+    directory = Path(str(state.get("cwd")).replace("\0", ""))
+    if not directory.is_dir():
+        raise NotFoundError(
+            f"{run.path} was begun in {directory}, which is not to be had: run this where you "
+            f"like, then ask again: {printable(shlex.join(command))}"
+        )
+    return Command(command, directory)
+
+
+def _seed(run: RunSummary) -> int:
+    if run.seed is None:
+        raise ConfigError(f"{run.path} does not say its seed, so none can be added to its group.")
+    return run.seed

@@ -107,9 +107,9 @@ def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) ->
         row: The row.
         seed: One of its seeds.
         course: What the run computed; see `hooktrainer.show.results.course`.
-        here: What its bits depended on; see `hooktrainer.show.results.surroundings`.
+        here: What its bits depended on; see `hooktrainer.show.results.result_rows`.
     """
-    from ..show.results.surroundings import changed
+    from ..show.results.result_rows import changed
     from ..statistics import further_seed
 
     found = further_seed(row.scores)
@@ -134,9 +134,8 @@ def judge(row: ResultRow, seed: int, course: Course, here: Mapping[str, str]) ->
 
 def _verify(row: ResultRow, seed: int, keep: Path | None, json: bool) -> int:
     from ..show.results.course import read_course
-    from ..show.results.surroundings import surroundings
-    from .killing import ScriptFailedError, terminable
-    from .workplace import workplace
+    from ..show.results.result_rows import surroundings
+    from .killing import ScriptFailedError, terminable, workplace
 
     recipe, was = row.recipe, row.courses[seed]
     kept = None if keep is None else keep.absolute()
@@ -211,7 +210,7 @@ def _known_seed(row: ResultRow, seed: int | None) -> int:
 
 
 def _list(json: bool) -> int:
-    from ..show.report.interval_text import interval_text
+    from ..show.report.findings import interval_text
     from ..show.results.result_rows import read_rows
     from ..statistics import interval
 

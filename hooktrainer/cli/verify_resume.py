@@ -59,9 +59,8 @@ def verify_resume(
         json: print JSON: what was compared, and every difference
     """
     from ..errors import ConfigError
-    from .killing import ScriptFailedError, terminable
-    from .recipes import find_trainable
-    from .workplace import workplace
+    from .killing import ScriptFailedError, terminable, workplace
+    from .scripts import find_trainable
 
     if kills < 0:
         raise ConfigError(f"--kills {kills}: it must not be negative.")

@@ -225,7 +225,7 @@ def _phases(times: Mapping[str, float]) -> Table:
 
 def _newest(place: Path) -> RunDir:
     """The run in a directory, or below it the one begun last."""
-    from ..store.find_runs import find_runs, no_run
+    from ..store.lookup import find_runs, no_run
     from ..store.run_dir import RunDir
 
     if RunDir(place).run_file.exists():

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from ..base.batches import mask_of
+from ..base.tensordicts import mask_of
 from ..errors import CollectorError, ConfigError
 from ..loop.timing import Timing
 from ..store.rng import rng_state, set_rng_state

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from ..base.shards import is_sharded
+from ..base.tensordicts import is_sharded
 from ..errors import ConfigError
 
 Weights = Mapping[str, Any]

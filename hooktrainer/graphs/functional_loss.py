@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+import copy
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from torch import nn
+from torch.overrides import TorchFunctionMode
 
+from ..base.tensordicts import total_loss
 from ..objectives.common import Entries, Loss
+from .compiling import CannotCompileError
 
 Losses = dict[Any, torch.Tensor]
 
@@ -167,3 +172,185 @@ class _OfModule(nn.Module):
 
 def _leaves(tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:
     return dict(tensordict.items(include_nested=True, leaves_only=True))
+
+
+# -- Random numbers that a loss draws, taken out of it: drawn before, and given to it.
+
+# What draws numbers that depend on nothing but a shape: the first argument's, or the arguments'.
+_LIKE = {torch.randn_like, torch.rand_like, torch.randint_like}
+_NEW = {torch.randn, torch.rand, torch.randint}
+_IN_PLACE = {
+    torch.Tensor.normal_,
+    torch.Tensor.uniform_,
+    torch.Tensor.exponential_,
+    torch.Tensor.random_,
+}
+_TANH = {torch.tanh, torch.Tensor.tanh}
+# What draws numbers that depend on others.
+_OTHERS = {
+    torch.normal,
+    torch.bernoulli,
+    torch.multinomial,
+    torch.poisson,
+    torch._standard_gamma,
+    torch.nn.functional.dropout,
+    torch.Tensor.bernoulli_,
+    torch.Tensor.multinomial,
+}
+
+
+class RandomCall(NamedTuple):
+    """One drawing of random numbers.
+
+    Attributes:
+        function: What draws.
+        like: Shape, dtype and device of its first argument, if that is a tensor.
+        args: The other arguments.
+        kwargs: The arguments by name.
+    """
+
+    function: Callable[..., torch.Tensor]
+    like: tuple[torch.Size, torch.dtype, torch.device] | None
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+
+    def __call__(self) -> torch.Tensor:
+        """RandomCall again, other numbers."""
+        first = []
+        if self.like is not None:
+            shape, dtype, device = self.like
+            first = [torch.empty(shape, dtype=dtype, device=device)]
+        return self.function(*first, *self.args, **self.kwargs)
+
+    def into(self, out: torch.Tensor) -> None:
+        """Write other numbers to a contiguous tensor of their shape."""
+        if self.function in _IN_PLACE:
+            self.function(out, *self.args, **self.kwargs)
+        else:
+            out.copy_(self())
+
+
+class NotedDraws(TorchFunctionMode):
+    """Notes in the block what is drawn.
+
+    Attributes:
+        draws: In order.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.draws: list[RandomCall] = []
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, and note it if it draws.
+
+        Raises:
+            CannotCompileError: If what it draws depends on other numbers.
+        """
+        kwargs = kwargs or {}
+        if func in _OTHERS and kwargs.get("training", True):
+            name = getattr(func, "__name__", str(func))
+            raise CannotCompileError(f"{name} draws random numbers that depend on others")
+        if func in _NEW:
+            self.draws.append(RandomCall(func, None, args, kwargs))
+        elif func in _LIKE or func in _IN_PLACE:
+            first = args[0]
+            like = (first.shape, first.dtype, first.device)
+            self.draws.append(RandomCall(func, like, args[1:], kwargs))
+        return func(*args, **kwargs)
+
+
+class GivenDraws(TorchFunctionMode):
+    """In the block what is drawn are given numbers.
+
+    Args:
+        numbers: In the order of the draws that `NotedDraws` noted.
+    """
+
+    def __init__(self, numbers: Sequence[torch.Tensor]) -> None:
+        super().__init__()
+        self._numbers = iter(numbers)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Call the function, or give the next numbers in its place."""
+        if func in _LIKE or func in _NEW:
+            return next(self._numbers)
+        if func in _IN_PLACE:
+            return args[0].copy_(next(self._numbers))
+        if func in _TANH and not torch.compiler.is_compiling():
+            return torch.sigmoid(2 * args[0]) * 2 - 1  # to 2e-7, in a quarter of the time
+        return func(*args, **(kwargs or {}))
+
+
+# -- `Objective`: what an optimizer minimizes, and which of its parameters that depends on.
+
+
+@dataclass(frozen=True, eq=False)
+class Objective:
+    """What one optimizer minimizes.
+
+    Attributes:
+        parameters: The optimizer's parameters that need a gradient.
+        components: The keys of the losses whose sum is minimized; ``None`` for all that begin with
+            ``"loss"``.
+    """
+
+    parameters: Sequence[nn.Parameter]
+    components: Sequence[str] | None = None
+
+    def total(self, losses: Mapping[Any, torch.Tensor]) -> torch.Tensor | None:
+        """The sum that is minimized; ``None`` if a loss is missing."""
+        return total_loss(losses, self.components)
+
+
+@dataclass(frozen=True)
+class Reached:
+    """What each of several objectives depends on.
+
+    Attributes:
+        parameters: By objective, those of its own parameters.
+        apart: Whether no objective depends on the parameters of another.
+    """
+
+    parameters: Sequence[Sequence[nn.Parameter]]
+    apart: bool
+
+
+def reached(loss: FunctionalLoss, entries: Entries, objectives: Sequence[Objective]) -> Reached:
+    """Find out what objectives depend on, by computing a copy of the loss once.
+
+    No random number is used up.
+
+    Args:
+        loss: The loss.
+        entries: Of a batch.
+        objectives: What the optimizers minimize.
+    """
+    twin = copy.deepcopy(loss)
+    named = {name: parameter for parameter, name in twin.names.items()}
+    pairs = {parameter: named[name] for parameter, name in loss.names.items()}
+    devices = {value.get_device() for value in entries.values() if value.is_cuda}
+    with torch.enable_grad(), torch.random.fork_rng(list(devices)):
+        out = twin(named, entries)
+        found = []
+        for objective in objectives:
+            total = objective.total(out)
+            wanted = [parameter for each in objectives for parameter in each.parameters]
+            grads: Sequence[torch.Tensor | None] = [None] * len(wanted)
+            if total is not None and total.requires_grad:
+                grads = torch.autograd.grad(
+                    total, [pairs[p] for p in wanted], retain_graph=True, allow_unused=True
+                )
+            found.append({p for p, g in zip(wanted, grads, strict=True) if g is not None})
+    return Reached(
+        [
+            [parameter for parameter in objective.parameters if parameter in depends]
+            for objective, depends in zip(objectives, found, strict=True)
+        ],
+        all(
+            depends.isdisjoint(other.parameters)
+            for objective, depends in zip(objectives, found, strict=True)
+            for other in objectives
+            if other is not objective
+        ),
+    )

@@ -10,8 +10,7 @@ from torch import nn
 from ..base.tensordicts import laid_out_as
 from ..objectives.common import Entries
 from .compiling import Graph, quiet
-from .functional_loss import FunctionalLoss, Losses
-from .objective import Objective, Reached
+from .functional_loss import FunctionalLoss, Losses, Objective, Reached
 
 Grads = tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]]
 

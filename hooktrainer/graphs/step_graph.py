@@ -9,17 +9,16 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from ..base.total_loss import is_loss
+from ..base.tensordicts import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.adam import AdamState, adam_step, hyperparameters
 from .compiling import CannotCompileError, Graph, quiet
-from .functional_loss import FunctionalLoss, Losses
-from .objective import Objective, Reached
+from .functional_loss import FunctionalLoss, Losses, Objective, Reached
 
 
 class Rule(Protocol):
-    """What the learning rate follows from; see `hooktrainer.loop.rate_rule.RateRule`."""
+    """What the learning rate follows from; see `hooktrainer.hooks.kl_adaptive_lr.RateRule`."""
 
     @property
     def numbers(self) -> Sequence[float]:

@@ -15,19 +15,17 @@ from tqdm.auto import tqdm
 from ..base.checks import check_count
 from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
-from ..graphs.functional_loss import FunctionalLoss, Losses
+from ..graphs.functional_loss import FunctionalLoss, Losses, Objective, reached
 from ..graphs.gradient_graph import GradientGraph, Grads
-from ..graphs.objective import Objective, reached
 from ..graphs.step_graph import StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
 from ..loop.computed_updates import GivenGradients, TakenStep
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import LAST
-from ..loop.rate_rule import RateRule
+from ..loop.hook import LAST, TrainerHookBase
 from ..networks.memory import Memory
 from ..objectives.common import Entries
 from ..objectives.gae import GAE
 from ..optim import FlatAdam
+from .kl_adaptive_lr import RateRule
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
 from .optimizer import OptimizerHook

@@ -11,9 +11,8 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from ..loop.averaging_hook import AveragingHook
+from ..loop.hook import EARLY, AveragingHook
 from ..loop.metrics import Latest
-from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

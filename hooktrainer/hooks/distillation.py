@@ -10,8 +10,7 @@ from tensordict import NestedKey, TensorDictBase
 
 from ..base.checks import check_rate
 from ..errors import ConfigError, HookError
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import EARLY
+from ..loop.hook import EARLY, TrainerHookBase
 from ..networks import MemoryTrunk
 from ..objectives.common import Loss, Term
 from ..objectives.imitation import PREFIX, ImitationLoss

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +11,47 @@ from tensordict import TensorDictBase
 
 from ..base.checks import check_positive
 from ..errors import ConfigError, HookError
-from ..loop.priorities import EARLY
-from ..loop.rate_rule import RateRule
+from ..loop.hook import EARLY, AveragingHook
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop
+
+
+# -- `RateRule`: a hook that sets the learning rate of a step by what its losses are.
+
+
+class RateRule(AveragingHook):
+    """A hook at ``optimizer`` that sets the learning rate of the step to come, and does no more.
+
+    What takes steps as compiled graphs, `CompiledStep`, computes the rule within them, by `rate`,
+    and gives what has come out of it to the hook, whose turn is afterwards.
+
+    Attributes:
+        optimizer: All of its parameter groups have the rate.
+        computed: The rate of the step that the hook is called for next, a scalar, where a graph has
+            computed it.
+    """
+
+    trains = False
+    optimizer: torch.optim.Optimizer
+    computed: torch.Tensor | None = None
+
+    @property
+    @abstractmethod
+    def numbers(self) -> Sequence[float]:
+        """What the rule depends on beside the losses; a schedule, say, may change them."""
+
+    @abstractmethod
+    def rate(
+        self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
+    ) -> torch.Tensor:
+        """The rate of a step, as a function of tensors alone.
+
+        Args:
+            losses: What the loss module has returned for it.
+            lr: The rate of the step before, a scalar.
+            numbers: Those of `numbers`, each a number or, in a graph, a scalar tensor.
+        """
 
 
 class KLAdaptiveLR(RateRule):

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDict, TensorDictBase
 
-from ..base.batches import valid_steps
 from ..base.checks import check_count
+from ..base.tensordicts import valid_steps
 from ..loop.cadence import Every
-from ..loop.hook import TrainerHookBase
+from ..loop.hook import AFTER, TrainerHookBase
 from ..loop.metrics import Latest
-from ..loop.priorities import AFTER
 from ..networks.dynamics import DynamicsEnsemble
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ from tensordict import TensorDictBase
 
 from ..errors import NonFiniteError
 from ..loop.finite import FiniteChecks
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import EARLY
+from ..loop.hook import EARLY, TrainerHookBase
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

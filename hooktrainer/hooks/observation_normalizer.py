@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from tensordict import NestedKey, TensorDictBase
 
-from ..base.batches import valid
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import EARLY
+from ..base.tensordicts import valid
+from ..loop.hook import EARLY, TrainerHookBase
 from ..networks.normalization import RunningNorm
 
 if TYPE_CHECKING:

@@ -15,10 +15,9 @@ from ..loop.cadence import Every
 from ..loop.check_trainer import check_moments, check_optimizer
 from ..loop.dispatch import Adapter
 from ..loop.finite import FiniteChecks
-from ..loop.hook import TrainerHookBase
+from ..loop.hook import AFTER, TrainerHookBase
 from ..loop.metrics import Metrics, Samples
 from ..loop.optimizer_update import EagerUpdate, OptimizerUpdate
-from ..loop.priorities import AFTER
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

@@ -9,12 +9,11 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import nn
 
-from ..base.batches import mask_of
 from ..base.checks import check_count, check_fraction, check_rate
-from ..base.returns import running_returns
-from ..loop.averaging_hook import AveragingHook
-from ..loop.priorities import EARLY
+from ..base.tensordicts import mask_of
+from ..loop.hook import EARLY, AveragingHook
 from ..networks import RunningNorm, mlp
+from .reward_scaler import running_returns
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

@@ -11,8 +11,7 @@ from torch.nn.functional import mse_loss
 
 from ..base.checks import check_rate
 from ..errors import ConfigError, HookError
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import AFTER
+from ..loop.hook import AFTER, TrainerHookBase
 from ..objectives.common import Entries, Loss, Term
 
 if TYPE_CHECKING:

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import TensorDictBase, unravel_key
 
-from ..base.batches import valid
+from ..base.tensordicts import valid
 from ..errors import ConfigError
-from ..loop.hook import TrainerHookBase
+from ..loop.hook import EARLY, TrainerHookBase
 from ..loop.part import has_state
-from ..loop.priorities import EARLY
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

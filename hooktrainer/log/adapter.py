@@ -9,9 +9,8 @@ from typing import Any
 
 from ..base.words import shell_word
 from .background import BackgroundSink
-from .events import Histogram, HParams, Image, Scalars, Text, Video
 from .logger import Logger
-from .sink import Sink
+from .sink import Histogram, HParams, Image, Scalars, Sink, Text, Video
 
 
 def as_logger(logger: Any) -> Logger:

@@ -18,8 +18,7 @@ from concurrent.futures import TimeoutError as NoAnswerError
 from time import monotonic
 from typing import Any
 
-from .events import Event, Scalars, payload_bytes
-from .sink import GuardedSink, Sink, log
+from .sink import Event, GuardedSink, Scalars, Sink, log, payload_bytes
 
 
 class BackgroundSink(Sink):

@@ -20,9 +20,7 @@ from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
 from .append_file import AppendFile
-from .events import HParams, Image, Scalars, Text, Video
-from .place import LogPlace
-from .sink import Sink, log, set_aside
+from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
 
 HEADER: Final = "step,name,value\n"
 _BUFFER_ROWS = 4096

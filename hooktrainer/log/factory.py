@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from .place import LogPlace
-from .sink import Sink
+from .sink import LogPlace, Sink
 
 
 def check_kinds(kinds: Sequence[str]) -> None:

@@ -14,8 +14,7 @@ from ..base.plain import to_plain
 from ..base.words import as_name, encodable
 from . import media
 from .background import BackgroundSink
-from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
-from .sink import GuardedSink, Sink, log
+from .sink import Event, GuardedSink, Histogram, HParams, Image, Scalars, Sink, Text, Video, log
 
 _DEFAULT_BINS: Final = 64
 

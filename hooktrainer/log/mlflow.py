@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..base.words import shell_word
-from .place import LogPlace
 from .remote_sink import RemoteSink, public
+from .sink import LogPlace
 
 _SQLITE: Final = "sqlite:///"
 _ENVIRONMENT: Final = "MLFLOW_TRACKING_URI"

@@ -22,8 +22,7 @@ from ..base.child_program import ChildProgram
 from ..base.plain import flatten_config
 from ..base.words import shell_word
 from . import media
-from .events import HParams, Image, Scalars, Text, Video
-from .sink import Sink, log
+from .sink import HParams, Image, Scalars, Sink, Text, Video, log
 from .spool import Spool
 
 _LAST_ATTEMPT: Final = 2.0  # seconds at the end for a server that has not answered before

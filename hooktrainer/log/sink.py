@@ -7,10 +7,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
-from .events import Event, Histogram, HParams, Image, Scalars, Text, Video
-from .place import LogPlace
+import numpy as np
+from numpy.typing import NDArray
+
+from ..base.words import printable
 
 log = logging.getLogger(__name__)
 
@@ -251,3 +253,89 @@ def set_aside(paths: list[Path]) -> None:
     for path in paths:
         path.rename(folder / path.name)
     log.warning("%s holds an earlier run's log: moved to %s.", parent, folder)
+
+
+# -- What can be logged: small immutable records that travel from a `Logger` to its sinks.
+
+
+class Scalars(NamedTuple):
+    """Metric values of one step. Several sinks share one record: nobody may change `values`."""
+
+    values: Mapping[str, float]
+    step: int
+
+
+class HParams(NamedTuple):
+    """The configuration of a run: nested dicts and lists of plain Python values."""
+
+    config: dict[str, Any]
+    step: int
+
+
+class Text(NamedTuple):
+    """A piece of text, Markdown where the sink renders it."""
+
+    name: str
+    text: str
+    step: int
+
+
+class Image(NamedTuple):
+    """One picture, uint8 `[height, width, channels]` with 1 or 3 channels."""
+
+    name: str
+    pixels: NDArray[np.uint8]
+    step: int
+
+
+class Video(NamedTuple):
+    """A film, uint8 `[time, height, width, channels]`; `fps` is `None` for the sink's default."""
+
+    name: str
+    frames: NDArray[np.uint8]
+    step: int
+    fps: float | None
+
+
+class Histogram(NamedTuple):
+    """A sample of finite values, float64 `[n]`, to be counted in `bins` bins."""
+
+    name: str
+    values: NDArray[np.float64]
+    step: int
+    bins: int
+
+
+Event: TypeAlias = Scalars | HParams | Text | Image | Video | Histogram
+
+
+def payload_bytes(event: Event) -> int:
+    """Size in bytes of the arrays that `event` keeps alive."""
+    if isinstance(event, Video):
+        return event.frames.nbytes
+    if isinstance(event, Image):
+        return event.pixels.nbytes
+    if isinstance(event, Histogram):
+        return event.values.nbytes
+    return 0
+
+
+# -- Where the logs of a run go, and what they are called there.
+
+
+class LogPlace:
+    """Where a run's logs go, what they are called, and where runs have things in common.
+
+    Args:
+        directory: The run's directory.
+        experiment: Name of the experiment.
+        store: Directory of what the runs of a folder share.
+        run_id: The run's id; ``None`` if it has not begun.
+    """
+
+    def __init__(self, directory: Path, experiment: str, store: Path, run_id: str | None) -> None:
+        self.directory = directory
+        self.experiment = printable(experiment)
+        self.run = printable(directory.absolute().name)
+        self.store = store
+        self.run_id = run_id

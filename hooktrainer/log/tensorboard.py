@@ -22,9 +22,7 @@ from ..base.untrusted import open_file
 from ..base.words import shell_word
 from . import media
 from .append_file import AppendFile
-from .events import Histogram, HParams, Image, Scalars, Text, Video
-from .place import LogPlace
-from .sink import Sink, log, set_aside
+from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, log, set_aside
 
 _MARK: Final = ".hooktrainer."
 _BUFFER_BYTES: Final = 1 << 18

@@ -5,12 +5,13 @@ from __future__ import annotations
 import io
 import os
 import re
+import struct
 import time
 import urllib.error
 import urllib.request
 import uuid
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,10 +20,7 @@ import numpy as np
 from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
-from .events import Histogram, HParams, Image, Scalars, Text, Video
-from .place import LogPlace
-from .sink import Sink, log
-from .wandb_file import last_steps, wait_for_end
+from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, log
 
 _UNSAFE_SECONDS: Final = 30.0  # W&B flushes its file every 15
 _PROBE_SECONDS: Final = 3.0
@@ -239,3 +237,61 @@ class WandbSink(Sink):
 
     def __repr__(self) -> str:
         return f"wandb: {self.directory / 'wandb'}"
+
+
+# -- Reading the `.wandb` files that W&B writes beside every run.
+
+_BLOCK: Final = 1 << 15
+_FILE_HEADER: Final = 7
+_FRAGMENT: Final = struct.Struct("<IHB")
+_FULL, _LAST = 1, 4
+
+
+def read_records(path: Path) -> Iterator[Any]:
+    """Read the whole records of a file, as `wandb_internal_pb2.Record`; a torn end is left out."""
+    from wandb.proto import wandb_internal_pb2
+
+    make: Any = wandb_internal_pb2
+    data = path.read_bytes()
+    start, parts = _FILE_HEADER, []
+    while start + _FRAGMENT.size <= len(data):
+        if (left := _BLOCK - start % _BLOCK) < _FRAGMENT.size:
+            start += left
+            continue
+        _, length, kind = _FRAGMENT.unpack_from(data, start)
+        start += _FRAGMENT.size
+        if not _FULL <= kind <= _LAST or start + length > len(data):
+            return
+        parts.append(data[start : start + length])
+        start += length
+        if kind in (_FULL, _LAST):
+            yield make.Record.FromString(b"".join(parts))
+            parts.clear()
+
+
+def last_steps(paths: list[Path]) -> dict[str, int]:
+    """The last value of the metric `step` with which each other metric appears in the files."""
+    found: dict[str, int] = {}
+    for path in paths:
+        for record in read_records(path):
+            if record.WhichOneof("record_type") != "history":
+                continue
+            step, names = None, set()
+            for item in record.history.item:
+                name = item.key or item.nested_key[0]
+                if name == "step":
+                    step = int(item.value_json)
+                else:
+                    names.add(name)
+            if step is not None:
+                found.update({name: max(step, found.get(name, step)) for name in names})
+    return found
+
+
+def wait_for_end(path: Path, timeout: float = 5.0) -> None:
+    """Wait until a finished run's file holds its end: W&B's process writes it a little later."""
+    deadline = time.monotonic() + timeout
+    while time.monotonic() < deadline:
+        if any(record.WhichOneof("record_type") == "exit" for record in read_records(path)):
+            return
+        time.sleep(0.01)

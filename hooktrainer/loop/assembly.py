@@ -18,14 +18,12 @@ from ..base.checks import check_count, check_positive, check_seed
 from ..errors import ConfigError, SkipOptimStep
 from . import check_trainer
 from .bridge import Bridge, HookHandle
-from .cadence import Every
-from .control import Control, Stop
+from .cadence import Every, Progress
+from .control import Control, Saver, Stop
 from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .metrics import Metrics
-from .progress import Progress
 from .registry import Registry, draw_hooks
-from .saving import Saver
 from .signals import GRACE
 from .timing import Timing
 

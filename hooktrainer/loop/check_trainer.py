@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from ..base.checks import check_count
-from ..base.tensordicts import laid_out_as
-from ..base.total_loss import is_loss
+from ..base.tensordicts import is_loss, laid_out_as
 from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 

@@ -16,10 +16,9 @@ from typing import Any
 from tensordict import TensorDict, is_tensor_collection
 
 from ..errors import HookReturnError, add_note
-from .cadence import Every
+from .cadence import Every, Progress
 from .hook_points import HookPoint, Kind
 from .metrics import Metrics
-from .progress import Progress
 from .timing import HOOK_PREFIX, PhasedCall, TimedCall, Timing
 
 # Of a per-step point's passes the first so many are timed, then one in so many. A prime, so that

@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
 
 from ..errors import NonFiniteError
-from .progress import Progress
+from .cadence import Progress
 
 _DERIVED = ("state_value", "value_target", "advantage", "done", "terminated", "truncated")
 

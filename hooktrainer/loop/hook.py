@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
+
+import torch
 
 from ..errors import HookError
 
@@ -134,3 +137,44 @@ class TrainerHookBase:
 
     def close(self) -> None:
         """Release what the hook holds. Called exactly once, whatever happened."""
+
+
+# -- `AveragingHook`: a hook with numbers that all processes which train together have to share.
+
+
+class AveragingHook(TrainerHookBase):
+    """A hook with tensors of its own that are to be the same on every rank.
+
+    Attributes:
+        average_over_ranks: Replaces tensors by their mean over the processes that train together;
+            ``None`` where there is one.
+    """
+
+    average_over_ranks: Callable[[Sequence[torch.Tensor]], None] | None = None
+
+    def _average(self, tensors: Sequence[torch.Tensor]) -> None:
+        """Replace tensors by their mean over the ranks."""
+        if self.average_over_ranks is not None:
+            self.average_over_ranks(tensors)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"average_over_ranks": None}
+
+
+# -- The priorities of hooktrainer's own hooks: who goes first at a hook point.
+
+FIRST: Final = math.inf
+EARLY: Final = 1000.0
+DEFAULT: Final = 0.0
+AFTER: Final = -1.0
+LATE: Final = -1000.0
+LAST: Final = -math.inf
+PRIORITIES: Final = {
+    "FIRST": (FIRST, "around all others, such as what records or meets at the beginning"),
+    "EARLY": (EARLY, "before what it protects or prepares: guards, scalers, schedules"),
+    "DEFAULT": (DEFAULT, "everything else: samplers, advantages, optimizers, evaluation"),
+    "AFTER": (AFTER, "completes what those did, such as steps when all gradients are there"),
+    "LATE": (LATE, "needs the result: what reads a sample or the metrics"),
+    "LAST": (LAST, "around all others, such as what records or meets at the end"),
+}
+"""Name to number and use, in run order."""

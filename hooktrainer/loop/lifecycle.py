@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import functools
+from collections import defaultdict, deque
 from collections.abc import Callable, Iterator
 from copy import deepcopy
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
+import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
-from ..base.batches import count_valid
+from ..base.frames_bar import frames_bar, show_frames
+from ..base.tensordicts import count_valid
 from ..errors import ConfigError
 from . import check_trainer
 from .assembly import Assembly
+from .cadence import Progress
 from .closing import call_all, close_methods
-from .device_clock import time_device
-from .metrics import Latest
-from .progress_bar import ProgressBar
+from .metrics import Latest, Metrics
 from .state import Resume, load_trainer_state, open_window_state, trainer_state, with_open_window
+from .timing import Timing
 
 _END = object()
 
@@ -272,3 +275,109 @@ class Lifecycle(Assembly):
 
     def __getstate__(self) -> dict[str, Any]:
         return self.__dict__ | {"_bar": None}
+
+
+# -- The progress bar: frames, frames per second, time left, and the metrics marked for it.
+
+
+class ProgressBar:
+    """A bar over the frames of a run; it begins where a resumed run stands.
+
+    Args:
+        total_frames: Frames at which the bar is full.
+        progress: The run's counters.
+        metrics: The run's metrics; those marked ``log_pbar`` are shown with their latest values,
+            or, where these are on an accelerator that would have to be waited for, with what the
+            last log window reported.
+    """
+
+    def __init__(self, total_frames: int, progress: Progress, metrics: Metrics) -> None:
+        self._progress = progress
+        self._metrics = metrics
+        self._bar = frames_bar(total=total_frames, initial=progress.frames)
+
+    def update(self) -> None:
+        """Show the current counters and metrics, as often as the terminal is worth it."""
+        if show_frames(self._bar, self._progress.frames):
+            self._show_metrics()
+
+    def close(self) -> None:
+        """Show the final values and leave the bar on the screen."""
+        show_frames(self._bar, self._progress.frames)
+        self._show_metrics()
+        self._bar.close()
+
+    def _show_metrics(self) -> None:
+        latest = ((name, self._metrics.shown(name)) for name in self._metrics.pbar_names)
+        shown = {name: f"{value:.4g}" for name, value in latest if value is not None}
+        self._bar.set_postfix(shown, refresh=False)
+
+
+# -- `DeviceClock`: how long an accelerator worked for each phase, without ever waiting for it.
+
+
+class Event(Protocol):
+    """A mark in the work of an accelerator, as `torch.cuda.Event`."""
+
+    def query(self) -> bool:
+        """Whether the work before the mark is done."""
+
+    def elapsed_time(self, end_event: Any) -> float:
+        """Milliseconds between this mark and a later one, both passed."""
+
+
+class DeviceClock:
+    """Marks the beginning and the end of every phase in an accelerator's stream of work.
+
+    What was asked of the accelerator in a phase runs between two marks. They are read once they
+    were passed, when a log window closes; those that were not yet belong to the next window. A
+    phase within another is taken out of that one. Time that the accelerator waits between two
+    marks, since nothing was asked of it, counts as well.
+
+    Args:
+        mark: Makes an event, records it in the stream, and returns it.
+    """
+
+    def __init__(self, mark: Callable[[], Event]) -> None:
+        self._mark = mark
+        self._open: list[tuple[str, Event]] = []
+        self._stretches: deque[tuple[str, Event, Event]] = deque()
+
+    def begin(self, phase: str) -> None:
+        """Mark the beginning of a phase."""
+        event = self._mark()
+        if self._open:
+            outer, begun = self._open[-1]
+            self._stretches.append((outer, begun, event))
+        self._open.append((phase, event))
+
+    def end(self, phase: str) -> None:
+        """Mark the end of the phase begun last."""
+        event = self._mark()
+        name, begun = self._open.pop()
+        self._stretches.append((name, begun, event))
+        if self._open:
+            self._open[-1] = (self._open[-1][0], event)
+
+    def read(self) -> dict[str, float]:
+        """Seconds of ``device/<phase>`` between marks that were passed since the last call."""
+        seconds: defaultdict[str, float] = defaultdict(float)
+        while self._stretches and self._stretches[0][2].query():
+            name, begun, ended = self._stretches.popleft()
+            seconds[f"device/{name}"] += begun.elapsed_time(ended) / 1000
+        return seconds
+
+
+def time_device(timing: Timing, loss_module: Any) -> None:
+    """Time the CUDA device that a loss module computes on; on the CPU there is nothing to do."""
+    parameters = loss_module.parameters() if isinstance(loss_module, torch.nn.Module) else ()
+    device = next((parameter.device for parameter in parameters), None)
+    if device is None or device.type != "cuda":
+        return
+
+    def mark() -> Event:
+        event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record(torch.cuda.current_stream(device))
+        return event
+
+    timing.listeners = (*timing.listeners, DeviceClock(mark))

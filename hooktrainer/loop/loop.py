@@ -7,7 +7,7 @@ from typing import Any
 
 from tensordict import TensorDict, TensorDictBase, is_tensor_collection
 
-from ..base.threads import compute_threads, threads_for
+from ..base.cores import compute_threads, threads_for
 from ..base.words import listed
 from ..errors import HookError, NonFiniteError, SkipOptimStep, no_quiet_end
 from .check_trainer import not_a_tensordict

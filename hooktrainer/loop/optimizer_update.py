@@ -9,8 +9,7 @@ import torch
 from tensordict import TensorDictBase
 from torch import nn
 
-from ..base.tensordicts import laid_out_as
-from ..base.total_loss import total_loss
+from ..base.tensordicts import laid_out_as, total_loss
 from ..errors import HookError
 from .check_trainer import parameters_of
 from .finite import FiniteChecks

@@ -17,12 +17,11 @@ from ..errors import (
     add_note,
 )
 from .bridge import Bridge, HookHandle
-from .cadence import Every
+from .cadence import Every, Progress
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
 from .part import as_part, has_state
-from .progress import Progress
 from .timing import Timing
 
 

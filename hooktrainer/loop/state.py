@@ -10,7 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from ..base.endings import ENDED
-from ..base.untrusted import check_fields, one_line, refusing
+from ..base.untrusted import one_line, refusing
+from ..base.untrusted.text import check_fields
 from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state

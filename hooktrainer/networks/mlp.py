@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from torch import nn
 
-from ..base.threads import compute_threads
+from ..base.cores import compute_threads
 from .agents import AgentLinear
 
 _LAYERS = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d, AgentLinear)

@@ -4,10 +4,10 @@ TorchRL's own losses work with `Trainer` as they are; these take the same networ
 and the arguments that matter most.
 """
 
+from .actor_critic import DDPGLoss
 from .by_group import LossByGroup, keys_of
 from .common import Loss, Term
 from .cql import CQLLoss
-from .ddpg import DDPGLoss
 from .dqn import DQNLoss
 from .gae import GAE, generalized_advantage_estimate
 from .imitation import ImitationLoss

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..base.noise import normal_like
+from ..base.tensordicts import normal_like
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
 from .common import Entries, next_key

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import ConfigError
-from .code import find_callable
 from .environment import Environment
-from .trust import code_of_agents
+from .trust import code_of_agents, find_callable
 
 VMAS, PETTINGZOO = "vmas/", "pettingzoo/"
 
@@ -31,7 +30,7 @@ class AgentsEnvironment(Environment):
         return code_of_agents(str(self.id), self.kwargs)
 
     def _make_by_id(self, kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.pettingzoo_env import pettingzoo_factory
+        from ..collect.agents.parallel_world import pettingzoo_factory
 
         name = str(self.id)
         if name.startswith(VMAS):
@@ -41,7 +40,7 @@ class AgentsEnvironment(Environment):
         return pettingzoo_factory(name.removeprefix(PETTINGZOO), {**self.kwargs, **kwargs})()
 
     def _make_by_factory(self, kwargs: Mapping[str, Any]) -> Any:
-        from ..collect.agents.pettingzoo_env import checked_env
+        from ..collect.agents.parallel_world import checked_env
         from ..collect.agents.worlds import is_scenario
 
         factory = find_callable(str(self.factory), str(self.module), self.file)

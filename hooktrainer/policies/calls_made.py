@@ -16,10 +16,9 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
 from ..errors import ConfigError
-from .draws import take_draws
+from .calls import INSTEAD, objection
+from .draws import FROM_STANDARD, take_draws
 from .live import LivePolicy
-from .operators import INSTEAD, objection
-from .standard_draws import FROM_STANDARD
 
 
 @dataclass(frozen=True)

@@ -20,8 +20,15 @@ from ..collect.spaces import ObservationLayout
 from ..errors import ConfigError
 from .agents_environment import AgentsEnvironment
 from .agents_interface import PRESENCE, AgentsInterface, GroupInput, SavedGroup
-from .describe_environment import EXAMPLES, Described, describe_environment, place_of
-from .describe_spaces import action_of, draw_examples, observation_of
+from .describe_environment import (
+    EXAMPLES,
+    Described,
+    action_of,
+    describe_environment,
+    draw_examples,
+    observation_of,
+    place_of,
+)
 from .interface import Observation
 
 

@@ -16,8 +16,7 @@ from ..base.child_program import ChildProgram
 from ..base.untrusted import one_line
 from ..base.words import printable
 from ..errors import ConfigError
-from .code import find_callable
-from .trust import code_of
+from .trust import code_of, find_callable
 
 if TYPE_CHECKING:
     import gymnasium as gym

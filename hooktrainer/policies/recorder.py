@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import logging
+import os
+import secrets
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import xxhash
+
 from ..collect.agents.groups import Grouping
-from ..loop.progress import Progress
+from ..loop.cadence import Progress
 from ..store import Retention, fs
 from ..store.background_job import BackgroundJob
-from ..store.housekeeping import TRASH, UNFINISHED, delete, surplus, sweep
 from ..store.provenance import origin
 from ..store.retention import best_of
+from ..store.sealed import seal
+from ..store.stored import TRASH, UNFINISHED, delete, move_away, surplus, sweep
 from .describe_agents import describe
 from .environment import Environment
-from .policy_files import PolicyContent
+from .policy_files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies
 from .trace import Traced, current_weights, still_holds, trace
-from .writing import point_latest_at, write_policy
 
 _log = logging.getLogger(__name__)
 
@@ -152,3 +157,57 @@ class PolicyRecorder:
             self._traced = trace(*examples)
             seen.check(self._traced.example)
         return self._traced
+
+
+# -- Writing a saved policy: complete or absent, whatever happens meanwhile.
+
+
+def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:
+    """Write a saved policy that appears under ``path`` complete and durable, or not at all.
+
+    Args:
+        path: Where it shall be; a policy of this name is replaced.
+        facts: Content of ``policy.json``; the schema and the files are added.
+        content: The program and its tensors.
+
+    Raises:
+        CheckpointError: If it is too large.
+        OSError: As the disk gives it.
+    """
+    data = encode(content)
+    files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
+    work = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
+    fs.make_directories(path.parent)
+    try:
+        fs.make_directory(work)
+        fs.write_file(work / POLICY, data)
+        fs.write_file(work / FACTS, seal(SEAL, {"schema": SCHEMA, **facts, "files": files}))
+        fs.flush_to_disk(work / POLICY, work / FACTS, work)
+        former = move_away(path, ".trash") if os.path.lexists(path) else None
+        fs.rename(work, path)
+    except BaseException:
+        with suppress(OSError):
+            fs.remove_tree(work)
+        raise
+    point_latest_at(path)
+    fs.flush_to_disk(path.parent)
+    if former is not None:
+        sweep(path.parent, former.name)
+
+
+def point_latest_at(path: Path) -> None:
+    """Let ``latest`` lead to a saved policy, where the file system has links."""
+    beside = path.with_name(f".tmp-{LATEST}-{secrets.token_hex(4)}")
+    try:
+        os.symlink(path.name, beside, target_is_directory=True)
+        os.replace(beside, path.with_name(LATEST))
+    except OSError:
+        with suppress(OSError):
+            os.unlink(beside)
+
+
+def change_facts(path: Path, **fields: Any) -> None:
+    """Change fields of ``policy.json``: a reader sees the old file or the new one."""
+    facts = {**read_facts(path), **fields}
+    with fs.replace_file(path / FACTS) as file:
+        file.write(seal(SEAL, facts))

@@ -201,7 +201,7 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
             raise CheckpointError(f"there is no policy {path}. {_what_there_is(path.parent)}")
         return SavedPolicy.open(_behind(path))
     if not path.is_dir():
-        from ..store.find_runs import no_run
+        from ..store.lookup import no_run
 
         raise CheckpointError(no_run(path))
     directory = policy_directory(path)

@@ -16,13 +16,20 @@ Everything else is named, and made if whoever opens it says that he trusts it.
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import math
 import re
 import reprlib
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from ..base.words import printable
+from ..errors import ConfigError
 
 WRAPPERS: Final = frozenset(
     {
@@ -35,7 +42,6 @@ WRAPPERS: Final = frozenset(
     }
 )
 """Gymnasium's wrappers that only calculate."""
-
 OTHERS: Final = frozenset(
     {
         "hooktrainer.collect.clip_actions:ClipParts",
@@ -47,10 +53,8 @@ OTHERS: Final = frozenset(
     }
 )
 """The wrappers of others that `hooktrainer.collect.families` puts around environments."""
-
 FAMILIES: Final = frozenset({"atari", "butterfly", "classic", "mpe", "sisl"})
 """PettingZoo's families of environments."""
-
 _VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")
 _WORD = re.compile(r"[A-Za-z0-9_+-]{0,100}")
 _PLACE = re.compile(r"file|path|dir|folder|url|module|entry|import|command", re.IGNORECASE)
@@ -133,3 +137,72 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
     if isinstance(value, float):
         return math.isfinite(value)
     return value is None or isinstance(value, (bool, int))
+
+
+# -- Code that a saved policy names: imported or run when somebody trusts it, and never before.
+
+
+def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:
+    """Return a function or class of a module, which is imported for it.
+
+    Args:
+        name: What it is called there.
+        module: The module; that of a script is ``__main__``.
+        file: The script, or where to look for a module that cannot be imported.
+
+    Raises:
+        ConfigError: If the module or the name in it is gone.
+    """
+    found = getattr(_import_module(module, file), name, None)
+    if not callable(found):
+        raise ConfigError(f"{file or module} has no {name} any more.")
+    return found
+
+
+def _import_module(name: str, file: str | None) -> ModuleType:
+    if name == "__main__":
+        return _run_script(Path(str(file)))
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if file is None or error.name != name.partition(".")[0]:
+            raise
+    path = Path(file)
+    depth = name.count(".") + (path.name == "__init__.py")
+    if not path.is_file():
+        raise ConfigError(
+            f"the environment is made by the module {name}, which cannot be imported here, nor "
+            f"is it in {path} any more."
+        )
+    with _importing_from(path.parents[depth]):
+        return importlib.import_module(name)
+
+
+def _run_script(path: Path) -> ModuleType:
+    """A script as a module, without what it does only as a script."""
+    name = f"hooktrainer_env_{path.stem}"
+    if name in sys.modules and sys.modules[name].__file__ == str(path):
+        return sys.modules[name]
+    if not path.is_file():
+        raise ConfigError(f"the environment is made by {path}, which is not there.")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        with _importing_from(path.parent):
+            spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+@contextmanager
+def _importing_from(directory: Path) -> Iterator[None]:
+    """In the block, modules are also looked for in a directory, after all other places."""
+    sys.path.append(str(directory))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(directory))

@@ -17,8 +17,7 @@ from tensordict import (
     unravel_key,
 )
 
-from ..base.batches import valid_steps
-from ..base.tensordicts import entries_of, leaves_of, tensordict_of
+from ..base.tensordicts import entries_of, leaves_of, tensordict_of, valid_steps
 from ..errors import ConfigError
 
 

@@ -26,8 +26,7 @@ from typing import Any
 from ..base.words import printable
 from ..errors import USER_ERRORS, WriteFailedError
 from ..loop.signals import ending_cleanly
-from .config import RunConfig
-from .config_file import parse_run
+from .config import RunConfig, parse_run
 from .run import Run
 
 __all__ = ["Run", "RunConfig", "launch", "mistakes_in_one_line"]

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 import xxhash
 
-from .tensor_bytes import byte_view, memory
+from .tensor_spec import byte_view, memory
 
 BLOCK_BYTES = 2 << 20
 _BLOCKS_AT_ONCE = 8

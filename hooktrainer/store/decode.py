@@ -14,7 +14,7 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from ..base.untrusted import MalformedError, shown
 from ..base.untrusted.array_file import check_shape, plain_dtype
-from ..base.untrusted.torch_pickle import DTYPES, set_attributes
+from ..base.untrusted.read_torch import DTYPES, set_attributes
 from ..errors import CheckpointError
 from . import trees
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from .encode import Json, join
-from .tensor_bytes import byte_view
+from .tensor_spec import byte_view
 from .tree import flatten, unflatten
 
 

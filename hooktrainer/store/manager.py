@@ -18,22 +18,24 @@ from . import fs, lock
 from .arena import Arena
 from .backends import backend_name, get_backend
 from .background_job import BackgroundJob
-from .housekeeping import (
+from .lookup import find, list_checkpoints
+from .manifest import Manifest
+from .provenance import new_run_id, origin
+from .retention import Best, Last, Retention, as_retention, best_of
+from .stored import (
     TRASH,
     UNFINISHED,
+    Checkpoint,
+    Reusable,
     delete,
+    encode_state,
     free_path,
     move_away,
     quarantine,
     surplus,
     sweep,
+    write_checkpoint,
 )
-from .identity import new_run_id
-from .lookup import find, list_checkpoints
-from .manifest import Manifest
-from .provenance import origin
-from .retention import Best, Last, Retention, as_retention, best_of
-from .stored import Checkpoint, Reusable, encode_state, write_checkpoint
 from .tensor_spec import TensorSpec
 from .tree import flatten
 

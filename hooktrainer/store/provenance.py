@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import functools
+import hmac
+import json
 import multiprocessing
 import os
 import platform
+import re
+import secrets
 import shlex
 import socket
+import stat
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, NoReturn
 
-from .ownership import sign_command
+from ..base.untrusted import parse_json, read_file
 
 _PACKAGES: Final = (
     "torch",
@@ -28,7 +33,6 @@ _PACKAGES: Final = (
     "numpy",
     "hooktrainer",
 )
-
 _TYPED: Final = "HOOKTRAINER_COMMAND"
 """Environment variable: the number of a process, and the command it was started by."""
 
@@ -173,3 +177,119 @@ def _git(*command: str, where: Path, **environ: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip("\n")
+
+
+# -- The identity of a run: one id, made when it begins, that everything it leaves carries.
+
+RUN_FILE: Final = "run.json"
+"""Name of the file, in the directory of a run, that says how it stands."""
+_ID: Final = re.compile(r"[0-9a-f]{16}")
+
+
+def new_run_id() -> str:
+    """An id that no other run has: 16 hexadecimal digits, drawn from the operating system."""
+    return secrets.token_hex(8)
+
+
+def id_in(state: Mapping[str, Any]) -> str | None:
+    """The id in the content of a `run.json`; ``None`` if there is none, as of an older version."""
+    found = state.get("run_id")
+    return found if isinstance(found, str) and _ID.fullmatch(found) else None
+
+
+def parent_in(state: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Where the run of a `run.json` branched off: ``run_id``, ``path`` and ``frames``."""
+    found = state.get("forked_from")
+    if not isinstance(found, dict) or (run_id := id_in(found)) is None:
+        return None
+    path, frames = found.get("path"), found.get("frames")
+    if not isinstance(path, str) or type(frames) is not int:
+        return None
+    return {"run_id": run_id, "path": path, "frames": frames}
+
+
+def recorded_id(run: Path) -> str | None:
+    """The id that the `run.json` of a directory holds; ``None`` if there is none to be read."""
+    with suppress(OSError, ValueError):
+        state = parse_json(read_file(run / RUN_FILE, run))
+        if isinstance(state, dict):
+            return id_in(state)
+    return None
+
+
+# -- Tells what this user's programs wrote on this machine from what came from elsewhere.
+
+_BYTES: Final = 32
+_COMMAND: Final = ("script", "module", "argv", "cwd")
+
+
+def sign_command(state: Mapping[str, Any]) -> str | None:
+    """Return a signature of the command that begins a run; ``None`` if there can be no key.
+
+    Args:
+        state: What ``run.json`` says of it: ``script``, ``module``, ``argv`` and ``cwd``.
+    """
+    key = _key(create=True)
+    return None if key is None else _signature(key, state)
+
+
+def is_own_command(state: Mapping[str, Any]) -> bool:
+    """Whether the command in a ``run.json`` was written by this user's programs on this machine.
+
+    Args:
+        state: The content of ``run.json``.
+    """
+    key, given = _key(create=False), state.get("signature")
+    if key is None or not isinstance(given, str) or not given.isascii():
+        return False
+    return hmac.compare_digest(_signature(key, state), given)
+
+
+def key_file() -> Path:
+    """Where the key is kept: ``hooktrainer/key`` in the user's directory for the state of programs.
+
+    Raises:
+        RuntimeError: If the user has no home.
+    """
+    place = os.environ.get("XDG_STATE_HOME", "")
+    root = Path(place) if os.path.isabs(place) else Path.home() / ".local" / "state"
+    return root / "hooktrainer" / "key"
+
+
+def _signature(key: bytes, state: Mapping[str, Any]) -> str:
+    command = json.dumps(["command", *(state.get(name) for name in _COMMAND)])
+    return hmac.new(key, command.encode(), "sha256").hexdigest()
+
+
+def _key(*, create: bool) -> bytes | None:
+    with suppress(OSError, RuntimeError):
+        path = key_file()
+        if create and not path.exists():
+            _make(path)
+        return _read(path)
+    return None
+
+
+def _read(path: Path) -> bytes | None:
+    """The key, if nobody else can have read or written it."""
+    with path.open("rb") as file:
+        found = os.fstat(file.fileno())
+        others = found.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
+        key = file.read(_BYTES + 1)
+    return key if found.st_uid == os.getuid() and not others and len(key) == _BYTES else None
+
+
+def _make(path: Path) -> None:
+    """Write a new key, complete or not at all; of two processes, one's is kept."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(fd, "wb") as file:
+            file.write(secrets.token_bytes(_BYTES))
+            file.flush()
+            os.fsync(fd)
+        with suppress(FileExistsError):
+            os.link(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

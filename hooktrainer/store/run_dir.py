@@ -14,9 +14,8 @@ from ..base.plain import to_plain, to_yaml
 from ..base.text_file import write_atomically
 from ..errors import ConfigError, NotFoundError, TakenError
 from ..log.spool import forget_spools
-from .alive import is_alive, is_locked
-from .identity import RUN_FILE, id_in, new_run_id, parent_in
-from .provenance import this_process
+from .lock import is_alive, is_locked
+from .provenance import RUN_FILE, id_in, new_run_id, parent_in, this_process
 from .run_files import STATUSES, finite, read_config, read_hooks, read_state
 
 

@@ -18,7 +18,7 @@ from ..base.untrusted import MalformedError, check_name, parse_json, refusing
 from ..base.untrusted.read_torch import read_torch
 from ..errors import CheckpointError
 from . import fs
-from .tensor_bytes import compact, torch_save
+from .tensor_spec import compact, torch_save
 from .tree import flatten, unflatten
 
 FORMAT = "hooktrainer-state-1"

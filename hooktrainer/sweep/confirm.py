@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from ..algorithms import Algorithm
+from ..algorithms.seed_runs import run_of, train_runs
+from ..base.endings import ENDED
 from ..base.words import plural
+from ..errors import CheckpointError, TakenError
+from ..show.curves import read_curves
 from ..show.report import summarize
 from ..show.report.comparisons import Comparison
 from ..show.report.findings import Section, find
 from ..show.report.study import Study, read_study
+from ..statistics import SCORES
+from ..store.lock import RunLock
 from ..store.run_dir import RunDir
-from .extra_seeds import train_from
+from .ledger import refuse_links
 from .sweep import Sweep
 from .trial_runs import METRIC
+
+if TYPE_CHECKING:
+    from optuna.trial import FrozenTrial
 
 DEFAULTS: Final = "default settings"
 KEEP: Final = "keep the defaults"
@@ -127,3 +137,97 @@ def words_of(found: Confirmation | None, seeds: int) -> str:
         return f"confirmed on {fresh}: {found.verdict}"
     said = f"{found.winner} is not confirmed on {fresh}: {found.verdict}"
     return f"{KEEP}: {said}" if found.is_behind else said
+
+
+# -- The finals of a sweep: its best trials are trained from further seeds before one of them wins.
+
+MORE: Final = 1
+"""How many times as many seeds a trial has in the finals, beside those that it had."""
+
+
+def play_finals(sweep: Sweep) -> None:
+    """Train the finalists from further tuning seeds, and note what they reach over all of theirs.
+
+    One of which a seed fails has reached nothing.
+
+    Args:
+        sweep: With all its trials.
+    """
+    finalists = sweep.finalists
+    if len(finalists) < 2:
+        return
+    count = sweep.options.seeds
+    seeds = range(sweep.seeds.stop, sweep.seeds.stop + MORE * count)
+    places = {one.number: sweep.place / f"trial{one.number}" for one in finalists}
+    settings = [(sweep.algorithm_of(one), places[one.number]) for one in finalists]
+    failures = train_from(seeds, settings)
+    score, frames = SCORES[sweep.options.objective], sweep.algorithm.total_frames
+    values: dict[int, float | None] = {}
+    for one in finalists:
+        if places[one.number] in failures:
+            values[one.number] = None
+            continue
+        scores = [
+            score(read_curves(RunDir(places[one.number] / f"seed{seed}"), [METRIC])[METRIC], frames)
+            for seed in seeds
+        ]
+        cost = _cost(sweep, one)
+        before = count * (float(one.value or 0.0) + cost)
+        values[one.number] = (before + sum(scores)) / (count + len(scores)) - cost
+    sweep.note_finals(values)
+
+
+def _cost(sweep: Sweep, one: FrozenTrial) -> float:
+    """What a trial's CPU seconds have taken from its value."""
+    seconds = float(one.user_attrs.get("cpu_seconds", 0.0))
+    return sweep.options.cpu_second * seconds / sweep.options.seeds
+
+
+# -- Training settings of a sweep from further seeds when its trials are done.
+
+
+@contextmanager
+def alone(place: Path) -> Iterator[None]:
+    """In the block, no other process is in one for the same place.
+
+    Raises:
+        TakenError: If one is.
+    """
+    place.mkdir(parents=True, exist_ok=True)
+    try:
+        lock = RunLock(place)
+    except CheckpointError:
+        raise TakenError("another process is choosing and confirming the winner") from None
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def train_from(
+    seeds: Sequence[int], settings: Sequence[tuple[Algorithm, Path]]
+) -> dict[Path, Exception]:
+    """Train each of some settings from some seeds.
+
+    What has come to its end already is left as it is; what was killed goes on.
+
+    Args:
+        seeds: The seeds.
+        settings: Runs, each with the directory that its seeds' directories are in.
+
+    Returns:
+        By directory of those that have failed, the first of what their runs have raised.
+    """
+    failures: dict[Path, Exception] = {}
+    runs, places = [], []
+    for algorithm, place in settings:
+        for seed in seeds:
+            refuse_links(place.parent, place, place / f"seed{seed}")
+            ended = RunDir(place / f"seed{seed}").read().get("status") in ENDED
+            if not ended:
+                runs.append(run_of(replace(algorithm, resume="latest"), seed, place))
+                places.append(place)
+    for place, result in zip(places, train_runs(runs, keep=True, progress_bar=False), strict=True):
+        if result.error is not None:
+            failures.setdefault(place, result.error)
+    return failures

@@ -19,18 +19,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeGuard
 
-from ..base.untrusted import MalformedError, check_fields, one_line, refusing, shown
+import numpy as np
+from optuna.pruners import BasePruner
+from optuna.study import Study
+from optuna.trial import FrozenTrial
+
+from ..base.untrusted import MalformedError, one_line, refusing, shown
+from ..base.untrusted.text import check_fields
 from ..base.words import listed, printable
 from ..errors import CheckpointError, ConfigError, TakenError
-from ..store.alive import is_locked
-from ..store.lock import RunLock
+from ..store.lock import RunLock, is_locked
 from ..store.run_dir import RunDir
 from .space import SearchSpace
 from .storage import import_optuna
 
 if TYPE_CHECKING:
     from optuna.storages import BaseStorage
-    from optuna.trial import FrozenTrial, Trial
+    from optuna.trial import Trial
 
 BEAT: Final = 30.0
 """Seconds between two notes that a trial is being worked on."""
@@ -320,7 +325,7 @@ class Ledger:
             return pruners.NopPruner()
         if name == "hyperband":
             return pruners.HyperbandPruner(min_resource=first, max_resource=max(last, first + 1))
-        from .pruner import MedianPruner
+        from .ledger import MedianPruner
 
         return MedianPruner(last // 4)
 
@@ -382,3 +387,38 @@ def _is_silent(one: FrozenTrial) -> bool:
         return time.time() - float(one.user_attrs[_BEAT]) > SILENCE
     begun = one.datetime_start.timestamp() if one.datetime_start else 0.0
     return time.time() - begun > _CLAIMING
+
+
+# -- `MedianPruner`: ends trials that have fallen behind half of those that have come as far.
+
+OTHERS = 3
+"""Trials that have to have come as far before one is compared with them."""
+
+
+class MedianPruner(BasePruner):
+    """Ends a trial that has never scored as much as the median of the others had by its frames.
+
+    Optuna's `MedianPruner` compares with trials that came to their end, so that it ends none of the
+    first that train side by side. Here all count that have come as far, also what is still running
+    and what was ended there.
+
+    Args:
+        first: Frames before which no trial is ended.
+    """
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def prune(self, study: Study, trial: FrozenTrial) -> bool:
+        """Whether a trial is to be ended."""
+        frames = trial.last_step
+        if frames is None or frames < self._first:
+            return False
+        others = [
+            one.intermediate_values[frames]
+            for one in study.get_trials(deepcopy=False)
+            if one.number != trial.number and frames in one.intermediate_values
+        ]
+        if len(others) < OTHERS:
+            return False
+        return max(trial.intermediate_values.values()) < float(np.median(others))

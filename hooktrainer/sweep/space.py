@@ -12,13 +12,13 @@ from ..algorithms import Algorithm
 from ..base.plain import without_omegaconf
 from ..base.words import did_you_mean, listed
 from ..errors import ConfigError
-from ..run.config_file import from_plain
-from ..run.fields import (
+from ..run.config import (
     Between,
     Candidates,
     Mark,
     OneOf,
     check_ranges,
+    from_plain,
     hints_of,
     marked,
     worth_trying,

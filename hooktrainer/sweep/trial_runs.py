@@ -15,8 +15,7 @@ from ..algorithms import Algorithm
 from ..algorithms.seed_runs import SeedResult, run_of
 from ..errors import ConfigError
 from ..hooks.evaluate import Evaluate
-from ..loop.hook import TrainerHookBase
-from ..loop.priorities import LATE
+from ..loop.hook import LATE, TrainerHookBase
 from ..show.curves import read_curves
 from ..statistics import SCORES, Curve
 from ..store.run_dir import RunDir

@@ -18,8 +18,8 @@ from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..replay import ReplayBuffer
 from ..store import trees
 from .formats import OWN
+from .hook_bridge import build_value_estimator, has_value_estimator
 from .hook_states import to_ours
-from .loss_parts import build_value_estimator, has_value_estimator
 from .unified import NotRead
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import torch
 
 from ..errors import CheckpointError, TakenError
 from ..store import fs, trees
-from ..store.tensor_bytes import torch_save
+from ..store.tensor_spec import torch_save
 from .hook_states import to_theirs
 
 _HOOK = "hook/"

@@ -18,8 +18,7 @@ from typing import Any
 
 from ..base.untrusted import open_file, parse_json, refusing
 from ..errors import CheckpointError
-from .folder import Archive, Directory, Folder, manifest_of
-from .memmap import read_tensordict
+from .memmap import Archive, Directory, Folder, manifest_of, read_tensordict
 from .trainer_snapshot import is_of_trainer, read_snapshot
 from .unified import read_components
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from torch import nn
 
 from ..collect.adapt import waits_for_processes
 from ..loop.bridge import Bridge, HookHandle
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
+from ..loop.metrics import Metrics
+from ..loop.part import ModulePart
 from . import stages
-from .loss_parts import LossPart, has_value_estimator
-from .processes import CollectorProcesses, only_cleans_up, send_to
 
 if TYPE_CHECKING:
-    from ..loop.cadence import Every
+    from ..loop.cadence import Every, Progress
+    from ..loop.control import Control
     from ..loop.loop import Loop
+    from ..loop.registry import Registry
 
 
 class TorchRLBridge(Bridge):
@@ -159,3 +164,206 @@ def _is(thing: Any, name: str) -> bool:
     theirs = sys.modules.get("torchrl.trainers.trainers")
     kind = getattr(theirs, name, None)
     return kind is not None and isinstance(thing, kind)
+
+
+# -- TorchRL's collectors that collect in processes of their own, and signals that end these.
+
+
+def only_cleans_up(handler: Any) -> bool:
+    """Whether a signal's handler is the one that TorchRL's memory-mapped storages install.
+
+    It removes their files and ends the process. The files are removed at a normal exit as well.
+    """
+    name, module = getattr(handler, "__name__", ""), getattr(handler, "__module__", None) or ""
+    return name == "_signal_cleanup_handler" and module.startswith("torchrl.")
+
+
+def send_to(collector: Any, control: Control, send: Callable[[], None]) -> None:
+    """Send a collector something; one that a signal may have cut off is not waited for.
+
+    Args:
+        collector: Any collector, or ``None``.
+        control: That of the run.
+        send: Sends it.
+    """
+    if waits_for_processes(collector):
+        control.unless_signalled(send)
+    else:
+        send()
+
+
+class CollectorProcesses:
+    """The state of such a collector: none, if a signal ended its processes before it was asked.
+
+    Args:
+        collector: The collector.
+        control: That of the run.
+    """
+
+    def __init__(self, collector: Any, control: Control) -> None:
+        self._collector = collector
+        self._control = control
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the collector's state; an empty one, if it is gone."""
+        try:
+            return self._collector.state_dict()
+        except Exception:
+            if self._control.signal is None:
+                raise
+            return {}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state, and send the weights, which were not sent after a signal."""
+        if state_dict:
+            self._collector.load_state_dict(state_dict)
+        else:
+            warnings.warn(
+                "the state of the collector is not in what is loaded, since a signal had ended its "
+                "processes when it was saved: its environments and their transforms begin anew.",
+                stacklevel=5,
+            )
+        self._collector.update_policy_weights_()
+
+
+# -- TorchRL's losses as parts of a trainer: they build their value estimator only when used.
+
+_PREFIX = "_value_estimator."
+
+
+def has_value_estimator(module: Any) -> bool:
+    """Whether ``module`` is a loss that builds its value estimator when it is asked for."""
+    return isinstance(module, nn.Module) and hasattr(type(module), "value_estimator")
+
+
+def build_value_estimator(loss: Any, saved: Mapping[str, Any]) -> None:
+    """Build the value estimator of such a loss, if the state of one with it is to be loaded."""
+    if _is_in(saved) and not _is_in(loss.state_dict()):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # that it is built with default hyper-parameters
+            loss.value_estimator  # noqa: B018
+
+
+def _is_in(state: Mapping[str, Any]) -> bool:
+    return any(str(key).startswith(_PREFIX) for key in state)
+
+
+class LossPart(ModulePart):
+    """Such a loss; it builds what a state has before it is compared with it."""
+
+    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+        """Name the parameters and buffers that differ."""
+        build_value_estimator(self._module, saved)
+        return super().differences(saved)
+
+
+# -- The names under which TorchRL's hooks look for things in their trainer.
+
+INSTEAD: Final[Mapping[str, str]] = {
+    name: todo
+    for todo, names in {
+        "Register ReplayBufferTrainer(replay_buffer, batch_size)": "replay_buffer batch_size",
+        "Register TargetNetUpdaterHook(target_net_updater)": "target_net_updater",
+        "Call stepper.register(trainer)": "optimization_stepper",
+        "Pass collector=OverlappedCollector(collector)": "async_collection",
+        "Pass checkpoints=CheckpointManager(directory, keep=..., config=...)": (
+            "checkpoint checkpoint_rotation checkpoint_metadata"
+        ),
+        "Leave it out: this is always logged": "log_timings auto_log_optim_steps",
+        "Start several learners with torchrun": (
+            "learner_backend learner_backend_options learner_poll_interval"
+        ),
+        "Register LRSchedulerHook(lr_scheduler)": "lr_scheduler",
+        "Register ValueEstimatorHook(GAE(gamma=..., lmbda=..., value_network=...))": (
+            "gamma lmbda gae add_gae"
+        ),
+        "Register UpdateWeights(collector, 1, weight_update_map=...)": "weight_update_map",
+        "Call hook.register(trainer) of each": "hooks",
+        "Register LogScalar(key) for each entry that is to be logged": (
+            "enable_logging log_rewards log_actions log_observations"
+        ),
+        "Call set_keys of the loss and of the value estimator": (
+            "done_key terminated_key reward_key episode_reward_key action_key observation_key"
+        ),
+        "Leave it out: the loss and the collector have it": (
+            "create_env_fn actor_network critic_network"
+        ),
+    }.items()
+    for name in names.split()
+}
+"""By argument of TorchRL's trainers and their configurations, what replaces it here."""
+
+
+class TorchRLNames:
+    """What hooks written for ``torchrl.trainers`` read of their trainer, and nothing else does."""
+
+    metrics: Metrics
+    control: Control
+    progress: Progress
+    registry: Registry
+
+    @property
+    def _optim_count(self) -> int:
+        return self.progress.optim_steps
+
+    @property
+    def _modules(self) -> dict[str, Any]:
+        return self.registry.modules
+
+    @property
+    def _stop_training(self) -> bool:
+        return self.control.stop_reason is not None
+
+    @property
+    def _stop_reason(self) -> str | None:
+        return self.control.stop_reason
+
+    @property
+    def _log_dict(self) -> Mapping[str, list[float]]:
+        return LoggedValues(self.metrics, self.progress)
+
+    def _log(self, log_pbar: bool = False, **metrics: Any) -> None:
+        self.metrics.log({**metrics, "log_pbar": log_pbar})
+
+    @property
+    def replay_buffer(self) -> Any:
+        """The replay buffer of the first hook that has one; ``None`` if none has."""
+        buffers = (getattr(m, "replay_buffer", None) for m in self.registry.modules.values())
+        return next((buffer for buffer in buffers if buffer is not None), None)
+
+    @property
+    def optimization_stepper(self) -> Any:
+        """The hook that computes the losses and takes the steps; ``None`` if that is the loop."""
+        entries = self.registry.points["optimizer"].entries
+        return next((entry.owner for entry in entries if entry.computes_loss), None)
+
+    def register_hook(self, dest: str, op: Any, **kwargs: Any) -> HookHandle:
+        """The same as `register_op`."""
+        return self.register_op(dest, op, **kwargs)  # type: ignore[attr-defined]
+
+
+class LoggedValues(Mapping[str, list[float]]):
+    """Metric name to its values, as a trainer of TorchRL keeps them; here, to the last one.
+
+    What TorchRL's trainer logs itself is found under its name there: ``loss_actor``, which is
+    ``loss/actor`` here, and ``optim_steps``.
+    """
+
+    def __init__(self, metrics: Metrics, progress: Progress) -> None:
+        self._metrics = metrics
+        self._progress = progress
+
+    def __getitem__(self, name: str) -> list[float]:
+        if name == "optim_steps" and self._progress.optim_steps:
+            return [self._progress.optim_steps]
+        for own in (name, f"loss/{name.removeprefix('loss_')}", f"train/{name}"):
+            value = self._metrics.latest(own)
+            if value is not None:
+                return [value]
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._metrics.names())
+
+    def __len__(self) -> int:
+        return len(self._metrics.names())

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
-from ..loop.progress import Progress
+from ..loop.cadence import Progress
 
 State = Mapping[str, Any]
 

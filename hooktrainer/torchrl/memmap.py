@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import os
+import zipfile
 from math import prod
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 
-from ..base.untrusted import MalformedError, parse_json
+from ..base.untrusted import (
+    MAX_STRUCTURE,
+    MalformedError,
+    check_name,
+    check_room,
+    open_file,
+    parse_json,
+    places_in_file,
+    shown,
+)
 from ..base.untrusted.array_file import check_shape
 from ..base.untrusted.pickle_file import read_pickle
-from ..base.untrusted.torch_pickle import DTYPES
-from .folder import Folder
+from ..base.untrusted.read_torch import DTYPES
 
 
 def read_tensordict(folder: Folder, place: str) -> dict[str, Any]:
@@ -64,3 +75,147 @@ def _read_nested(folder: Folder, place: str) -> Any:
     if "data" in meta:
         return meta["data"]
     return read_pickle(folder.read(f"{place}/other.pickle"))["data"]
+
+
+# -- The files of a checkpoint of TorchRL, in a directory or in an archive, by name.
+
+_MANIFEST = "manifest.json"
+_FORMAT, _VERSION = "torchrl.checkpoint", 1
+_DENSEST = 1032  # bytes that one byte of deflate can stand for
+
+
+class Folder(Protocol):
+    """Files by name, with ``/`` between the parts."""
+
+    def __contains__(self, name: str) -> bool: ...
+
+    def names(self, place: str = "") -> set[str]:
+        """What lies at ``place``: the first part of every name below it."""
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """Return the content of a file.
+
+        Args:
+            name: The file.
+            size: Bytes that it must have; by default it may have what can be parsed as a whole.
+
+        Raises:
+            MalformedError: If there is no such file, or it has another size.
+        """
+
+    def close(self) -> None:
+        """Close what is open."""
+
+
+class Directory:
+    """The files below a directory.
+
+    Args:
+        path: The directory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __contains__(self, name: str) -> bool:
+        return (self._path / check_name(name)).is_file()
+
+    def names(self, place: str = "") -> set[str]:
+        """What lies at ``place``."""
+        directory = self._path / check_name(place) if place else self._path
+        return set(os.listdir(directory)) if directory.is_dir() else set()
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """Return the content of a file; see `Folder`."""
+        if name not in self:
+            raise MalformedError(f"it has no {name}")
+        with open_file(self._path / name, self._path) as file:
+            found = os.fstat(file.fileno()).st_size
+            _check_size(name, found, size)
+            return _whole(name, file.read(found), found)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+
+class Archive:
+    """The files in a zip archive.
+
+    Args:
+        path: The archive.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._file = open_file(path)
+        try:
+            with places_in_file():
+                self._zip = zipfile.ZipFile(self._file)
+            entries = self._zip.infolist()
+            _check_entries(entries, os.fstat(self._file.fileno()).st_size)
+            self._entries = {entry.filename: entry for entry in entries}
+        except BaseException:
+            self._file.close()
+            raise
+
+    def __contains__(self, name: str) -> bool:
+        return check_name(name) in self._entries
+
+    def names(self, place: str = "") -> set[str]:
+        """What lies at ``place``."""
+        start = f"{check_name(place)}/" if place else ""
+        inside = (name[len(start) :] for name in self._entries if name.startswith(start))
+        return {name.partition("/")[0] for name in inside}
+
+    def read(self, name: str, size: int | None = None) -> bytes:
+        """Return the content of a file; see `Folder`."""
+        if name not in self:
+            raise MalformedError(f"it has no {name}")
+        entry = self._entries[name]
+        _check_size(name, entry.file_size, size)
+        with places_in_file(), self._zip.open(entry) as file:
+            return _whole(name, file.read(entry.file_size), entry.file_size)
+
+    def close(self) -> None:
+        """Close the archive."""
+        self._file.close()
+
+
+def _check_size(name: str, found: int, size: int | None) -> None:
+    """Compare the size of a file with what it is to have, and with the memory there is."""
+    if size is None and found > MAX_STRUCTURE:
+        raise MalformedError(f"{name} has {found:,} bytes, more than {MAX_STRUCTURE:,}")
+    if size is not None and found != size:
+        raise MalformedError(f"{name} has {found:,} bytes in place of {size:,}")
+    check_room(found, name)
+
+
+def _whole(name: str, data: bytes, size: int) -> bytes:
+    if len(data) != size:
+        raise MalformedError(f"only {len(data):,} of the {size:,} bytes of {name} can be read")
+    return data
+
+
+def _check_entries(entries: list[zipfile.ZipInfo], size: int) -> None:
+    """Refuse an archive whose files stand for more than it can hold."""
+    if len({entry.filename for entry in entries}) != len(entries):
+        raise MalformedError("it has two files of one name")
+    if sum(entry.compress_size for entry in entries) > size:
+        raise MalformedError("its files overlap")
+    for entry in entries:
+        if entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise MalformedError(f"{shown(entry.filename)} is packed as TorchRL never does")
+        if entry.file_size > _DENSEST * entry.compress_size:
+            raise MalformedError(f"{shown(entry.filename)} is to be larger than it can be")
+
+
+def manifest_of(folder: Folder) -> dict[str, Any] | None:
+    """What TorchRL's `Checkpoint` wrote of itself, if the files are one."""
+    if _MANIFEST not in folder:
+        return None
+    manifest = parse_json(folder.read(_MANIFEST))
+    if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
+        return None
+    if manifest.get("format_version") != _VERSION:
+        version = shown(manifest.get("format_version"))
+        raise MalformedError(f"it is of version {version} of TorchRL's format, not {_VERSION}")
+    return manifest

@@ -22,8 +22,8 @@ from tensordict import TensorDict, TensorDictBase
 
 from ..errors import ConfigError, HookReturnError
 from ..loop.dispatch import Adapter
+from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
-from ..loop.priorities import EARLY, LAST, LATE
 
 if TYPE_CHECKING:
     from ..loop.bridge import HookHandle

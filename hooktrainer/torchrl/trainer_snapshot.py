@@ -16,9 +16,8 @@ import torch
 
 from ..base.untrusted import MalformedError, check_room, parse_json, shown
 from ..base.untrusted.array_file import check_shape
-from ..base.untrusted.read_torch import read_torch
-from ..base.untrusted.torch_pickle import DTYPES
-from .folder import Folder
+from ..base.untrusted.read_torch import DTYPES, read_torch
+from .memmap import Folder
 
 METADATA = ".snapshot_metadata"
 _RANK = "0/"  # TorchRL's trainer is the only one

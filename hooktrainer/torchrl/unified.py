@@ -13,10 +13,8 @@ from tensordict import TensorDict
 
 from ..base.untrusted import MalformedError, check_name, parse_json, shown
 from ..base.untrusted.array_file import plain_dtype
-from ..base.untrusted.read_torch import read_torch
-from ..base.untrusted.torch_pickle import DTYPES, set_attributes
-from .folder import Folder
-from .memmap import read_tensordict, read_values
+from ..base.untrusted.read_torch import DTYPES, read_torch, set_attributes
+from .memmap import Folder, read_tensordict, read_values
 
 
 class NotRead(str):

@@ -14,13 +14,13 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
-from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.cli import main
 from hooktrainer.collect.agents import is_several, make_world
 from hooktrainer.collect.make_group import find_spec
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv
-from hooktrainer.run.config_file import as_words
+from hooktrainer.run.config import as_words
 
 ROOT = Path(__file__).parents[2]
 KINDS = [algorithms.get(name) for name in algorithms.names()]

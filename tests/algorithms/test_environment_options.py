@@ -12,7 +12,7 @@ from gymnasium import spaces
 
 from hooktrainer import ConfigError, Evaluate
 from hooktrainer.algorithms import DQN, IQL, PPO
-from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.algorithms.algorithm import parse
 
 
 class Walk(gym.Env[Any, Any]):

@@ -17,7 +17,7 @@ from torchrl.envs.utils import ExplorationType, set_exploration_type
 from hooktrainer import ConfigError
 from hooktrainer.algorithms import MBPO
 from hooktrainer.hooks import SequenceReplay
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import GRUMemory
 from hooktrainer.networks.memory import MEMORIES
 from hooktrainer.objectives import GAE

@@ -14,7 +14,7 @@ from torch import nn
 
 from hooktrainer import algorithms
 from hooktrainer.errors import ConfigError
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.policies import load_policy
 from hooktrainer.policies.play import play_episodes
 from hooktrainer.policies.recorder import PolicyRecorder

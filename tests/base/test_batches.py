@@ -12,7 +12,7 @@ from hooktrainer import (
     ReplayBufferTrainer,
     RewardScaler,
 )
-from hooktrainer.base.batches import count_valid, mask_of, valid, valid_steps
+from hooktrainer.base.tensordicts import count_valid, mask_of, valid, valid_steps
 from hooktrainer.networks import DynamicsEnsemble, RunningNorm
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import tiny_trainer

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer.base.noise import normal_like, uniform_like
-from hooktrainer.graphs.random_calls import GivenDraws
+from hooktrainer.base.tensordicts import normal_like, uniform_like
+from hooktrainer.graphs.functional_loss import GivenDraws
 
 PAIRS = [(normal_like, torch.randn_like), (uniform_like, torch.rand_like)]
 

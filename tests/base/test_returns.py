@@ -4,7 +4,7 @@ import pytest
 import torch
 from no_waiting import NoWaiting, OnDevice
 
-from hooktrainer.base.returns import running_returns
+from hooktrainer.hooks.reward_scaler import running_returns
 
 
 @pytest.mark.parametrize("ends", [False, True])

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from hooktrainer import ConfigError, algorithms
-from hooktrainer.base import threads
-from hooktrainer.base.threads import SMALL, compute_threads, threads_for
+from hooktrainer.base import cores as threads
+from hooktrainer.base.cores import SMALL, compute_threads, threads_for
 from hooktrainer.networks import mlp, orthogonal_init
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 from cli_runs import frames
 
-from hooktrainer.cli.keep import parse_policy, parse_size
+from hooktrainer.cli.ckpt_change import parse_policy, parse_size
 from hooktrainer.errors import ConfigError
 from hooktrainer.store import (
     Best,

@@ -14,13 +14,12 @@ import pytest
 
 from hooktrainer import list_policies
 from hooktrainer.cli import main
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import evaluate_policy
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.policies.writing import change_facts
+from hooktrainer.policies.recorder import PolicyRecorder, change_facts
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 from finished_runs import write_run
 
 from hooktrainer.statistics import interval
-from hooktrainer.store.find_runs import SWEEP_FILE
+from hooktrainer.store.lookup import SWEEP_FILE
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from hooktrainer import ConfigError
 from hooktrainer.cli.scripts import command_of, without_run_options
-from hooktrainer.store.ownership import sign_command
+from hooktrainer.store.provenance import sign_command
 from hooktrainer.store.run_dir import RunDir
 
 pytestmark = pytest.mark.usefixtures("warm_python")

@@ -11,10 +11,11 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms.parse_options import parse as parse_algorithm
-from hooktrainer.cli import algorithm, main, recipes
+from hooktrainer.algorithms.algorithm import parse as parse_algorithm
+from hooktrainer.cli import algorithm, main
+from hooktrainer.cli import scripts as recipes
 from hooktrainer.cli.train import separate_arguments
-from hooktrainer.store.find_runs import find_runs
+from hooktrainer.store.lookup import find_runs
 
 ROOT = Path(__file__).parents[2]
 

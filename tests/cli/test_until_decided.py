@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
-from hooktrainer.cli import algorithm, more_seeds
+from hooktrainer.cli import algorithm
+from hooktrainer.cli import until_decided as more_seeds
 from hooktrainer.show.report import summarize
 from hooktrainer.statistics import decided
 from hooktrainer.store.run_dir import RunDir

@@ -14,7 +14,7 @@ from hooktrainer.cli import verify_results
 from hooktrainer.cli.killing import ScriptFailedError
 from hooktrainer.show.results import result_rows as rows
 from hooktrainer.show.results.course import read_course
-from hooktrainer.show.results.surroundings import surroundings
+from hooktrainer.show.results.result_rows import surroundings
 
 WORDS = (
     "ppo --env CartPole-v1 --no-tuned --total-frames 256 --num-envs 2 --steps-per-batch 32 "

@@ -20,7 +20,7 @@ from hooktrainer import (
     Trainer,
     UTDRHook,
 )
-from hooktrainer.loop.tracing import Trace
+from hooktrainer.loop.timing import Trace
 from hooktrainer.networks import EpsilonGreedy, QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, HardUpdate
 from hooktrainer.replay import PrioritizedSampler, ReplayBuffer

@@ -20,11 +20,10 @@ from mutate import NUMBERS, TEXTS, mutate_bytes, mutate_tree
 from target import Files, Target, read, spoil_place
 
 from hooktrainer.errors import CheckpointError, ConfigError
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
-from hooktrainer.policies.calls import DTYPES
-from hooktrainer.policies.operators import ALLOWED, operator_named
+from hooktrainer.policies.calls import ALLOWED, DTYPES, operator_named
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.sealed import seal
 

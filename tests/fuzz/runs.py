@@ -14,20 +14,19 @@ import yaml
 from mutate import TEXTS, mutate_bytes, mutate_json, mutate_tree
 from target import Files, Target, read, spoil_place
 
-import hooktrainer.store.find_runs  # noqa: F401  commands import it late: no first import in a case
+import hooktrainer.store.lookup  # noqa: F401  commands import it late: no first import in a case
 from hooktrainer.algorithms import PPO
 from hooktrainer.cli.describe import describe
 from hooktrainer.cli.runs import runs
 from hooktrainer.errors import ConfigError
 from hooktrainer.log.csv import read_csv
-from hooktrainer.log.events import Scalars
+from hooktrainer.log.sink import Scalars
 from hooktrainer.log.tensorboard import TensorBoardSink, read_scalars
-from hooktrainer.run.config_file import values_in
+from hooktrainer.run.config import values_in
 from hooktrainer.show.report import MetricsTail, comparison_page, group_runs, summarize
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import Sweep, SweepOptions
-from hooktrainer.sweep.outcome import importances, trial_rows
-from hooktrainer.sweep.page import sweep_page
+from hooktrainer.sweep.page import importances, sweep_page, trial_rows
 
 CONFIG = {
     "env": "CartPole-v1",

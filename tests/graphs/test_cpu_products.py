@@ -7,9 +7,9 @@ import sys
 import pytest
 import torch
 
-import hooktrainer.graphs.cpu_products as cpu_products_module
+import hooktrainer.graphs.inductor as cpu_products_module
 from hooktrainer.graphs.compiling import Graph, quiet
-from hooktrainer.graphs.cpu_products import cpu_products
+from hooktrainer.graphs.inductor import cpu_products
 
 aten = torch.ops.aten
 

@@ -10,7 +10,8 @@ import torch
 from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 
-from hooktrainer.graphs import cpu_products, inductor
+from hooktrainer.graphs import inductor
+from hooktrainer.graphs import inductor as cpu_products
 from hooktrainer.graphs.compiling import Graph, quiet
 from hooktrainer.graphs.inductor import ByName
 

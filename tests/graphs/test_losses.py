@@ -12,9 +12,9 @@ from torch import nn
 
 from hooktrainer import objectives
 from hooktrainer.graphs import FunctionalLoss, GradientGraph, StepGraph, compiling
-from hooktrainer.graphs.objective import Objective, reached
+from hooktrainer.graphs.compiling import Unchanged
+from hooktrainer.graphs.functional_loss import Objective, reached
 from hooktrainer.graphs.step_graph import StepRules
-from hooktrainer.graphs.unchanged import Unchanged
 from hooktrainer.networks import (
     CategoricalPolicy,
     DeterministicPolicy,

@@ -11,9 +11,8 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 
 from hooktrainer.graphs import compiling
-from hooktrainer.graphs.compiling import Graph, quiet
+from hooktrainer.graphs.compiling import Graph, Unchanged, quiet
 from hooktrainer.graphs.functional_loss import FunctionalLoss
-from hooktrainer.graphs.unchanged import Unchanged
 from hooktrainer.networks import QNetwork, mlp
 from hooktrainer.objectives import DQNLoss, SoftUpdate
 from hooktrainer.objectives.common import Term

@@ -25,7 +25,7 @@ from hooktrainer import (
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.policy_files import read_content, read_facts
-from hooktrainer.policies.writing import change_facts
+from hooktrainer.policies.recorder import change_facts
 from hooktrainer.store import Best, EveryFrames, Last
 
 

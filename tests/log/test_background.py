@@ -18,7 +18,7 @@ import pytest
 
 from hooktrainer.log import BackgroundSink, Logger, Sink, read_csv
 from hooktrainer.log.csv import CSVSink
-from hooktrainer.log.events import Scalars
+from hooktrainer.log.sink import Scalars
 
 
 class RecordingSink(Sink):

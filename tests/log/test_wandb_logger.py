@@ -17,8 +17,7 @@ import pytest
 
 from hooktrainer import get_logger
 from hooktrainer.log import Logger
-from hooktrainer.log.wandb import WandbSink
-from hooktrainer.log.wandb_file import read_records, wait_for_end
+from hooktrainer.log.wandb import WandbSink, read_records, wait_for_end
 
 pytest.importorskip("wandb")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hooktrainer.loop.device_clock import DeviceClock, time_device
+from hooktrainer.loop.lifecycle import DeviceClock, time_device
 from hooktrainer.loop.timing import Timing
 from hooktrainer.testing import tiny_trainer
 

@@ -17,12 +17,12 @@ import hooktrainer.log
 import hooktrainer.loop
 from hooktrainer import Every, Latest, StateMismatchError, get_logger
 from hooktrainer.log import Logger, Sink
-from hooktrainer.log.run_logger import RunLogger
 from hooktrainer.loop.assembly import Assembly
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.metrics import Metrics
 from hooktrainer.loop.part import ModulePart, as_part, differences, fitting, has_state
-from hooktrainer.loop.progress import Progress
 from hooktrainer.loop.state import components
+from hooktrainer.run.get_logger import RunLogger
 from hooktrainer.store.tree import flatten
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from hooktrainer.loop import priorities
+from hooktrainer.loop import hook as priorities
 
 
 def test_the_table_lists_every_priority_in_run_order():

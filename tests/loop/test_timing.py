@@ -12,8 +12,7 @@ import hooktrainer.loop.timing
 from hooktrainer import Evaluate, Every, algorithms
 from hooktrainer.log import read_csv
 from hooktrainer.loop.hook import TrainerHookBase
-from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing
-from hooktrainer.loop.tracing import Trace
+from hooktrainer.loop.timing import PhasedCall, TimedCall, Timing, Trace
 from hooktrainer.testing import FakeCollector, tiny_trainer
 
 

@@ -4,7 +4,7 @@ import json
 import os
 import threading
 
-from hooktrainer.loop.tracing import Trace
+from hooktrainer.loop.timing import Trace
 
 
 def spans(trace):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.policies import LoadedPolicy, load_policy
 from hooktrainer.policies.recorder import PolicyRecorder
 

@@ -12,9 +12,9 @@ import pytest
 from policy_envs import Broken, Endless, Toy
 
 from hooktrainer import list_policies
+from hooktrainer.hooks.policy_snapshot import Evaluator
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.evaluate_run import alone
-from hooktrainer.policies.evaluator import Evaluator
 
 
 def policy() -> CategoricalPolicy:
@@ -76,7 +76,7 @@ DRIVER = """
 import sys, time
 from pathlib import Path
 from hooktrainer import list_policies
-from hooktrainer.policies.evaluator import Evaluator
+from hooktrainer.hooks.policy_snapshot import Evaluator
 environment = list_policies(sys.argv[1])[0].environment
 evaluator = Evaluator(Path(sys.argv[1]), 0, 1, environment)
 evaluator.look()

@@ -13,8 +13,8 @@ from policy_envs import Toy
 from torch import nn
 
 from hooktrainer import CheckpointError, ConfigError
-from hooktrainer.policies import bounds
-from hooktrainer.policies.operators import ALLOWED, operator_named
+from hooktrainer.policies import program as bounds
+from hooktrainer.policies.calls import ALLOWED, operator_named
 from hooktrainer.policies.program import Program
 
 X = torch.tensor([[1.0, -2.0], [3.0, 4.0]])

@@ -247,7 +247,7 @@ def test_an_environment_that_learns_is_refused(reload):
 
 
 def test_an_unknown_id_is_said(save):
-    from hooktrainer.policies.writing import change_facts
+    from hooktrainer.policies.recorder import change_facts
 
     path = save(policy(4, 2), "CartPole-v1")
     env = read_facts(path)["env"] | {"id": "Gone/CartPole-v1"}
@@ -260,7 +260,7 @@ def test_an_unknown_id_is_said(save):
 
 
 def test_a_wrapper_must_be_one(save):
-    from hooktrainer.policies.writing import change_facts
+    from hooktrainer.policies.recorder import change_facts
 
     path = save(policy(4, 2), "CartPole-v1")
     env = read_facts(path)["env"] | {"wrappers": [["os:mkdir", {"path": "planted"}]]}
@@ -275,7 +275,7 @@ import sys
 import gymnasium as gym
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from pathlib import Path
 
 class Short(gym.Wrapper):
@@ -319,7 +319,7 @@ import sys
 from pathlib import Path
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 
 if __name__ == "__main__":
     policy = CategoricalPolicy(mlp(4, 2, ()))
@@ -379,7 +379,7 @@ def test_an_id_that_somebody_registered_is_made_again_by_others(
 
 
 def test_a_module_that_is_gone_is_said(tmp_path, save):
-    from hooktrainer.policies.writing import change_facts
+    from hooktrainer.policies.recorder import change_facts
 
     path = save(policy(), Toy)
     gone = {"module": "gone_for_good", "file": str(tmp_path / "gone_for_good.py")}

@@ -19,7 +19,7 @@ from policy_envs import Toy
 from hooktrainer import CheckpointError
 from hooktrainer.cli import main
 from hooktrainer.errors import DamagedCheckpointError
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy, policy_files
 from hooktrainer.policies.evaluation import Evaluation
@@ -31,9 +31,8 @@ from hooktrainer.policies.policy_files import (
     read_content,
     read_facts,
 )
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.policies.writing import change_facts, write_policy
-from hooktrainer.store.housekeeping import TRASH, UNFINISHED, sweep
+from hooktrainer.policies.recorder import PolicyRecorder, change_facts, write_policy
+from hooktrainer.store.stored import TRASH, UNFINISHED, sweep
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))
 

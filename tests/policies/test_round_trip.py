@@ -32,7 +32,7 @@ from torchrl.modules import (
 )
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import (
     AdditiveGaussian,
     CategoricalPolicy,
@@ -122,7 +122,7 @@ def test_a_loaded_policy_takes_the_same_actions(kind, reload):
 
 
 def test_weights_of_now_are_saved_not_those_of_the_first_time(reload, save, tmp_path):
-    from hooktrainer.loop.progress import Progress
+    from hooktrainer.loop.cadence import Progress
     from hooktrainer.policies import load_policy
     from hooktrainer.policies.recorder import PolicyRecorder
 
@@ -147,7 +147,7 @@ class Scaled(nn.Module):
 
 
 def test_a_number_that_is_no_tensor_is_saved_as_it_is_now(tmp_path):
-    from hooktrainer.loop.progress import Progress
+    from hooktrainer.loop.cadence import Progress
     from hooktrainer.policies import load_policy
     from hooktrainer.policies.recorder import PolicyRecorder
 

@@ -29,8 +29,7 @@ from hooktrainer.policies.agents_environment import AgentsEnvironment, decode_en
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import episode_seed, evaluate_policy
 from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.policies.writing import change_facts
+from hooktrainer.policies.recorder import PolicyRecorder, change_facts
 
 sys.path.append(str(Path(__file__).parents[1] / "collect" / "agents"))
 
@@ -240,7 +239,7 @@ def test_an_environment_of_vmas_is_a_parallel_one():
 
 
 def test_weights_of_now_are_saved(tmp_path):
-    from hooktrainer.loop.progress import Progress
+    from hooktrainer.loop.cadence import Progress
 
     policy = pets()
     recorder = PolicyRecorder(tmp_path / "policies", policy, Leaving)

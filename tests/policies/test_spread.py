@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hooktrainer.policies.spread import SpreadCadence
+from hooktrainer.hooks.policy_snapshot import SpreadCadence
 
 
 def kept(policy, frames: list[int]) -> list[int]:

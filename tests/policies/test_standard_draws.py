@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hooktrainer.policies.standard_draws import FROM_STANDARD
+from hooktrainer.policies.draws import FROM_STANDARD
 
 NUMBER = 40_000
 APART = 1.95 / math.sqrt(NUMBER)  # Kolmogorov and Smirnov: exceeded once in a thousand

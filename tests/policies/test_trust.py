@@ -20,7 +20,7 @@ from hooktrainer.policies.environment import Environment
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import evaluate_policy, play_episodes
 from hooktrainer.policies.policy_files import read_facts
-from hooktrainer.policies.writing import change_facts
+from hooktrainer.policies.recorder import change_facts
 
 
 def policy(actions: int = 3) -> CategoricalPolicy:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hooktrainer import algorithms
-from hooktrainer.algorithms.parse_options import parse as parse_algorithm
+from hooktrainer.algorithms.algorithm import parse as parse_algorithm
 from hooktrainer.base.words import whole_number
 from hooktrainer.cli import algorithm
 from hooktrainer.errors import ConfigError

@@ -10,13 +10,23 @@ import pytest
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms import PPO
-from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.errors import ConfigError
-from hooktrainer.run.config import FREE_AMONG_SEEDS, RunConfig
-from hooktrainer.run.config_file import as_words, parse_run, take_config
-from hooktrainer.run.fields import Count, Fraction, Mark, Means, check_ranges, marked
+from hooktrainer.run.config import (
+    FREE_AMONG_SEEDS,
+    Count,
+    Fraction,
+    Mark,
+    Means,
+    RunConfig,
+    as_words,
+    check_ranges,
+    marked,
+    parse_run,
+    take_config,
+)
 from hooktrainer.run.recipe import Run
-from hooktrainer.run.resume import check_unchanged
+from hooktrainer.run.run import check_unchanged
 
 
 def test_every_option_is_a_means_of_the_run_or_a_part_of_what_is_run():

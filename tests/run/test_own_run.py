@@ -14,7 +14,7 @@ import pytest
 from hooktrainer import Trainer, get_logger
 from hooktrainer.log import read_csv, read_scalars
 from hooktrainer.store import CheckpointManager
-from hooktrainer.store.find_runs import find_runs
+from hooktrainer.store.lookup import find_runs
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.testing import tiny_trainer
 
@@ -74,7 +74,7 @@ def test_a_with_block_that_fails_says_why(tmp_path):
 
 def test_its_time_and_optimizer_steps_are_known(tmp_path, monkeypatch):
     now = [1000.0]
-    monkeypatch.setattr("hooktrainer.run.logged_run.time.time", lambda: now[0])
+    monkeypatch.setattr("hooktrainer.run.get_logger.time.time", lambda: now[0])
     logger = get_logger("csv", tmp_path, "first")
     now[0] += 5.0
     logger.log_scalars({"train/optim_steps": 40.0}, 10)

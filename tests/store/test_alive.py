@@ -10,8 +10,7 @@ import sys
 import pytest
 
 from hooktrainer import RunDir
-from hooktrainer.store.alive import is_alive
-from hooktrainer.store.lock import RunLock
+from hooktrainer.store.lock import RunLock, is_alive
 
 LONG_AGO = "2020-01-01T00:00:00+00:00"
 ME = {"host": socket.gethostname(), "pid": os.getpid()}

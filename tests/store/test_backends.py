@@ -25,7 +25,7 @@ from hooktrainer.store import (
 )
 from hooktrainer.store.backends import get_backend, native
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.store.tensor_bytes import byte_view
+from hooktrainer.store.tensor_spec import byte_view
 
 NAMES = known_backends()
 

@@ -12,7 +12,7 @@ from hooktrainer.store import TensorSpec
 from hooktrainer.store.arena import Arena
 from hooktrainer.store.backends.native import NativeBackend
 from hooktrainer.store.blocks import BLOCK_BYTES, copy_blocks
-from hooktrainer.store.tensor_bytes import byte_view, memory
+from hooktrainer.store.tensor_spec import byte_view, memory
 
 FLOATS = BLOCK_BYTES // 4
 

@@ -182,7 +182,7 @@ def test_native_equal_chunks_for_which_there_is_no_memory(tmp_path, monkeypatch)
     checkpoint = tmp_path / "step_000000000001"
     assert sum(f.stat().st_size for f in checkpoint.rglob("*.pack")) < 5_000_000
     Checkpoint.open(checkpoint).load()
-    monkeypatch.setattr("hooktrainer.base.untrusted.memory._available", lambda: 19_999_999)
+    monkeypatch.setattr("hooktrainer.base.untrusted.files._available", lambda: 19_999_999)
     assert_refused(checkpoint, r"take 20,000,000 bytes; 19,999,999 bytes of memory are free")
 
 

@@ -22,9 +22,9 @@ from hooktrainer.store import (
     Saved,
     Spread,
 )
-from hooktrainer.store.housekeeping import surplus
 from hooktrainer.store.manifest import FileRecord
 from hooktrainer.store.retention import best_of
+from hooktrainer.store.stored import surplus
 
 
 def run(*frames, metric=(), hours=(), files=()):

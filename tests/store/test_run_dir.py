@@ -18,7 +18,7 @@ import yaml
 
 from hooktrainer.errors import ConfigError
 from hooktrainer.store import CheckpointManager, provenance, run_dir
-from hooktrainer.store.find_runs import find_runs
+from hooktrainer.store.lookup import find_runs
 from hooktrainer.store.run_dir import RunDir
 
 

@@ -12,14 +12,14 @@ import yaml
 from small_sweep import make, small
 
 from hooktrainer.algorithms import PPO
-from hooktrainer.algorithms.parse_options import parse
+from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.seed_ranges import is_for_tuning
-from hooktrainer.sweep import SweepOptions, extra_seeds, finals
+from hooktrainer.sweep import SweepOptions
 from hooktrainer.sweep import confirm as confirming
-from hooktrainer.sweep.confirm import KEEP, confirm, words_of
-from hooktrainer.sweep.finals import play_finals
-from hooktrainer.sweep.outcome import importances, training_command, trial_rows, write_best
-from hooktrainer.sweep.page import sweep_page
+from hooktrainer.sweep import confirm as extra_seeds
+from hooktrainer.sweep import confirm as finals
+from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, words_of
+from hooktrainer.sweep.page import importances, sweep_page, training_command, trial_rows, write_best
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,7 @@ import optuna
 import pytest
 from small_sweep import make, small, swept
 
-from hooktrainer.sweep.pruner import MedianPruner
+from hooktrainer.sweep.ledger import MedianPruner
 from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns
 
 STATES = optuna.trial.TrialState

@@ -11,7 +11,7 @@ from small_sweep import small
 
 from hooktrainer import ConfigError
 from hooktrainer.algorithms import DQN, PPO, SAC, algorithm
-from hooktrainer.run.fields import Between, OneOf, worth_trying
+from hooktrainer.run.config import Between, OneOf, worth_trying
 from hooktrainer.sweep import SearchSpace
 
 

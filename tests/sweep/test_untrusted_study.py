@@ -11,7 +11,7 @@ from optuna.storages.journal._base import BaseJournalSnapshot
 from small_sweep import make, results, swept
 
 from hooktrainer import ConfigError
-from hooktrainer.store.find_runs import SWEEP_FILE
+from hooktrainer.store.lookup import SWEEP_FILE
 
 
 @pytest.fixture(scope="module")

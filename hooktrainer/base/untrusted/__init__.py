@@ -10,14 +10,14 @@ factor.
 
 from __future__ import annotations
 
-from .check_fields import check_fields as check_fields
 from .files import MAX_STRUCTURE as MAX_STRUCTURE
 from .files import check_name as check_name
+from .files import check_room as check_room
 from .files import open_file as open_file
 from .files import read_file as read_file
-from .memory import check_room as check_room
 from .text import MAX_YAML as MAX_YAML
 from .text import MalformedError as MalformedError
+from .text import check_fields as check_fields
 from .text import one_line as one_line
 from .text import parse_json as parse_json
 from .text import parse_yaml as parse_yaml

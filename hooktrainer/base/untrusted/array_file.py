@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .files import open_file
-from .memory import check_room
+from .files import check_room, open_file
 from .text import MalformedError, refusing, shown
 
 _PLAIN = re.compile(r"[<>|=]?([?bB]|[biufcmMSUV]\d{1,9}(\[\w{1,8}\])?)", re.ASCII)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import stat
+from contextlib import suppress
 from io import FileIO
 from pathlib import Path, PurePosixPath
 from typing import Final
@@ -13,7 +15,6 @@ from .text import MalformedError, one_line, shown
 
 MAX_STRUCTURE: Final = 1 << 28
 """Bytes of the largest file that is parsed as a whole, such as a ``state.json``."""
-
 _LONGEST_NAME, _LONGEST_PART = 500, 255
 
 
@@ -76,3 +77,40 @@ def read_file(path: Path, root: Path | None = None, limit: int = MAX_STRUCTURE) 
         if size > limit:
             raise MalformedError(f"{path.name} has {size:,} bytes, more than {limit:,}")
         return file.read(size)  # it takes the memory at once
+
+
+# -- Whether there is memory for what a file claims, asked before any is taken.
+
+
+def check_room(nbytes: int, what: str) -> None:
+    """Refuse what this machine has no memory for.
+
+    Args:
+        nbytes: The bytes it takes.
+        what: What takes them, for the message.
+
+    Raises:
+        MalformedError: If there are not so many.
+    """
+    if nbytes < 1 << 24:
+        return
+    room = _available()
+    if room is not None and nbytes > room:
+        raise MalformedError(
+            f"{what} take {nbytes:,} bytes; {room:,} bytes of memory are free here"
+        )
+
+
+def _available() -> int | None:
+    """Bytes of memory that this process can still get, as far as the system tells."""
+    found = []
+    with suppress(OSError, ValueError, IndexError):
+        for line in Path("/proc/meminfo").read_text().splitlines():
+            if line.startswith("MemAvailable:"):
+                found.append(int(line.split()[1]) * 1024)
+    limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+    if limit != resource.RLIM_INFINITY:
+        with suppress(OSError, ValueError, IndexError):
+            used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+            found.append(max(0, limit - used))
+    return min(found, default=None)

@@ -13,9 +13,8 @@ from typing import Any, ClassVar
 
 import torch
 
-from .read_torch import _Builder
+from .read_torch import _Builder, _Global, _Instructions, _Machine, _Storage
 from .text import MalformedError, refusing
-from .torch_pickle import _Global, _Instructions, _Machine, _Storage
 
 _MORE = (
     *("FRAME", "MEMOIZE", "STACK_GLOBAL"),

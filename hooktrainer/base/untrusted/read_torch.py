@@ -12,24 +12,24 @@ from __future__ import annotations
 
 import io
 import os
+import pickle
 import struct
 import zipfile
 import zlib
-from collections import OrderedDict
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 
-from .files import MAX_STRUCTURE, open_file
-from .memory import check_room
-from .text import MalformedError, places_in_file, refusing
-from .torch_pickle import StoredTensor, read_tree
+from .array_file import check_shape
+from .files import MAX_STRUCTURE, check_room, open_file
+from .text import MalformedError, one_line, places_in_file, refusing, shown
 
 __all__ = ["StoredTensor", "TorchFile", "read_torch"]
-
 _BLOCK = 1 << 20
 _LOCAL_HEADER = struct.Struct("<4s22xHH")
 
@@ -202,3 +202,258 @@ class _Builder:
                 known.requires_grad_()
             self._tensors[id(stored)] = known
         return known
+
+
+# -- The pickle in a file of `torch.save`, read by a machine that can call nothing.
+
+DTYPES = {str(x)[6:]: x for x in vars(torch).values() if isinstance(x, torch.dtype)}
+"""Every dtype of this version of torch, by its name."""
+_STORAGES = {
+    **{f"{name}Storage": dtype for name, dtype in {
+        "Double": torch.float64, "Float": torch.float32, "Half": torch.float16,
+        "BFloat16": torch.bfloat16, "Long": torch.int64, "Int": torch.int32, "Short": torch.int16,
+        "Char": torch.int8, "Byte": torch.uint8, "Bool": torch.bool,
+        "ComplexDouble": torch.complex128, "ComplexFloat": torch.complex64,
+    }.items()},
+    "UntypedStorage": torch.uint8,
+}  # fmt: skip
+_INSTRUCTIONS = (
+    *("PROTO", "STOP", "MARK", "BINPUT", "LONG_BINPUT", "BINGET", "LONG_BINGET", "GLOBAL"),
+    *("EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"),
+    *("APPEND", "APPENDS", "SETITEM", "SETITEMS", "NONE", "NEWTRUE", "NEWFALSE"),
+    *("BININT", "BININT1", "BININT2", "LONG1", "LONG4", "BINFLOAT", "BINUNICODE", "BINPERSID"),
+)
+
+
+class StoredTensor(NamedTuple):
+    """What a file says of a tensor: checked, and not read yet."""
+
+    key: str
+    """Of its storage."""
+    dtype: torch.dtype
+    offset: int
+    """In elements; so is the stride."""
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    requires_grad: bool
+    parameter: bool
+
+
+class _Global(NamedTuple):
+    """The name of a class or function, for which nothing is looked up."""
+
+    module: str
+    name: str
+
+
+class _Storage(NamedTuple):
+    key: str
+    dtype: torch.dtype
+    nbytes: int
+
+
+def read_tree(data: bytes, records: Mapping[str, int]) -> Any:
+    """Return the tree that a pickle describes.
+
+    Args:
+        data: The pickle.
+        records: The size in bytes of each storage's record, by its key.
+
+    Raises:
+        Exception: Of any kind, if it holds more than plain data and tensors, or is damaged.
+    """
+    return _Machine(data, records).load()
+
+
+class _Instructions(dict[int, Callable[[Any], None]]):
+    """What the machine does, by the byte of the instruction."""
+
+    def __missing__(self, code: int) -> Any:
+        raise MalformedError(
+            f"it holds more than plain data and tensors: the pickle instruction {code}"
+        )
+
+
+class _Machine(pickle._Unpickler):
+    """Python's own unpickler, with the few instructions that plain data and tensors need."""
+
+    stack: list[Any]
+
+    def __init__(self, data: bytes, records: Mapping[str, int]) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+        self._records = records
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module == "torch" and name in DTYPES:
+            return DTYPES[name]
+        if module in ("torch", "torch.storage") and name in _STORAGES:
+            return _STORAGES[name]
+        return _Global(module, name)
+
+    def persistent_load(self, pid: Any) -> _Storage:
+        kind, dtype, key, _, count = pid
+        if kind != "storage" or type(dtype) is not torch.dtype or type(count) is not int:
+            raise MalformedError("it refers to what is not a storage")
+        nbytes = count * dtype.itemsize
+        if self._records.get(key) != nbytes:
+            raise MalformedError(
+                f"a storage is to have {nbytes} bytes, and has {self._records.get(key)}"
+            )
+        return _Storage(key, dtype, nbytes)
+
+    def load_reduce(self) -> None:
+        args, function = self.stack.pop(), self.stack.pop()
+        build = _BUILDERS.get(function) if type(function) is _Global else None
+        if build is None or type(args) is not tuple:
+            called = ".".join(function) if type(function) is _Global else "a call"
+            raise MalformedError(f"it holds more than plain data and tensors: {one_line(called)}")
+        self.stack.append(build(*args))
+
+    def load_build(self) -> None:
+        state = self.stack.pop()
+        if type(self.stack[-1]) is not OrderedDict or type(state) is not dict:
+            raise MalformedError("it holds more than plain data and tensors")
+        set_attributes(self.stack[-1], state)
+
+    def load_newobj(self) -> None:
+        kind = self.stack[-2]
+        called = ".".join(kind) if type(kind) is _Global else "an object"
+        raise MalformedError(f"it holds more than plain data and tensors: {one_line(called)}")
+
+    dispatch: ClassVar[Any] = _Instructions(
+        {
+            getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]]
+            for name in _INSTRUCTIONS
+        }
+        | {pickle.REDUCE[0]: load_reduce, pickle.BUILD[0]: load_build}
+        | {pickle.NEWOBJ[0]: load_newobj}
+    )
+
+
+def set_attributes(mapping: OrderedDict[Any, Any], attributes: Mapping[str, Any]) -> None:
+    """Set attributes of an `OrderedDict`, such as the ``_metadata`` of a module's state.
+
+    Raises:
+        MalformedError: If one would hide a method.
+    """
+    for name in attributes:
+        if not isinstance(name, str) or hasattr(OrderedDict, name):
+            raise MalformedError(f"{shown(name)} is no attribute of a dict")
+    vars(mapping).update(attributes)
+
+
+def _tensor(
+    storage: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool = False,
+    hooks: Any = None,
+    dtype: torch.dtype | None = None,
+    metadata: Any = None,
+) -> StoredTensor:
+    if type(storage) is not _Storage or hooks or metadata:
+        raise MalformedError("it holds a tensor of an unknown kind")
+    dtype = dtype or storage.dtype
+    check_shape(shape, dtype.itemsize)
+    check_shape(stride)
+    if type(offset) is not int or offset < 0 or len(shape) != len(stride):
+        raise MalformedError("a tensor begins outside of its storage")
+    last, count = offset, 1
+    for size, step in zip(shape, stride, strict=True):
+        last += (size - 1) * step
+        count *= size
+    if count and (last + 1) * dtype.itemsize > storage.nbytes:
+        raise MalformedError(f"a tensor {list(shape)} is larger than its storage")
+    if count * dtype.itemsize > storage.nbytes:
+        raise MalformedError(f"a tensor {list(shape)} repeats its memory")
+    steps, step = list(stride), 1
+    for dim in reversed(range(len(shape))):  # where nothing depends on it, as torch has it
+        if shape[dim] <= 1 or not count:
+            steps[dim] = step
+        step *= max(shape[dim], 1)
+    offset = offset if count else 0
+    return StoredTensor(
+        storage.key, dtype, offset, tuple(shape), tuple(steps), requires_grad is True, False
+    )
+
+
+def _tensor_v2(
+    storage: Any,
+    offset: int,
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    requires_grad: bool,
+    hooks: Any,
+    metadata: Any = None,
+) -> StoredTensor:
+    return _tensor(storage, offset, shape, stride, requires_grad, hooks, None, metadata)
+
+
+def _parameter(data: Any, requires_grad: bool, hooks: Any) -> StoredTensor:
+    if type(data) is not StoredTensor or hooks:
+        raise MalformedError("it holds a parameter of an unknown kind")
+    return data._replace(requires_grad=requires_grad is True, parameter=True)
+
+
+def _ordered_dict(pairs: Any = ()) -> OrderedDict[Any, Any]:
+    return OrderedDict((key, value) for key, value in pairs)
+
+
+def _counter(counts: dict[Any, int]) -> Counter[Any]:
+    if type(counts) is not dict or not all(type(n) is int for n in counts.values()):
+        raise MalformedError("it holds a Counter of what is not numbers")
+    return Counter(counts)
+
+
+def _bytes(text: str = "", codec: str = "latin1") -> bytes:
+    if type(text) is not str or codec not in ("latin1", "latin-1"):
+        raise MalformedError("it holds bytes in an unknown code")
+    return text.encode("latin1")
+
+
+def _bytearray(data: bytes | str = b"", codec: str = "latin-1") -> bytearray:
+    return bytearray(data if type(data) is bytes else _bytes(data, codec))  # type: ignore[arg-type]
+
+
+def _size(sizes: tuple[int, ...]) -> torch.Size:
+    check_shape(sizes)
+    return torch.Size(sizes)
+
+
+def _device(name: str, index: int | None = None) -> torch.device:
+    if type(name) is not str or type(index) not in (int, type(None)):
+        raise MalformedError("it holds no name of a device")
+    return torch.device(name) if index is None else torch.device(name, index)
+
+
+def _set(items: list[Any]) -> set[Any]:
+    if type(items) is not list:
+        raise MalformedError("it holds a set of what is not a list")
+    return set(items)
+
+
+def _complex(real: float, imag: float) -> complex:
+    return complex(float(real), float(imag))
+
+
+_BUILDERS: dict[Any, Callable[..., Any]] = {
+    _Global("torch._utils", "_rebuild_tensor_v2"): _tensor_v2,
+    _Global("torch._utils", "_rebuild_tensor_v3"): _tensor,
+    _Global("torch._utils", "_rebuild_parameter"): _parameter,
+    _Global("collections", "OrderedDict"): _ordered_dict,
+    _Global("collections", "Counter"): _counter,
+    _Global("torch", "Size"): _size,
+    _Global("torch", "device"): _device,
+    _Global("_codecs", "encode"): _bytes,
+    **{
+        _Global(module, name): build
+        for module in ("__builtin__", "builtins")
+        for name, build in (
+            ("bytes", _bytes),
+            ("bytearray", _bytearray),
+            ("set", _set),
+            ("complex", _complex),
+        )
+    },
+}

@@ -12,8 +12,7 @@ import torch
 from ...errors import ConfigError
 from ..info import InfoKeys
 from .groups import Grouping
-from .parallel_world import ParallelWorld
-from .pettingzoo_env import pettingzoo_factory
+from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
 from .world import World
 

@@ -13,8 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ...loop.timing import Timing
-from ...loop.tracing import Span, Trace
+from ...loop.timing import Span, Timing, Trace
 from ...store.rng import rng_state, set_rng_state
 from ..collector import Collector
 from ..weights import Weights

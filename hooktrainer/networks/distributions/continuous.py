@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.functional import softplus
 
-from ...base.noise import normal_like
+from ...base.tensordicts import normal_like
 from ..deterministic import Box
 from .action_distribution import ActionDistribution
 

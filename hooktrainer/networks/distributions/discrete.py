@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.nn.functional import softplus
 
-from ...base.noise import uniform_like
+from ...base.tensordicts import uniform_like
 from .action_distribution import ActionDistribution, CategoricalDraws, Draws, forbid
 
 

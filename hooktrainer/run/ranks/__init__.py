@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from .checkpoints import GatheredCheckpoints
 from .data_parallel import DataParallel
-from .rank_control import RankControl
-from .rank_errors import RanksError
-from .rank_state import RankState, rank_state
-from .ranks import Ranks
-from .sharded import shard_parameters
+from .gradients import shard_parameters
+from .rank_state import GatheredCheckpoints, RankState, rank_state
+from .ranks import RankControl, Ranks, RanksError
 
 __all__ = [
     "DataParallel",

@@ -8,18 +8,13 @@ from typing import TYPE_CHECKING
 import torch
 from tensordict import TensorDictBase
 
-from ...base.shards import is_sharded
+from ...base.tensordicts import is_sharded
 from ...hooks.optimizer import OptimizerHook
-from ...loop.hook import TrainerHookBase
+from ...loop.hook import FIRST, LAST, TrainerHookBase
 from ...loop.metrics import WindowValue
-from ...loop.priorities import FIRST, LAST
-from .digest import tensors_digest
-from .gradients import AverageGradients, statistics_of, tensors_of
-from .rank_control import RankControl
-from .rank_errors import RanksError
-from .rank_state import seed_rank
-from .ranks import Ranks
-from .sharded import share_optimizer_state, whole
+from .gradients import AverageGradients, share_optimizer_state, statistics_of, tensors_of, whole
+from .rank_state import seed_rank, tensors_digest
+from .ranks import RankControl, Ranks, RanksError
 
 if TYPE_CHECKING:
     from ...trainer import Trainer

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import random
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+import xxhash
+from tensordict import is_tensor_collection
 
 from ...loop.part import differences, fitting
 from ...loop.state import components
+from ...store import CheckpointManager
 from ...store.rng import rng_state, set_rng_state
-from .checkpoints import on_cpu
+from ...store.tree import flatten
+from .gradients import whole_tree
 from .ranks import Ranks
 
 if TYPE_CHECKING:
@@ -136,3 +143,125 @@ def _changed(state: dict[str, Any], source: Collector) -> RankState:
 
 def _processes(number: int) -> str:
     return f"{number} processes that collect" if number > 1 else "one process that collects"
+
+
+# -- One checkpoint of a run of several ranks: rank 0 writes it, with what differs on the others.
+
+
+class GatheredCheckpoints:
+    """Stands in for the `CheckpointManager` of a trainer that is one of several ranks.
+
+    All ranks save at the same batch. Of each, rank 0 receives the components that differ from its
+    own (the collector, replay buffers, open log windows) and the state of its random generators;
+    parameters and optimizers, which are equal, are not sent. The tree that is written is rank 0's
+    with an entry ``ranks`` that holds the rest.
+
+    Args:
+        ranks: The ranks.
+        manager: The run's checkpoints, on rank 0.
+        directory: Where they are.
+    """
+
+    def __init__(self, ranks: Ranks, manager: CheckpointManager | None, directory: Path) -> None:
+        self._ranks = ranks
+        self._manager = manager
+        # What a rank leaves behind when it fails goes beside its own "checkpoints".
+        self.directory = directory
+        if ranks.rank:
+            self.directory = directory.parent / "ranks" / str(ranks.rank) / directory.name
+
+    def save(
+        self,
+        tree: dict[str, Any],
+        *,
+        frames: int,
+        optim_steps: int = 0,
+        metrics: Mapping[str, float] | None = None,
+    ) -> None:
+        """Save the state of all ranks; see `CheckpointManager.save`."""
+        parts = {name: whole_tree(part) for name, part in tree["components"].items()}
+        digests = {name: tree_digest(part) for name, part in parts.items()}
+        first = self._ranks.broadcast("a checkpoint", digests)
+        same = [name for name in parts if digests[name] == first.get(name)]
+        own = {name: part for name, part in parts.items() if name not in same}
+        share = {"same": same, "components": {}, "rng": tree["rng"]}
+        if self._ranks.rank:
+            share = on_cpu(share | {"components": own})
+        shares = self._ranks.gather("a checkpoint", share)
+        if self._manager is not None:
+            self._manager.save(
+                {**tree, "components": parts, "ranks": shares[1:]},
+                frames=frames,
+                optim_steps=optim_steps,
+                metrics=metrics,
+            )
+
+    def go_on(self) -> None:
+        """Make what was loaded the latest checkpoint of the run; see `CheckpointManager.go_on`."""
+        if self._manager is not None:
+            self._manager.go_on()
+
+    def adopt(self, tree: dict[str, Any]) -> None:
+        """Save what a run begins with that branches off; see `CheckpointManager.adopt`."""
+        if self._manager is not None:
+            self._manager.adopt(tree)
+
+    @property
+    def forked_from(self) -> Mapping[str, Any] | None:
+        """Where the run branched off, as rank 0 knows."""
+        return None if self._manager is None else self._manager.forked_from
+
+    def check(self) -> None:
+        """Raise what a write in the background failed with."""
+        if self._manager is not None:
+            self._manager.check()
+
+    def wait(self) -> None:
+        """Wait until the last save is on the disk."""
+        if self._manager is not None:
+            self._manager.wait()
+
+    def close(self) -> None:
+        """Wait for the last save and let go of the directory."""
+        if self._manager is not None:
+            self._manager.close()
+
+
+def on_cpu(tree: Any) -> Any:
+    """A state tree with its tensors on the CPU, to be sent to another process."""
+    if isinstance(tree, torch.Tensor) or is_tensor_collection(tree):
+        return tree.cpu()
+    if isinstance(tree, Mapping):
+        moved = {key: on_cpu(value) for key, value in tree.items()}
+        return moved if type(tree) is dict else type(tree)(moved)  # type: ignore[call-arg]
+    if type(tree) in (list, tuple):
+        return type(tree)(on_cpu(value) for value in tree)
+    return tree
+
+
+# -- Checksums of states and parameters.
+
+
+def tree_digest(tree: Any) -> str:
+    """The xxh3-128 hash of a state tree."""
+    skeleton, tensors = flatten(tree)
+    digest = xxhash.xxh3_128(json.dumps(skeleton, allow_nan=False, sort_keys=True).encode())
+    for name in sorted(tensors):
+        digest.update(name.encode())
+        _update(digest, tensors[name])
+    return str(digest.hexdigest())
+
+
+def tensors_digest(tensors: Iterable[torch.Tensor]) -> str:
+    """The xxh3-128 hash of tensors, in order."""
+    digest = xxhash.xxh3_128()
+    for tensor in tensors:
+        _update(digest, tensor.clone())  # fully_shard cannot free memory that NumPy has seen
+    return str(digest.hexdigest())
+
+
+def _update(digest: Any, tensor: torch.Tensor) -> None:
+    digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    if tensor.numel():
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy())

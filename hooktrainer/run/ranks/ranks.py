@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -11,11 +14,9 @@ from typing import Any, Final, TypeVar
 import torch
 import torch.distributed as dist
 
-from .parent import die_with_parent
-from .rank_errors import RanksError
+from ...loop.control import Control, Stop
 
 T = TypeVar("T")
-
 _PLACES: Final = (
     "the start of the run",
     "the start of a batch",
@@ -242,3 +243,114 @@ class Ranks:
 
     def __repr__(self) -> str:
         return f"Ranks(rank={self.rank}, world_size={self.world_size})"
+
+
+# -- Ending with the process that started this one, so that nothing is left when that is killed.
+
+_PERIOD = 0.5
+_GRACE = 6.0
+
+
+def die_with_parent(grace: float = _GRACE) -> None:
+    """End this process if its parent ends: gracefully at first, for good after ``grace`` seconds.
+
+    A thread looks twice a second. A process that is stuck ends, too.
+
+    Args:
+        grace: Seconds that SIGTERM is given to take effect.
+    """
+    parent = os.getppid()
+    thread = threading.Thread(
+        target=_watch, args=(parent, grace), name="die_with_parent", daemon=True
+    )
+    thread.start()
+
+
+def _watch(parent: int, grace: float) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PERIOD)
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(grace)
+    os._exit(1)
+
+
+# -- What goes wrong between ranks.
+
+
+class RanksError(RuntimeError):
+    """The ranks of a run are no longer together: one is gone, silent, or somewhere else."""
+
+
+# -- Requests to stop, save or log that all ranks serve at the same batch.
+
+
+class RankControl(Control):
+    """A `Control` whose requests take effect when the ranks have agreed on them.
+
+    What a hook or a signal asks for on one rank waits until the ranks meet at the end of a batch;
+    from then on it holds for all. A request that comes later waits for the next batch, so that no
+    rank stops while another goes on.
+
+    Args:
+        control: The requests made so far, and from now on those that have not been agreed on.
+        ranks: The ranks.
+    """
+
+    def __init__(self, control: Control, ranks: Ranks) -> None:
+        super().__init__()
+        self.status = control.status
+        self._own = control
+        self._ranks = ranks
+
+    def agree(self, place: str) -> None:
+        """Meet the other ranks; what any of them asked for now holds for all.
+
+        Args:
+            place: Where the ranks are.
+        """
+        own, reason = self._own, self._own.stop_reason
+        asked = [reason is not None, own.take_save_request(), own.take_log_request()]
+        rows = self._ranks.meet(place, [*map(int, asked), own.signal or 0])
+        stops, saves, logs, signals = zip(*rows, strict=True)
+        self._save |= any(saves)
+        self._log |= any(logs)
+        self._signal = max(signals) or None
+        if any(stops) and self.stop_reason is None:
+            self._take(self._ranks.broadcast(place, own.stop, stops.index(1)))
+
+    def _take(self, stop: tuple[str | None, Stop, str | None]) -> None:
+        self._stop_reason, self._stop_status, self._stopped_by = stop
+
+    def request_stop(
+        self, reason: str | None = None, status: Stop = "stopped", by: str | None = None
+    ) -> None:
+        """Ask all ranks to stop. The first request is kept."""
+        self._own.request_stop(reason, status, by)
+
+    def end(self, error: BaseException | None = None) -> None:
+        """Set the status; what was asked for since the ranks last met, all of them asked for."""
+        if self._stop_reason is None and self._own.signal is None:
+            self._take(self._own.stop)
+        super().end(error)
+
+    def withdraw_stop(self, reason: str | None) -> None:
+        """Go back to an earlier ``stop_reason``, of this rank and of all."""
+        self._own.withdraw_stop(reason)
+        super().withdraw_stop(reason)
+
+    def request_save(self) -> None:
+        """Ask all ranks to save."""
+        self._own.request_save()
+
+    def request_log(self) -> None:
+        """Ask all ranks to close the log window."""
+        self._own.request_log()
+
+    def receive(self, number: int, grace: float) -> None:
+        """Stop all ranks because a signal arrived at this one."""
+        self._own.receive(number, grace)
+
+    @property
+    def deadline(self) -> float | None:
+        """When the grace of a signal that arrived at this rank is over."""
+        return self._own.deadline

@@ -16,8 +16,7 @@ from ...errors import ConfigError
 from ...loop.metrics import Total
 from ..placement import Place
 from .cluster import Cluster, import_ray
-from .pool import RayWorkerError, Worker
-from .ray_actors import Collecting, Share, arrays_of
+from .pool import Collecting, RayWorkerError, Share, Worker, arrays_of
 
 
 class RayCollector(RemoteCollector):

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 from tensordict import TensorDictBase
 
 from ...hooks.evaluate import Evaluate
+from ...loop.hook import AFTER
 from ...loop.metrics import Latest
-from ...loop.priorities import AFTER
 from ..placement import Place
 from .cluster import Cluster, import_ray
-from .pool import Worker
-from .ray_actors import Evaluating, arrays_of
+from .pool import Evaluating, Worker, arrays_of
 
 if TYPE_CHECKING:
     from ...loop.loop import Loop

@@ -6,12 +6,10 @@ whoever looks changes nothing. `hooktrainer gallery` and `hooktrainer render` ar
 
 from __future__ import annotations
 
-from .board import write_board
 from .exhibits import Exhibit, make_exhibits
-from .film import Film, decode, encode, side_by_side
-from .films import film_policies
+from .film import Film, decode, encode, film_policies, side_by_side
 from .gallery_page import gallery_page
-from .make import Gallery, make_gallery
+from .make import Gallery, make_gallery, write_board
 from .picture import Picture
 from .recording import Recording, View, record_episodes
 

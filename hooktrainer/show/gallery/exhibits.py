@@ -17,9 +17,8 @@ from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
 from ...policies.evaluation import EPISODES, SEED
 from ...policies.policy_files import POLICY, read_facts
 from ...policies.saved import policy_directory, scan_policies
-from .headless import draw_off_screen
 from .picture import Picture
-from .recording import View, record_episodes
+from .recording import View, draw_off_screen, record_episodes
 
 _VERSION: Final = 1  # of how pictures are made; another number makes all of them anew
 

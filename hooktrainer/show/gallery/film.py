@@ -11,8 +11,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from ...base.words import duration
 from ...errors import ConfigError
-from .recording import Frame
+from ...policies import Evaluation, SavedPolicy, load_policy
+from ...policies.evaluation import SEED
+from .recording import Frame, Recording, View, record_episodes
 
 _HOLD_SECONDS: Final = 0.8  # how long the last picture stands before the film begins again
 _BAND: Final = 30  # height of a caption, in pixels
@@ -211,3 +214,75 @@ def _av() -> Any:
             "an .mp4 needs PyAV: pip install 'hooktrainer[video]'. A .webp or a .gif needs nothing."
         ) from None
     return av
+
+
+# -- One film of one saved policy, or of several beside each other.
+
+
+def film_policies(
+    policies: Sequence[SavedPolicy],
+    *,
+    seed: int = SEED,
+    episodes: int = 1,
+    view: View | None = None,
+    trust: bool = False,
+) -> Film:
+    """Play saved policies and film them, with frames and return above each.
+
+    Args:
+        policies: At least one; several are shown side by side.
+        seed: The episodes are seeded from it; all policies play the same ones.
+        episodes: How many, one after the other.
+        view: How they are shown.
+        trust: As for `load_policy`.
+
+    Raises:
+        ConfigError: If the environment cannot be made, needs trust, or does not draw.
+    """
+    films = []
+    for saved in policies:
+        policy = load_policy(saved, trust=trust)
+        recordings = record_episodes(policy, seed=seed, episodes=episodes, view=view)
+        films.append(one_after_another([_captioned(saved, shown) for shown in recordings]))
+    return films[0] if len(films) == 1 else side_by_side(films)
+
+
+def _captioned(saved: SavedPolicy, recording: Recording) -> Film:
+    if recording.reason is not None:
+        raise ConfigError(
+            f"there is nothing to render: {recording.reason}. hooktrainer gallery shows the curves "
+            "of observations and actions instead."
+        )
+    aside = f"return {number_text(recording.total)}"
+    if recording.seconds_shown < recording.seconds - 0.5:
+        aside += f" · {duration(recording.seconds_shown)} of {duration(recording.seconds)}"
+    film = Film(recording.frames, recording.fps)
+    return film.with_caption(frames_text(saved.frames), aside)
+
+
+# -- How numbers are said in captions.
+
+
+def frames_text(frames: int) -> str:
+    """Such as ``10,240 frames``."""
+    return f"{frames:,} frame{'' if frames == 1 else 's'}"
+
+
+def return_text(evaluation: Evaluation) -> str:
+    """Mean and standard deviation with two digits of the deviation, such as ``471 ± 22``."""
+    mean, std = evaluation.mean, evaluation.std
+    if evaluation.episodes == 1:
+        return number_text(mean)
+    if not math.isfinite(mean) or not 0 < std < math.inf:
+        return f"{number_text(mean)} ± 0"
+    decimals = min(6, max(0, 1 - math.floor(math.log10(std))))
+    return f"{mean:,.{decimals}f} ± {std:,.{decimals}f}"
+
+
+def number_text(value: float) -> str:
+    """A return, such as ``500``, ``-1,070``, ``-89.3`` or ``0.873``."""
+    if not math.isfinite(value):
+        return f"{value}"
+    if value == round(value) or abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:,.1f}" if abs(value) >= 10 else f"{value:.3g}"

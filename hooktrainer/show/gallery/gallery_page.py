@@ -19,8 +19,8 @@ from ...loop.time_table import TimeRow, beside_rows, serial_rows
 from ..chart import Marker, chart, chart_for_any_screen
 from ..html import document, table
 from ..report import Band, Curve, RunSummary
-from .captions import frames_text, number_text, return_text
 from .exhibits import Exhibit
+from .film import frames_text, number_text, return_text
 
 _MOST_HOOKS = 6
 

@@ -2,21 +2,32 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
+import io
 import os
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from ...base.text_file import write_atomically
 from ...errors import CheckpointError, NotFoundError
+from ...log.media import gif
+from ...log.tensorboard import read_events
 from ...policies.evaluation import EPISODES, SEED
 from ...policies.saved import policy_directory
 from ...store.run_dir import RunDir
+from ..html import LIGHT
 from ..report import read_curves, summarize
-from .board import write_board
 from .exhibits import Exhibit, make_exhibits
+from .film import Film, decode, frames_text, return_text
 from .gallery_page import gallery_page
-from .recording import View
+from .picture import Picture
+from .recording import Frame, View
 
 
 class Gallery(NamedTuple):
@@ -85,3 +96,176 @@ def make_gallery(
         except OSError as error:  # the run may be somebody else's
             say(f"TensorBoard cannot be given the pictures: {error.strerror}")
     return Gallery(path, exhibits, new)
+
+
+# -- The pictures in TensorBoard.
+
+TAG: Final = "gallery/episode"
+_NAME: Final = "events.out.tfevents.{:010d}.gallery"
+_NAMES: Final = re.compile(r"events\.out\.tfevents\.([0-9]{10})\.gallery")
+_FPS: Final = 12.5  # a GIF is several times as large as a WebP
+_WRITER: Final = "hooktrainer.show.gallery "
+
+
+def write_board(logs: Path, exhibits: Sequence[Exhibit]) -> int:
+    """Write the pictures that are not there yet, as animated GIFs, at the frames of their policies.
+
+    They are appended, so that a TensorBoard that is looking shows them; those of policies that were
+    thinned out stay. If the file holds others than these, because the run was taken back to a
+    checkpoint, a new one takes its place.
+
+    Args:
+        logs: The directory that TensorBoard shows.
+        exhibits: All there are of the run, by frames; at least one.
+
+    Returns:
+        How many were written.
+    """
+    directory = logs / "gallery"
+    if logs.is_symlink() or directory.is_symlink():  # what is written there is somebody else's
+        raise OSError(errno.ELOOP, "it is a link", str(directory))
+    directory.mkdir(parents=True, exist_ok=True)
+    with _one_at_a_time(directory):
+        return _write_missing(directory, exhibits)
+
+
+def _write_missing(directory: Path, exhibits: Sequence[Exhibit]) -> int:
+    numbers = [int(m[1]) for path in directory.iterdir() if (m := _NAMES.fullmatch(path.name))]
+    number = max(numbers, default=0)
+    path = directory / _NAME.format(number)
+    there = _read(path)
+    if there is None or _is_of_another_past(there, exhibits):
+        path.unlink()
+        path, there = directory / _NAME.format(number + 1), set()
+    missing = [exhibit for exhibit in exhibits if (exhibit.frames, exhibit.key) not in there]
+    if not missing:
+        return 0
+    records = io.BytesIO()
+    if not path.exists():
+        _add(records, wall_time=exhibits[0].saved.time, file_version="brain.Event:2")
+    for exhibit in missing:
+        _add_picture(records, exhibit)
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o666), "ab") as file:
+        file.write(records.getvalue())
+    return len(missing)
+
+
+@contextmanager
+def _one_at_a_time(directory: Path) -> Iterator[None]:
+    """In the block, no other process is in it, where the file system has locks."""
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with suppress(OSError):
+            fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_of_another_past(there: set[tuple[int, str]], exhibits: Sequence[Exhibit]) -> bool:
+    """Whether there are pictures of what the run has not done, or did otherwise."""
+    known = {exhibit.frames: exhibit.key for exhibit in exhibits}
+    last = max(known)
+    return any(frames > last or known.get(frames, key) != key for frames, key in there)
+
+
+def _read(path: Path) -> set[tuple[int, str]] | None:
+    """Step and key of each picture in a file; ``None`` if its end is torn, or it is none."""
+    from google.protobuf.message import DecodeError
+
+    if not os.path.lexists(path):
+        return set()
+    if path.is_symlink() or not path.is_file():
+        return None
+    try:
+        events, whole = read_events(path)
+    except DecodeError:
+        return None
+    pictures = [event for event in events if event.summary.value]
+    keys = {(e.step, e.source_metadata.writer.removeprefix(_WRITER)) for e in pictures}
+    return keys if whole else None
+
+
+def _add_picture(records: io.BytesIO, exhibit: Exhibit) -> None:
+    from tensorboard.compat.proto.event_pb2 import SourceMetadata
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    picture = exhibit.picture
+    film = Film([plot(picture)], 1.0) if picture.film is None else decode(picture.film)
+    film = film.with_caption(
+        frames_text(exhibit.frames), f"return {return_text(exhibit.evaluation)}"
+    )
+    stride = max(1, round(film.fps / _FPS))
+    frames = np.stack(film.frames[::stride])
+    _, height, width, channels = frames.shape
+    image = Summary.Image(
+        height=height,
+        width=width,
+        colorspace=channels,
+        encoded_image_string=gif(frames, film.fps / stride),
+    )
+    _add(
+        records,
+        wall_time=exhibit.saved.time,
+        step=exhibit.frames,
+        summary=Summary(value=[Summary.Value(tag=TAG, image=image)]),
+        source_metadata=SourceMetadata(writer=_WRITER + exhibit.key),
+    )
+
+
+def _add(records: io.BytesIO, **fields: Any) -> None:
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.summary.writer.record_writer import RecordWriter
+
+    event = Event(**fields)
+    RecordWriter(records).write(event.SerializeToString())
+
+
+# -- The curves of an episode as one picture, for where there is no SVG.
+
+_WIDTH, _HEIGHT, _LEFT, _GAP = 360, 110, 52, 24
+_INK, _LINE, _PAPER = "#5d6673", "#d9dee5", "#ffffff"
+
+
+def plot(picture: Picture) -> Frame:
+    """Draw what the policy saw and what it did, one above the other.
+
+    Args:
+        picture: One without a film.
+
+    Returns:
+        uint8 ``[height, width, 3]``.
+    """
+    from PIL import Image, ImageDraw
+
+    panels = [("observation", picture.observations), ("action", picture.actions)]
+    image = Image.new("RGB", (_WIDTH, len(panels) * (_HEIGHT + _GAP) + 8), _PAPER)
+    draw = ImageDraw.Draw(image)
+    for number, (name, lines) in enumerate(panels):
+        _panel(draw, number * (_HEIGHT + _GAP) + _GAP, name, picture.steps, lines)
+    return np.asarray(image)
+
+
+def _panel(
+    draw: Any, top: int, name: str, steps: Sequence[int], lines: Sequence[Sequence[float]]
+) -> None:
+    from PIL import ImageFont
+
+    font = ImageFont.load_default(11)
+    values = np.array(lines, np.float64)
+    finite = values[np.isfinite(values)]
+    low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+    spread = (high - low) or 1.0
+    draw.text((_LEFT, top - 4), name, fill=_INK, font=font, anchor="ls")
+    for y, value in ((top, high), (top + _HEIGHT, low)):
+        draw.line((_LEFT, y, _WIDTH - 8, y), fill=_LINE)
+        draw.text((_LEFT - 6, y), f"{value:.3g}", fill=_INK, font=font, anchor="rm")
+    across = (_WIDTH - 8 - _LEFT) / max(1, steps[-1])
+    for line, color in zip(values, LIGHT, strict=False):
+        points = [
+            (_LEFT + step * across, top + _HEIGHT * (high - value) / spread)
+            for step, value in zip(steps, line, strict=True)
+            if np.isfinite(value)
+        ]
+        draw.line(points, fill=color, width=2, joint="curve")

@@ -8,8 +8,7 @@ from __future__ import annotations
 from ..curves import Band, Curve, band, read_curves
 from .comparison_page import comparison_page
 from .grouping import Group, group_runs, lineage
-from .summary import RunSummary, summarize, summarize_sweep
-from .tail import MetricsTail
+from .summary import MetricsTail, RunSummary, summarize, summarize_sweep
 
 __all__ = [
     "Band",

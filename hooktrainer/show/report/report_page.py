@@ -16,8 +16,7 @@ from ..chart import MOST_SHADED, chart_for_any_screen, key, legend
 from ..curves import Band
 from ..html import Html, document, folded, table
 from .comparison_page import settings_table
-from .findings import GroupFinding, Section
-from .interval_text import comparison_texts, interval_text, reaching_text
+from .findings import GroupFinding, Section, comparison_texts, interval_text, reaching_text
 from .study import Seed, SeedCurve, Study, TaskStudy
 
 _POINTS = 60

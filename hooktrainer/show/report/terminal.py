@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from rich.text import Text
 
-from ..axis import ticks
+from ..chart import ticks
 
 COLORS = ("cyan", "yellow", "magenta", "green", "red", "blue", "bright_cyan", "bright_yellow")
 

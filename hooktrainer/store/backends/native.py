@@ -26,8 +26,7 @@ import xxhash
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
 from .. import fs
 from ..blocks import BLOCK_BYTES, hash_blocks
-from ..tensor_bytes import byte_view, memory
-from ..tensor_spec import TensorSpec
+from ..tensor_spec import TensorSpec, byte_view, memory
 from .base import HashedTensors
 
 CHUNK_BYTES = BLOCK_BYTES

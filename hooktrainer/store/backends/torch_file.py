@@ -11,8 +11,7 @@ import torch
 from ...base.untrusted import MalformedError
 from ...base.untrusted.read_torch import StoredTensor, TorchFile
 from .. import fs
-from ..tensor_bytes import compact, torch_save
-from ..tensor_spec import TensorSpec
+from ..tensor_spec import TensorSpec, compact, torch_save
 
 FILE = "tensors.pt"
 

@@ -25,8 +25,7 @@ from ...base.untrusted import (
 )
 from ...errors import CheckpointError
 from .. import fs
-from ..tensor_bytes import byte_view, memory
-from ..tensor_spec import TensorSpec
+from ..tensor_spec import TensorSpec, byte_view, memory
 
 _T = TypeVar("_T")
 _KEY = "tensors"

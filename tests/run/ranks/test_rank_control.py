@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hooktrainer.loop.control import Control
-from hooktrainer.run.ranks.rank_control import RankControl
+from hooktrainer.run.ranks.ranks import RankControl
 
 
 class TwoRanks:

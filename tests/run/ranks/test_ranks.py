@@ -17,13 +17,13 @@ from tensordict import TensorDict
 from toy import GivenData, save_parameters, train
 
 from hooktrainer import KLAdaptiveLR, OptimizerHook, Trainer
-from hooktrainer.base.shards import is_part
+from hooktrainer.base.tensordicts import is_part
 from hooktrainer.errors import ConfigError
 from hooktrainer.networks import CategoricalPolicy, ValueNetwork, mlp
 from hooktrainer.objectives import ClipPPOLoss
 from hooktrainer.optim import FlatAdam
 from hooktrainer.run.ranks import DataParallel, Ranks, RanksError
-from hooktrainer.run.ranks.digest import tensors_digest, tree_digest
+from hooktrainer.run.ranks.rank_state import tensors_digest, tree_digest
 from hooktrainer.store import list_checkpoints
 from hooktrainer.store.rng import rng_state
 

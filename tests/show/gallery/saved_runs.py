@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.store.run_dir import RunDir
 

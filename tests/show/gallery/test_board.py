@@ -12,7 +12,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from hooktrainer import get_logger
 from hooktrainer.log.tensorboard import read_events, read_scalars
-from hooktrainer.show.gallery import View, board, make_exhibits, write_board
+from hooktrainer.show.gallery import View, make_exhibits, write_board
+from hooktrainer.show.gallery import make as board
 
 
 def exhibit(run):

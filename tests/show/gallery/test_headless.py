@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hooktrainer.show.gallery.headless import advice, draw_off_screen
+from hooktrainer.show.gallery.recording import advice, draw_off_screen
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="MuJoCo chooses itself there")
 

@@ -11,11 +11,11 @@ from saved_runs import BALANCES
 
 from hooktrainer.cli import main
 from hooktrainer.errors import ConfigError
-from hooktrainer.policies.writing import change_facts
+from hooktrainer.policies.recorder import change_facts
 from hooktrainer.show.gallery import View, make_gallery
-from hooktrainer.show.gallery.board import write_board
 from hooktrainer.show.gallery.exhibits import make_exhibits
 from hooktrainer.show.gallery.film import check_film
+from hooktrainer.show.gallery.make import write_board
 from hooktrainer.show.gallery.picture import Picture
 
 SMALL = View(size=60, seconds=0.2)

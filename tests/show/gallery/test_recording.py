@@ -12,7 +12,7 @@ import torch
 from saved_runs import Drawing, Failing, Silent, Still
 
 from hooktrainer.errors import ConfigError
-from hooktrainer.loop.progress import Progress
+from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
 from hooktrainer.policies.describe_agents import describe

@@ -13,8 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from browser import CHROMIUM, browse
 from test_findings import BAD, GOOD, task
 
-from hooktrainer.show.report.findings import find
-from hooktrainer.show.report.interval_text import interval_text, reaching_text
+from hooktrainer.show.report.findings import find, interval_text, reaching_text
 from hooktrainer.show.report.report_page import report_page
 from hooktrainer.show.report.study import Study
 from hooktrainer.statistics import Interval, time_to_reach

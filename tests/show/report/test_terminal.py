@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hooktrainer.show.axis import ticks
+from hooktrainer.show.chart import ticks
 from hooktrainer.show.report.terminal import plot_lines, sparkline
 
 

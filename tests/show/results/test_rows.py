@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from recorded import CURVE, write_recorded
 
-from hooktrainer.cli.recipes import find_trainable
+from hooktrainer.cli.scripts import find_trainable
 from hooktrainer.errors import ConfigError
 from hooktrainer.show.results.course import read_course
 from hooktrainer.show.results.result_rows import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from hooktrainer.show.results.surroundings import changed, surroundings
+from hooktrainer.show.results.result_rows import changed, surroundings
 
 
 def test_it_names_the_processor_and_what_computes():

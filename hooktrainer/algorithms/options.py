@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Any
 
-from ..networks import MemoryTrunk, memory_for
-from ..run.fields import Count
+from ..networks import MemoryTrunk, Policy, StateDependentExploration, memory_for
+from ..run.config import Count
 from .algorithm import Algorithm
 from .config import Word
 from .task import Task
@@ -31,3 +31,20 @@ class WithMemory(Algorithm):
         encoder, features = task.networks.encoder()
         memory = memory_for(self.memory, features, self.memory_size, self.memory_length)
         return MemoryTrunk(encoder, memory, task.in_keys)
+
+
+# -- `WithStateDependentExploration`: the fields of algorithms whose noise can follow the state.
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithStateDependentExploration(Algorithm):
+    """Fields of the algorithms whose noise can follow the state."""
+
+    sde: bool = False
+    """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""
+    sde_interval: Count | None = 32
+    """steps for which it is held, at most to the end of an episode; None for whole episodes"""
+
+    def _explores(self, actor: Policy) -> Any:
+        """What collects: the policy, or what explores with it."""
+        return StateDependentExploration(actor, self.sde_interval) if self.sde else actor

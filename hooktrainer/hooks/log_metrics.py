@@ -1,0 +1,295 @@
+"""Log the returns and lengths of the episodes that ended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDictBase
+
+from ..base.checks import check_count
+from ..base.tensordicts import count_valid, entries_of, valid
+from ..collect.info import check_info_keys
+from ..errors import ConfigError, HookError
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest, Samples, TensorTotal, Total
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+_READ = (("next", "done"), ("next", "episode_reward"))
+
+
+class LogEpisodes(TrainerHookBase):
+    """Logs the mean return and length of the episodes that ended in a log window.
+
+    Every episode counts once, however many end in a batch. It reads ``("next", "done")``,
+    ``("next", "episode_reward")`` and ``("next", "step_count")``, which `VectorCollector` and
+    torchrl's ``RewardSum`` and ``StepCounter`` write.
+
+    Args:
+        group: Group of the metrics: ``<group>/return``, ``<group>/length``, ``<group>/episodes``.
+        log_pbar: Whether ``<group>/return`` is shown in the progress bar.
+        info_keys: Those that `VectorCollector` was given: the mean of each over the episodes that
+            ended, at their last steps, is ``<group>/<key>``.
+        agents: Where there are several agents: by the name of each group of agents the names of
+            those in it. For each such group there is ``<group>/<agents>/return``, the mean over its
+            agents, and for each agent of it ``<group>/<agents>/<agent>/return``. They are read from
+            ``("next", <agents>, "episode_reward")``, which `AgentsCollector` writes.
+
+    Raises:
+        ConfigError: If a key would be a metric of its own.
+    """
+
+    def __init__(
+        self,
+        group: str = "train",
+        log_pbar: bool = True,
+        info_keys: Sequence[str] = (),
+        agents: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self.info_keys = check_info_keys(info_keys)
+        self.group = group
+        self.log_pbar = log_pbar
+        self.agents = {name: tuple(members) for name, members in (agents or {}).items()}
+        self._episodes: torch.Tensor | int = 0
+
+    @property
+    def episodes(self) -> int:
+        """How many episodes ended. On an accelerator, asking waits for it."""
+        return int(self._episodes)
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
+        """Return the metrics; ``None`` if no episode ended in ``batch``, as far as that is known.
+
+        On an accelerator nobody waits to know it.
+        """
+        found = entries_of(batch, _READ)
+        done, returns = found[_READ[0]], found.get(_READ[1])
+        if returns is None:
+            raise HookError(
+                "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
+                "VectorCollector, or add torchrl's RewardSum to the environment."
+            )
+        if done.is_cpu and not np.count_nonzero(done.numpy()):  # far quicker than done.any()
+            return None
+        self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
+        episodes = self._episodes
+        total = TensorTotal(episodes) if isinstance(episodes, torch.Tensor) else Total(episodes)
+        metrics: dict[str, Any] = {
+            f"{self.group}/return": Samples(returns, done),
+            f"{self.group}/episodes": total,
+            "log_pbar": [f"{self.group}/return"] if self.log_pbar else False,
+        }
+        lengths = batch.get(("next", "step_count"), None)
+        if lengths is not None:
+            metrics[f"{self.group}/length"] = Samples(lengths, done)
+        for key in self.info_keys:
+            metrics[f"{self.group}/{key}"] = Samples(_entry(batch, key).float(), done)
+        return metrics | self._by_agent(batch, done.squeeze(-1))
+
+    def _by_agent(self, batch: TensorDictBase, done: torch.Tensor) -> dict[str, Any]:
+        metrics: dict[str, Any] = {}
+        for name, members in self.agents.items():
+            returns = batch.get(("next", name, "episode_reward"), None)
+            if returns is None or returns.shape[-2] != len(members):
+                raise HookError(
+                    f"LogEpisodes(agents=...) found no ('next', {name!r}, 'episode_reward') of "
+                    f"{len(members)} agents in the batch; collect with AgentsCollector."
+                )
+            ended = returns.squeeze(-1)  # [*batch, agents]
+            metrics[f"{self.group}/{name}/return"] = Samples(ended.mean(-1), done)
+            for member, own in zip(members, ended.unbind(-1), strict=True):
+                metrics[f"{self.group}/{name}/{member}/return"] = Samples(own, done)
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count of episodes."""
+        return {"episodes": self.episodes}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self._episodes = state_dict["episodes"]
+
+    def register(self, trainer: Loop, name: str = "log_episodes") -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)
+
+
+def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
+    entry: torch.Tensor | None = batch.get(("next", key), None)
+    if entry is None:
+        raise HookError(
+            f"LogEpisodes found no ('next', {key!r}) in the batch; give the VectorCollector the "
+            f"same info_keys, {key!r} among them."
+        )
+    return entry
+
+
+# -- Log how many environment frames were collected.
+
+
+class CountFramesLog(TrainerHookBase):
+    """Counts environment frames and logs the count as ``n_frames``.
+
+    Args:
+        frame_skip: Environment frames per collected step.
+        log_pbar: Whether the count is shown in the progress bar.
+    """
+
+    def __init__(self, frame_skip: int, log_pbar: bool = False) -> None:
+        check_count("frame_skip", frame_skip)
+        self.frame_skip = frame_skip
+        self.log_pbar = log_pbar
+        self.frame_count = 0
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Count the frames of ``batch``; padded steps are left out."""
+        self.frame_count += count_valid(batch) * self.frame_skip
+        return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the count."""
+        return {"frame_count": self.frame_count}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the count."""
+        self.frame_count = state_dict["frame_count"]
+
+    def register(self, trainer: Loop, name: str = "count_frames_log") -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)
+
+
+# -- Log one entry of the batch.
+
+_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "mean": torch.mean,
+    "sum": torch.sum,
+    "min": torch.amin,
+    "max": torch.amax,
+}
+
+
+class LogScalar(TrainerHookBase):
+    """Logs a reduction of one entry of every collected batch; padded steps are left out.
+
+    Args:
+        key: Where the entry is.
+        logname: Name of the metric; by default the key.
+        log_pbar: Whether the metric is shown in the progress bar.
+        include_std: Whether ``<logname>_std`` is logged as well.
+        reduction: ``"mean"``, ``"sum"``, ``"min"`` or ``"max"``.
+    """
+
+    def __init__(
+        self,
+        key: NestedKey = ("next", "reward"),
+        logname: str | None = None,
+        log_pbar: bool = False,
+        include_std: bool = True,
+        reduction: str = "mean",
+    ) -> None:
+        if reduction not in _REDUCTIONS:
+            raise ConfigError(
+                f"LogScalar(reduction={reduction!r}): pass one of {', '.join(_REDUCTIONS)}."
+            )
+        self.key = key
+        self.logname = str(key) if logname is None else logname
+        self.log_pbar = log_pbar
+        self.include_std = include_std
+        self.reduction = reduction
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Return the metric; the values stay tensors on the batch's device."""
+        values = valid(batch, self.key).detach().float()
+        result = {self.logname: _REDUCTIONS[self.reduction](values), "log_pbar": self.log_pbar}
+        if self.include_std and values.numel() > 1:
+            result[f"{self.logname}_std"] = values.std()
+        return result
+
+    def register(self, trainer: Loop, name: str | None = None) -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_module(f"log_{self.logname}" if name is None else name, self)
+        trainer.register_op("pre_steps_log", self)
+
+
+# -- Log what torchrl's own timers measured.
+
+
+class LogTiming(TrainerHookBase):
+    """Logs the times that `torchrl.timeit` collected, from collectors and from your own code.
+
+    The trainer's own phases and hooks are timed and logged without it.
+
+    Args:
+        prefix: Group of the metrics: ``<prefix>/<timer>``.
+        percall: Whether the mean per call is logged, or the total, in seconds.
+        erase: Whether the timers start anew after they were logged.
+    """
+
+    def __init__(self, prefix: str = "time", percall: bool = True, erase: bool = False) -> None:
+        self.prefix = prefix
+        self.percall = percall
+        self.erase = erase
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Return the times as metrics."""
+        from torchrl import timeit
+
+        times: dict[str, Any] = timeit.todict(percall=self.percall, prefix=self.prefix)
+        if self.erase:
+            timeit.erase()
+        return times
+
+    def register(self, trainer: Loop, name: str = "log_timing") -> None:
+        """Register at ``post_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("post_steps_log", self)
+
+
+# -- Log how often the data are trained on.
+
+
+class UTDRHook(TrainerHookBase):
+    """Logs the update-to-data ratio: transitions trained on per transition collected.
+
+    Metrics: ``utd_ratio``, ``write_count`` (transitions collected) and ``update_count`` (optimizer
+    steps). The size of an update is the batch size of the replay buffer, 1 without one.
+
+    Args:
+        trainer: The trainer whose ratio is logged.
+    """
+
+    def __init__(self, trainer: Loop) -> None:
+        self.trainer = trainer
+
+    def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
+        """Return the metrics; none before anything was collected."""
+        written, batch_size = self._counts()
+        if not written:
+            return {}
+        updates = self.trainer.optim_count
+        return {
+            "utd_ratio": Latest(batch_size * updates / written),
+            "write_count": Latest(written),
+            "update_count": Latest(updates),
+        }
+
+    def _counts(self) -> tuple[int, int]:
+        """Transitions written, and transitions per update."""
+        for module in self.trainer.registry.modules.values():
+            buffer = getattr(module, "replay_buffer", None)
+            if buffer is not None:
+                size = getattr(module, "batch_size", None) or getattr(buffer, "batch_size", None)
+                return int(buffer.write_count), size or 1
+        return self.trainer.collected_frames // self.trainer.frame_skip, 1
+
+    def register(self, trainer: Loop, name: str = "utdr_hook") -> None:
+        """Register at ``pre_steps_log``."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)
