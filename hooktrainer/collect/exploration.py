@@ -68,16 +68,25 @@ def schedules_of(policy: Any) -> list[NoiseSchedule]:
     return list(found.values())
 
 
-def _modules(policy: Any) -> Iterator[nn.Module]:
+def _modules(policy: Any, depth: int = 3) -> Iterator[nn.Module]:
+    """The modules of a policy, of what it calls, and of its attributes to this depth."""
+    if isinstance(policy, nn.Module):
+        yield from policy.modules()
+    elif depth:
+        for each in _near(policy):
+            yield from _modules(each, depth - 1)
+
+
+def _near(policy: Any) -> list[Any]:
     if isinstance(policy, partial):
-        near = [policy.func, *policy.args, *policy.keywords.values()]
-    elif isinstance(policy, nn.Module):
-        near = [policy]
-    else:
-        near = [getattr(policy, "__self__", None), *getattr(policy, "__dict__", {}).values()]
-        if inspect.isfunction(policy):
-            used = inspect.getclosurevars(policy)
-            near += [*used.nonlocals.values(), *used.globals.values()]
-    for each in near:
-        if isinstance(each, nn.Module):
-            yield from each.modules()
+        return [policy.func, *policy.args, *policy.keywords.values()]
+    if isinstance(policy, (list, tuple)):
+        return list(policy)
+    if isinstance(policy, dict):
+        return list(policy.values())
+    if inspect.isfunction(policy):
+        used = inspect.getclosurevars(policy)
+        return [*used.nonlocals.values(), *used.globals.values()]
+    if inspect.ismodule(policy) or inspect.isclass(policy):
+        return []
+    return [getattr(policy, "__self__", None), *getattr(policy, "__dict__", {}).values()]

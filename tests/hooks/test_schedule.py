@@ -300,6 +300,14 @@ def explorer():
     return EpsilonGreedy(QNetwork(mlp(4, 2)), annealing_num_steps=40)
 
 
+class Agent:
+    def __init__(self, parts):
+        self.parts = parts
+
+    def __call__(self, observation):
+        return self.parts["policies"][0].act(observation)["action"]
+
+
 FALLING = [1.0, 0.82, 0.64, 0.46, 0.28, 0.1, 0.1]
 
 
@@ -310,8 +318,9 @@ FALLING = [1.0, 0.82, 0.64, 0.46, 0.28, 0.1, 0.1]
         lambda policy: policy.act,
         lambda policy: lambda observation: policy.act(observation)["action"],
         lambda policy: partial(lambda own, observation: own.act(observation)["action"], policy),
+        lambda policy: Agent({"policies": [policy]}),
     ],
-    ids=["module", "method", "function", "partial"],
+    ids=["module", "method", "function", "partial", "object"],
 )
 @pytest.mark.parametrize("steps", [None, "method", "function"])
 def test_an_exploration_that_falls_is_stepped_once_whoever_does_it(acts, steps, logger):
