@@ -16,7 +16,7 @@ from .collect.check import check_collector as check_collector
 from .errors import HookError
 from .loop.hook import TrainerHookBase
 from .loop.hook_points import HOOK_POINTS
-from .loop.part import has_state
+from .loop.stateful import has_state
 from .store.tree import flatten, unflatten
 from .trainer import Trainer
 

@@ -17,7 +17,7 @@ from tensordict import TensorDictBase
 from ..base.checks import share_equally
 from ..errors import ConfigError
 from ..loop.closing import close_methods
-from ..loop.part import has_state
+from ..loop.stateful import has_state
 from ..loop.timing import Timing
 from .collector import TIMEOUT, Collector, CollectorBase, Resumes, lost_at_resume, no_shard
 from .sequence import SequenceCollector

@@ -73,7 +73,7 @@ class EpisodesCollector(CollectorBase):
             "attributes": dict(self._attributes),
         }
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """Say if the state is that of another number of environments."""
         return differing_envs(saved, self.num_envs)
 

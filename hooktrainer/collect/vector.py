@@ -393,14 +393,14 @@ class VectorCollector(EpisodesCollector):
             "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
         }
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """Say if the state is that of another number of environments, or of one that was ahead."""
         if OVERLAP in saved:
             return [
                 "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
                 "and --allow-change overlap, which begins with the batches that it had in hand"
             ]
-        return super().differences(saved)
+        return super().mismatches(saved)
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned, in this process or another.
@@ -411,7 +411,7 @@ class VectorCollector(EpisodesCollector):
             StateMismatchError: If the state comes from other environments or another policy, or an
                 episode that was played again took another course.
         """
-        for line in self.differences(state_dict):
+        for line in self.mismatches(state_dict):
             raise StateMismatchError(line)
         saved, episodes = state_dict["rollout"], state_dict["episodes"]
         for name, value in state_dict["attributes"].items():

@@ -45,10 +45,8 @@ class FunctionalLoss:
         self._body = _OfLoss(module) if isinstance(module, Loss) else _OfModule(module)
         # A module that several others hold is met once, a parameter in every module that has it.
         self._places: dict[str, list[str]] = {}
-        self._slots: list[tuple[str, nn.Module, str]] = []  # of the buffers
         self.names: dict[nn.Parameter, str] = {}
         for prefix, owner in self._body.named_modules():
-            self._slots += [(f"{prefix}.{own}", owner, own) for own in owner._buffers]
             for own, parameter in owner._parameters.items():
                 if parameter is not None:
                     name = f"{prefix}.{own}"
@@ -59,14 +57,13 @@ class FunctionalLoss:
         """The losses, and what else the module computes, with these parameters.
 
         Args:
-            parameters: By their names in `names`, and buffers by theirs in `buffers`; the others
-                are the module's own.
+            parameters: By their names in `names`; the others are the module's own.
             entries: What `read` gave.
         """
         placed = {
             place: parameter
             for name, parameter in parameters.items()
-            for place in self._places.get(name, (name,))
+            for place in self._places[name]
         }
         if self._autocast is None:
             return torch.func.functional_call(self._body, placed, (entries,), tie_weights=False)
@@ -79,12 +76,6 @@ class FunctionalLoss:
     def body(self) -> nn.Module:
         """All that a call computes with, but for its arguments."""
         return self._body
-
-    @property
-    def buffers(self) -> dict[str, torch.Tensor]:
-        """Every buffer, by what it is called in a call; once in every module that has it."""
-        found = ((name, owner._buffers[own]) for name, owner, own in self._slots)
-        return {name: buffer for name, buffer in found if buffer is not None}
 
     @property
     def variant(self) -> Hashable:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import nn
@@ -40,21 +40,17 @@ class Gradient:
         self.names = [names[parameter] for parameter in self.parameters]
 
     def gradients(
-        self,
-        parameters: list[torch.Tensor],
-        entries: Entries,
-        others: Mapping[str, torch.Tensor] | None = None,
+        self, parameters: list[torch.Tensor], entries: Entries
     ) -> tuple[Losses, list[list[torch.Tensor]]]:
         """Losses and gradients as a function of everything that they depend on.
 
         Args:
             parameters: In place of `parameters`.
             entries: Of a batch.
-            others: Other tensors of the loss, in place of its own.
         """
 
         def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
-            return self.totals(values, entries, others)
+            return self.totals(values, entries)
 
         if self._reached.apart:
             everywhere = tuple(range(len(parameters)))
@@ -77,20 +73,15 @@ class Gradient:
         return out, self._by_objective(parameters, pulled)
 
     def totals(
-        self,
-        parameters: Sequence[torch.Tensor],
-        entries: Entries,
-        others: Mapping[str, torch.Tensor] | None = None,
+        self, parameters: Sequence[torch.Tensor], entries: Entries
     ) -> tuple[list[torch.Tensor], Losses]:
         """What the objectives minimize that depend on a parameter, and the losses.
 
         Args:
             parameters: As for `gradients`.
             entries: Likewise.
-            others: Likewise.
         """
-        placed = {**(others or {}), **dict(zip(self.names, parameters, strict=True))}
-        out = self.loss(placed, entries)
+        out = self.loss(dict(zip(self.names, parameters, strict=True)), entries)
         found = [objective.total(out) for objective in self._objectives]
         kept = [
             total

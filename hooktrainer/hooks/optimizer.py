@@ -182,7 +182,7 @@ class OptimizerHook(TrainerHookBase):
         scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
         return {**self.optimizer.state_dict(), "given": self._given, **scaled}
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """Say where the groups hold another number of parameters."""
         here = [len(group["params"]) for group in self.optimizer.param_groups]
         there = [len(group["params"]) for group in saved.get("param_groups", ())]

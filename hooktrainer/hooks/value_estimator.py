@@ -11,7 +11,7 @@ from tensordict import TensorDictBase, unravel_key
 from ..base.tensordicts import valid
 from ..errors import ConfigError
 from ..loop.hook import EARLY, TrainerHookBase
-from ..loop.part import has_state
+from ..loop.stateful import has_state
 
 if TYPE_CHECKING:
     from ..loop.loop import Loop

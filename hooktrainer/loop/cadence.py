@@ -88,7 +88,7 @@ class Every:
         """Return the phase: the count at which the cadence is due next, and what is counted."""
         return {"unit": self.unit, "interval": self.interval, "next": self._next}
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """Say if something else is counted; another interval is no difference."""
         if saved["unit"] == self.unit:
             return []

@@ -105,12 +105,12 @@ class TrainerHookBase:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore what `state_dict` returned."""
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say why the hook cannot take up a saved state, in lines; see `hooktrainer.loop.part`."""
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        """List why a saved state does not fit this hook; see `hooktrainer.loop.stateful`."""
         return []
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return what it can take up of a state that differs; ``None`` for nothing."""
+        """Return the part of a mismatching state that can be loaded; ``None`` for nothing."""
         return None
 
     def shard(self, rank: int, world_size: int) -> None:

@@ -21,7 +21,7 @@ from .cadence import Every, Progress
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS, HookPoint
 from .metrics import Metrics
-from .part import as_part, has_state
+from .stateful import as_stateful, has_state
 from .timing import Timing
 
 
@@ -174,7 +174,7 @@ class Registry:
 
     def part(self, thing: Any) -> Any:
         """What holds the state of a hook, the loss module or the collector; often it itself."""
-        return as_part(self._bridge.part(thing))
+        return as_stateful(self._bridge.part(thing))
 
     def _named(self, exclude: Set[int] = frozenset()) -> dict[str, Any]:
         """Name to module or owner of an op whose state is saved, each once."""

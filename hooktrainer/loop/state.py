@@ -16,7 +16,7 @@ from ..errors import USER_ERRORS, StateMismatchError, add_note
 from ..store.provenance import library_versions
 from ..store.rng import check_rng_state, rng_state, set_rng_state
 from .assembly import Assembly
-from .part import REGISTER, ModulePart, Part, differences, fitting, has_state
+from .stateful import REGISTER, Stateful, StatefulModule, fitting, has_state, mismatches
 
 _LOGGER = "logger/"  # what the names of loggers begin with
 
@@ -31,7 +31,7 @@ class SavedState(TypedDict, total=False):
     total_frames: int | None
 
 
-def components(trainer: Assembly) -> dict[str, Part]:
+def components(trainer: Assembly) -> dict[str, Stateful]:
     """Name to part, for everything of a trainer that has state, each once.
 
     Hooks are named ``hook/<name>``, cadences ``cadence/<name>``, loggers ``logger/<index>``.
@@ -50,7 +50,7 @@ def components(trainer: Assembly) -> dict[str, Part]:
     return {name: part for name, part in found.items() if has_state(part)}
 
 
-def loggers(trainer: Assembly) -> dict[str, Part]:
+def loggers(trainer: Assembly) -> dict[str, Stateful]:
     """Name to logger: the parts that are taken back only when training begins."""
     return {f"{_LOGGER}{index}": logger for index, logger in enumerate(trainer.loggers)}
 
@@ -192,11 +192,11 @@ def other_versions(saved: Mapping[str, str | None]) -> list[str]:
     ]
 
 
-def _compare(live: Mapping[str, Part], saved: Mapping[str, Any]) -> dict[str, list[str]]:
+def _compare(live: Mapping[str, Stateful], saved: Mapping[str, Any]) -> dict[str, list[str]]:
     """Name to differences, of every part that the state has and that differs from it."""
     found: dict[str, list[str]] = {}
     for name in [name for name in live if name in saved]:
-        if lines := differences(live[name], saved[name]):
+        if lines := mismatches(live[name], saved[name]):
             found[name] = lines
     if _parameters_differ(live, found):  # that says all there is to say of an optimizer
         found = {n: lines for n, lines in found.items() if not _needs_parameters(live[n])}
@@ -204,10 +204,10 @@ def _compare(live: Mapping[str, Part], saved: Mapping[str, Any]) -> dict[str, li
 
 
 def _by_remedy(
-    live: Mapping[str, Part], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
+    live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
 ) -> dict[str, list[str]]:
     """What to do to what differs, in lines."""
-    found: dict[str, list[str]] = {ModulePart.remedy: [], REGISTER: []}
+    found: dict[str, list[str]] = {StatefulModule.remedy: [], REGISTER: []}
     found[REGISTER] += [
         *(f"{name} is in the state but not in this trainer" for name in saved if name not in live),
         *(f"{name} is in this trainer but not in the state" for name in live if name not in saved),
@@ -233,7 +233,7 @@ def _object(advice: Mapping[str, Sequence[str]], *, strict: bool) -> None:
 
 
 def _choose(
-    live: Mapping[str, Part], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
+    live: Mapping[str, Stateful], saved: Mapping[str, Any], differing: Mapping[str, list[str]]
 ) -> dict[str, Any]:
     """Name to what is loaded: of a part that differs what fits of its state, of others all."""
     anew = _parameters_differ(live, differing)
@@ -247,7 +247,7 @@ def _choose(
     return chosen
 
 
-def _apply(live: Mapping[str, Part], chosen: Mapping[str, Any]) -> None:
+def _apply(live: Mapping[str, Stateful], chosen: Mapping[str, Any]) -> None:
     """Load each part's state; if one fails, all are as they were."""
     before = {name: copy.deepcopy(live[name].state_dict()) for name in chosen}
     try:
@@ -260,15 +260,15 @@ def _apply(live: Mapping[str, Part], chosen: Mapping[str, Any]) -> None:
         raise
 
 
-def _parameters_differ(live: Mapping[str, Part], differing: Mapping[str, Any]) -> bool:
+def _parameters_differ(live: Mapping[str, Stateful], differing: Mapping[str, Any]) -> bool:
     return any(getattr(live[name], "has_parameters", False) for name in differing)
 
 
-def _needs_parameters(part: Part) -> bool:
+def _needs_parameters(part: Stateful) -> bool:
     return bool(getattr(part, "needs_parameters", False))
 
 
-def _load(name: str, part: Part, saved: Any) -> None:
+def _load(name: str, part: Stateful, saved: Any) -> None:
     try:
         part.load_state_dict(saved)
     except USER_ERRORS as error:

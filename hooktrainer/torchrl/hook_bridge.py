@@ -14,7 +14,7 @@ from ..loop.bridge import Bridge, HookHandle
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
 from ..loop.metrics import Metrics
-from ..loop.part import ModulePart
+from ..loop.stateful import StatefulModule
 from . import stages
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ class TorchRLBridge(Bridge):
         if thing is self._trainer.source and waits_for_processes(thing):
             return CollectorProcesses(thing, self._trainer.control)
         if has_value_estimator(thing):
-            return LossPart(thing)
+            return StatefulLoss(thing)
         return thing
 
     def send(self, collector: Any, send: Callable[[], None]) -> None:
@@ -248,13 +248,13 @@ def _is_in(state: Mapping[str, Any]) -> bool:
     return any(str(key).startswith(_PREFIX) for key in state)
 
 
-class LossPart(ModulePart):
+class StatefulLoss(StatefulModule):
     """Such a loss; it builds what a state has before it is compared with it."""
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """Name the parameters and buffers that differ."""
         build_value_estimator(self._module, saved)
-        return super().differences(saved)
+        return super().mismatches(saved)
 
 
 # -- The names under which TorchRL's hooks look for things in their trainer.

@@ -275,11 +275,11 @@ def test_the_state_of_another_kind_of_collector_is_a_difference() -> None:
     collector = VectorCollector([Counter] * 2, frames_per_batch=6)
     said = ["the state is that of a collector of another kind"]
     for state in ({"frames": 6}, {"workers": [], "pending": []}):
-        assert collector.differences(state) == said
+        assert collector.mismatches(state) == said
         assert collector.fitting(state) is None
         with pytest.raises(StateMismatchError, match=said[0]):
             collector.load_state_dict(state)
-    assert collector.differences(collector.state_dict()) == []
+    assert collector.mismatches(collector.state_dict()) == []
 
 
 def test_states_hold_plain_values_only() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import pickle
+import re
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -28,7 +29,10 @@ HOOKS = {
 
 
 def its_tests(name: str) -> ModuleType:
-    """The hook's own test file, which may say how to make one, and a trainer to try it in."""
+    """The hook's own test file, which may define an `example` and an `example_trainer`."""
+    own = re.sub("(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name.removesuffix("Hook"))
+    if (Path(__file__).parent / f"test_{own.lower()}.py").exists():
+        return import_module(f"test_{own.lower()}")
     return import_module(f"test_{HOOKS[name].__module__.rpartition('.')[2]}")
 
 
@@ -74,7 +78,7 @@ def test_its_state_reaches_a_fresh_hook(name):
 def test_its_own_state_is_no_difference_to_it(name):
     hook, trainer = prepare(name)
     hook.register(trainer)
-    assert hook.differences(hook.state_dict()) == []
+    assert hook.mismatches(hook.state_dict()) == []
     hook.close()
 
 

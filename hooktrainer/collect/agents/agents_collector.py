@@ -299,7 +299,7 @@ class AgentsCollector(WorldsCollector):
         """
         if not {"random", "episodes", "rollout"} <= state_dict.keys():
             raise StateMismatchError("The saved collector is no AgentsCollector.")
-        for line in self.differences(state_dict):
+        for line in self.mismatches(state_dict):
             raise StateMismatchError(line)
         self.set_seed(state_dict["seed"])
         self.frames = state_dict["frames"]

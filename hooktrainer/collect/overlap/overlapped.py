@@ -9,7 +9,7 @@ from tensordict import TensorDictBase
 
 from ...errors import ConfigError
 from ...loop.metrics import Total
-from ...loop.part import differences, fitting
+from ...loop.stateful import fitting, mismatches
 from ...loop.timing import Timing
 from ..collector import TIMEOUT
 from ..remote_collector import RemoteCollector, stamped, version_of
@@ -247,9 +247,9 @@ class OverlappedCollector(RemoteCollector):
             },
         }
 
-    def differences(self, saved: Mapping[str, Any]) -> list[str]:
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
         """In what the collector differs from the one that was saved."""
-        return differences(self._collector, saved["collector"] if OVERLAP in saved else saved)
+        return mismatches(self._collector, saved["collector"] if OVERLAP in saved else saved)
 
     def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """What of it the collector can take up; batches that were collected ahead are left out."""

@@ -266,7 +266,7 @@ class WorldCollector(WorldsCollector):
         Raises:
             StateMismatchError: If it comes from another world or another policy.
         """
-        for line in self.differences(state_dict):
+        for line in self.mismatches(state_dict):
             raise StateMismatchError(line)
         saved = state_dict["rollout"]
         if saved is not None:

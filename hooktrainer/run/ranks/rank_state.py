@@ -14,8 +14,8 @@ import torch
 import xxhash
 from tensordict import is_tensor_collection
 
-from ...loop.part import differences, fitting
 from ...loop.state import components
+from ...loop.stateful import fitting, mismatches
 from ...store import CheckpointManager
 from ...store.rng import rng_state, set_rng_state
 from ...store.tree import flatten
@@ -133,7 +133,7 @@ def _fit(share: dict[str, Any], trainer: Trainer, ranks: Ranks) -> RankState:
 def _changed(state: dict[str, Any], source: Collector) -> RankState:
     """The state with that of the collector as the one that there is now can take it up."""
     saved = state["components"].get("collector")
-    lines = [] if saved is None else differences(source, saved)
+    lines = [] if saved is None else mismatches(source, saved)
     taken = fitting(source, saved) if lines else None
     if taken is None:  # if there are differences, loading refuses them
         return RankState(state)

@@ -1,4 +1,4 @@
-"""What a part of a trainer is: every one is found, and the loader asks them all the same."""
+"""Every `Stateful` of the loop and the loggers: it fits its own state, and restores it."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from hooktrainer.log import Logger, Sink
 from hooktrainer.loop.assembly import Assembly
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.metrics import Metrics
-from hooktrainer.loop.part import ModulePart, as_part, differences, fitting, has_state
 from hooktrainer.loop.state import components
+from hooktrainer.loop.stateful import StatefulModule, as_stateful, fitting, has_state, mismatches
 from hooktrainer.run.get_logger import RunLogger
 from hooktrainer.store.tree import flatten
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
-PARTS: dict[type, Callable[[Path], Any]] = {
+STATEFUL: dict[type, Callable[[Path], Any]] = {
     Every: lambda path: Every(frames=10),
     Logger: lambda path: Logger({}),
     Metrics: lambda path: Metrics(),
-    ModulePart: lambda path: as_part(torch.nn.Linear(2, 3)),
+    StatefulModule: lambda path: as_stateful(torch.nn.Linear(2, 3)),
     Progress: lambda path: Progress(frames=4, seconds=0.5),
     RunLogger: lambda path: get_logger("csv", path, "run"),
 }
@@ -40,12 +40,13 @@ USES: dict[type, Callable[[Any], object]] = {  # so that there is something to b
     Metrics: lambda metrics: metrics.log({"a": 1.0, "b": Latest(2), "log_pbar": ["a"]}),
     RunLogger: lambda logger: logger.log_scalar("a", 1.0),
 }
-NO_PARTS = (Assembly, Sink, hooktrainer.TrainerHookBase)  # a whole, parts of a part, an outline
+NOT_STATEFUL = (Assembly, Sink, hooktrainer.TrainerHookBase)  # a whole, parts of a part, an outline
 
 
 def found() -> set[type]:
     rooms = (hooktrainer.loop, hooktrainer.log)
     names = [m.name for r in rooms for m in walk_packages(r.__path__, f"{r.__name__}.")]
+    names.append(RunLogger.__module__)
     return {
         kind
         for module in map(import_module, names)
@@ -54,23 +55,23 @@ def found() -> set[type]:
         and kind.__module__ == module.__name__
         and has_state(kind)
         and not getattr(kind, "_is_protocol", False)
-        and not issubclass(kind, NO_PARTS)
+        and not issubclass(kind, NOT_STATEFUL)
     }
 
 
-def test_every_part_of_the_loop_and_the_loggers_is_tried_here():
-    assert found() == set(PARTS)
+def test_every_stateful_class_of_the_loop_and_the_loggers_is_tested():
+    assert found() == set(STATEFUL)
 
 
-@pytest.mark.parametrize("kind", PARTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("kind", STATEFUL, ids=lambda kind: kind.__name__)
 def test_a_part_fits_its_own_state_and_restores_it(kind, tmp_path):
-    part = PARTS[kind](tmp_path)
+    part = STATEFUL[kind](tmp_path)
     assert type(part) is kind
     USES.get(kind, id)(part)
     saved = copy.deepcopy(part.state_dict())
-    assert differences(part, saved) == []
+    assert mismatches(part, saved) == []
     skeleton, tensors = flatten(dict(part.state_dict()))
-    again = PARTS[kind](tmp_path)
+    again = STATEFUL[kind](tmp_path)
     again.load_state_dict(copy.deepcopy(saved))
     other, others = flatten(dict(again.state_dict()))
     assert skeleton == other
@@ -82,7 +83,7 @@ def test_the_parts_of_a_trainer_are_these_and_its_hooks():
     assert {"progress", "metrics", "loss_module", "collector", "logger/0", "cadence/log"} <= set(
         parts
     )
-    assert isinstance(parts["loss_module"], ModulePart)
+    assert isinstance(parts["loss_module"], StatefulModule)
 
 
 # -- what the loader asks ------------------------------------------------------------------------
@@ -105,7 +106,7 @@ class Decaying:
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.mean = state_dict["mean"]
 
-    def differences(self, saved) -> list[str]:
+    def mismatches(self, saved) -> list[str]:
         if saved["decay"] == self.decay:
             return []
         return [f"decay is {self.decay} here and {saved['decay']} in the state"]
@@ -162,5 +163,5 @@ def test_an_optimizer_of_other_parameters_is_said():
 
 
 def test_what_a_part_lacks_of_the_rest_is_as_if_it_were_empty():
-    assert differences(object(), {}) == []
+    assert mismatches(object(), {}) == []
     assert fitting(object(), {}) is None

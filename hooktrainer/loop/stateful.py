@@ -1,0 +1,140 @@
+"""`Stateful`: an object whose state a checkpoint stores.
+
+Hooks, the optimizer, the collector, loggers, cadences, metrics, counters and the loss module are
+stateful. A checkpoint stores each state under the name that the object was registered with. The
+loader compares all of them, refuses or accepts, then loads; it treats every type alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from torch import nn
+
+REGISTER = "register the same hooks under the same names and cadences"
+"""The remedy for a mismatch, if the object has no `remedy`."""
+
+
+class Stateful(Protocol):
+    """An object with a state. These two methods are enough.
+
+    A state consists of Python scalars, strings, tensors, NumPy arrays, TensorDicts, and dicts,
+    lists and tuples of them. Saving refuses anything else, and names the object and the key.
+    """
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything that must survive a resume."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Any:
+        """Restore what `state_dict` returned, or raise."""
+
+
+class ComparableStateful(Stateful, Protocol):
+    """A `Stateful` that can check a saved state before it is loaded.
+
+    Every member is optional; these are the defaults.
+
+    Attributes:
+        remedy: How to remove its mismatches, as a clause of the message: ``"build the networks as
+            they were"``.
+        has_parameters: Whether it holds the trained parameters.
+        needs_parameters: Whether its state is useless without the parameters it was saved with,
+            like an optimizer's. It is then reset if those do not match.
+    """
+
+    remedy: str = REGISTER
+    has_parameters: bool = False
+    needs_parameters: bool = False
+
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        """List why ``saved`` does not fit, without changing anything.
+
+        The trainer compares all objects first, and refuses a state with one error that lists all
+        mismatches.
+
+        Args:
+            saved: What `state_dict` of such an object returned.
+
+        Returns:
+            One line for each mismatch, with both values: ``"decay is 0.9 here and 0.99 in the
+            state"``. Empty if the state can be loaded.
+        """
+        return []
+
+    def fitting(self, saved: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the part of ``saved`` that `load_state_dict` can load with ``strict=False``.
+
+        Args:
+            saved: A state with `mismatches`.
+
+        Returns:
+            ``None`` if no part of it can be loaded; the object is then left unchanged.
+        """
+        return None
+
+
+def has_state(thing: Any) -> bool:
+    """Whether ``thing`` is `Stateful`: it has both methods, and neither is abstract."""
+    methods = [getattr(thing, name, None) for name in ("state_dict", "load_state_dict")]
+    return all(callable(m) and not getattr(m, "__isabstractmethod__", False) for m in methods)
+
+
+def mismatches(thing: Any, saved: Any) -> list[str]:
+    """List why ``saved`` does not fit; see `ComparableStateful`."""
+    compare = getattr(thing, "mismatches", None)
+    return list(compare(saved)) if callable(compare) else []
+
+
+def fitting(thing: Any, saved: Any) -> Mapping[str, Any] | None:
+    """Return the part of ``saved`` that can be loaded; see `ComparableStateful`."""
+    select = getattr(thing, "fitting", None)
+    return select(saved) if callable(select) else None
+
+
+def as_stateful(thing: Any) -> Any:
+    """Wrap a torch module in `StatefulModule`; return anything else unchanged."""
+    return StatefulModule(thing) if isinstance(thing, nn.Module) else thing
+
+
+class StatefulModule:
+    """A torch module as a `Stateful`: it compares names and shapes of parameters and buffers.
+
+    Args:
+        module: The module.
+    """
+
+    remedy = "build the networks as they were"
+    has_parameters = True
+
+    def __init__(self, module: nn.Module) -> None:
+        self._module = module
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the module's state."""
+        return self._module.state_dict()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state into the module."""
+        self._module.load_state_dict(state_dict)
+
+    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
+        """Name the parameters and buffers that are missing on either side or of another shape."""
+        live = self._module.state_dict()
+        lines = [f"{key} is not in the state" for key in live if key not in saved]
+        lines += [f"{key} is only in the state" for key in saved if key not in live]
+        for key, value in live.items():
+            shape, other = getattr(value, "shape", None), getattr(saved.get(key), "shape", None)
+            if shape is not None and other is not None and shape != other:
+                lines.append(f"{key} is {list(shape)} here and {list(other)} in the state")
+        return lines
+
+    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the module's state, with the entries of ``saved`` of the same name and shape."""
+        own = self._module.state_dict()
+        same = {
+            key: value
+            for key, value in saved.items()
+            if key in own and getattr(value, "shape", None) == getattr(own[key], "shape", None)
+        }
+        return {**own, **same}
