@@ -25,6 +25,7 @@ from ..collect.probe import spaces_of
 from ..collect.worlds import WorldCollector, is_world
 from ..errors import ConfigError
 from ..hooks import CompiledStep, Evaluate, LogEpisodes, ObservationNormalizer
+from ..loop.assembly import register_all
 from ..loop.cadence import Every
 from ..networks import (
     DeterministicPolicy,
@@ -196,8 +197,7 @@ class RunTask(ABC):
                 **self._played | ({"env": made[0]} if several else {}),
                 **self._infos(),
             ).register(trainer)
-        for hook in fields.hooks:
-            hook.register(trainer)
+        register_all(fields.hooks, trainer)
         self._run.attach(trainer)
         return trainer
 

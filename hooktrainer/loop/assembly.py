@@ -97,8 +97,7 @@ class Assembly:
 
         if seed is not None:
             self.set_seed(seed)
-        for hook in hooks:
-            hook.register(self)
+        register_all(hooks, self)
         self.source.register(self)
 
     @property
@@ -245,6 +244,23 @@ class Assembly:
         If the optimizer has not run yet, the step is not counted. The call does not return.
         """
         raise SkipOptimStep("skip_optim_step() was called outside an optimizer step")
+
+
+def register_all(hooks: Iterable[Any], trainer: Assembly) -> None:
+    """Register hooks in this order.
+
+    Raises:
+        ConfigError: If one is a class, or no hook.
+    """
+    for hook in hooks:
+        if isinstance(hook, type):
+            raise ConfigError(f"hooks=[{hook.__name__}] has a class: pass {hook.__name__}(...).")
+        if not callable(getattr(hook, "register", None)):
+            raise ConfigError(
+                f"hooks=[...] has {hook!r}, which has no method register: derive it from "
+                "TrainerHookBase, or call trainer.register_op(point, it)."
+            )
+        hook.register(trainer)
 
 
 # -- What the loop asks of a logger.

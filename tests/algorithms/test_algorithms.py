@@ -103,6 +103,14 @@ def test_its_hooks_can_be_listed_removed_and_extended(name):
     assert "eval/return" not in trainer.metrics.reported
 
 
+@pytest.mark.parametrize(
+    ("hook", "named"), [(TrainerHookBase, "TrainerHookBase"), (print, "print")]
+)
+def test_what_is_no_hook_is_refused(hook, named):
+    with pytest.raises(ConfigError, match=named):
+        make("ppo", hooks=[hook])
+
+
 # Of runs of other lengths, the learning rates differ: see below.
 FIXED = {name: {"anneal_lr": False} for name in ANNEALING}
 SAVED = {"log_interval": 1, "save_interval": 50, "logger": "csv"}
