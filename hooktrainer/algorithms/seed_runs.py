@@ -21,12 +21,11 @@ import torch
 from rich.console import Console
 from rich.table import Table
 
-from ..base.channel import Channel, ChildError
 from ..base.cores import available_cores
 from ..base.endings import ENDED
 from ..base.frames_bar import forget_bars, frames_bar, show_frames
 from ..base.words import plural, printable
-from ..base.worker import Start, Worker, frozen_heap, native_threads
+from ..base.worker import Channel, ChildError, Start, Worker, frozen_heap, native_threads
 from ..errors import USER_ERRORS, ConfigError
 from ..log.factory import DEFAULT_LOGGERS, import_sinks
 from ..loop.control import Control
@@ -230,7 +229,7 @@ class _Children:
                 control.is_leaving = True
         finally:
             for worker in self._workers.values():
-                worker.close()
+                worker.close(0.0)
         if control.signal is not None:
             raise SignalExit(control.signal, deadline=control.deadline)
         return [self.results[place] for place in range(len(self._runs))]
@@ -245,7 +244,7 @@ class _Children:
         for _ in range(at_once - len(self._workers) + waiting):
             if self._answers:
                 place, answer = self._answers.popleft()
-                self._workers[place].send(answer)
+                self._workers[place].send_object(answer)
             elif self._pending:
                 place = self._pending.popleft()
                 run = self._runs[place]
@@ -258,7 +257,7 @@ class _Children:
         for worker in self._workers.values():
             worker.terminate()
         for place in (*self._reports, *(place for place, _ in self._answers)):
-            self._workers[place].send(None)
+            self._workers[place].send_object(None)
         self._reports.clear()
         self._answers.clear()
 
@@ -268,7 +267,7 @@ class _Children:
             place = places[connection]
             worker = self._workers[place]
             try:
-                kind, value = worker.receive()
+                kind, value = worker.receive_object()
             except Exception as error:
                 self._end(place, error)
                 continue

@@ -1,13 +1,18 @@
-"""`ChildProgram`: a Python program that works beside this process, and never outlives it."""
+"""`ChildProgram`: a Python program that runs next to this process, and ends with it.
+
+``python -m hooktrainer.base.child_program DIRECTORY [-m] TARGET ARGUMENTS`` is ``python [-m] TARGET
+ARGUMENTS`` in a directory, as a child program; see `ChildProgram.of_command`.
+"""
 
 from __future__ import annotations
 
 import os
+import runpy
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, Final
@@ -20,16 +25,16 @@ class ChildProgram:
     """``python -m MODULE ARGUMENTS``, which ends when this process does, however that ends.
 
     The program is to end when its standard input does, as `end_with_parent` sees to. It is in a
-    session of its own, so that no signal to this process's group, as a terminal's Ctrl-C, is meant
-    for it too. It imports this package from where it is imported here. A function that works for
-    this process, instead of a program, is a `Child`.
+    session of its own, so that no signal to this process's group, such as a terminal's Ctrl-C,
+    reaches it. It imports this package from where it is imported here. A function that runs in
+    another process is a `hooktrainer.base.worker.Worker`.
 
     Args:
         module: The module to run, by its full name.
         arguments: Its command line.
-        environ: Environment variables that it has beside those of this process.
-        nice: By how much its priority is lower than this process's, from its beginning on.
-        stdout: As for `subprocess.Popen`; nowhere by default.
+        environ: Environment variables that it has in addition to those of this process.
+        nice: By how much its priority is lower than this process's.
+        stdout: As for `subprocess.Popen`; discarded by default.
         stderr: Likewise; by default where this process writes.
 
     Attributes:
@@ -60,6 +65,26 @@ class ChildProgram:
             with suppress(OSError, AttributeError):
                 priority = os.getpriority(os.PRIO_PROCESS, 0) + nice
                 os.setpriority(os.PRIO_PROCESS, self.pid, min(priority, 19))
+
+    @classmethod
+    def of_command(
+        cls,
+        command: Sequence[str],
+        directory: Path | None = None,
+        stdout: int | IO[Any] | None = None,
+        stderr: int | IO[Any] | None = None,
+    ) -> ChildProgram:
+        """Start a Python command that would not end by itself when this process does.
+
+        To the command it is as if it had been started alone: it imports modules of its directory.
+
+        Args:
+            command: What follows ``python``: a script, or ``-m`` and a module, and its arguments.
+            directory: Where it works; by default where this process does.
+            stdout: As for the class, but by default where this process writes.
+            stderr: Likewise.
+        """
+        return cls(__name__, str(directory or Path.cwd()), *command, stdout=stdout, stderr=stderr)
 
     @property
     def code(self) -> int | None:
@@ -129,3 +154,23 @@ def _follow_parent(code: int, parent: int) -> None:
     while os.getppid() == parent:
         time.sleep(1.0)
     os._exit(code)
+
+
+def _main() -> None:
+    end_with_parent()
+    directory, *command = sys.argv[1:]
+    os.chdir(directory)
+    os.environ.pop("PYTHONSAFEPATH", None)  # which this process was given, not the command
+    sys.orig_argv = [sys.executable, *command]  # by which a run finds the command that started it
+    if command[0] == "-m":
+        sys.path.insert(0, directory)
+        sys.argv = command[1:]
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.path.insert(0, str(Path(command[0]).absolute().parent))
+        sys.argv = command
+        runpy.run_path(sys.argv[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,4 +1,4 @@
-"""`Worker`: a process that runs a function for this one, sends it messages, and ends with it."""
+"""`Worker`: a process that runs a function for this one, exchanges messages, and ends with it."""
 
 from __future__ import annotations
 
@@ -6,141 +6,338 @@ import gc
 import multiprocessing
 import os
 import pickle
+import select
 import signal
 import sys
 import threading
-import time
+import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import forkserver, reduction
 from multiprocessing.connection import Connection
-from typing import Any, Literal
+from multiprocessing.process import BaseProcess
+from time import monotonic
+from typing import Any, Final, Literal
 
 import cloudpickle
 
-from ..errors import ConfigError, add_note
-from .channel import ERROR, Channel, ChildError, RemoteError
+from ..errors import ConfigError, add_note, place_of
+from .cores import unpinned
 from .ending_signals import ENDING
 
-_BEAT = 1.0  # seconds between two looks whether the parent still lives
+_GRACE = 3.0  # seconds a worker has to end by itself
+_BEAT = 1.0  # seconds between two looks whether the other process still lives
+_RESULT: Final = b"r"  # the first byte of a message from a worker
+_ERROR: Final = b"e"  # the first byte of one that is an exception
 
-Start = Literal["fork", "spawn"]
+Start = Literal["forkserver", "fork", "spawn"]
 
 
-class Worker:
-    """A process that runs one function, and messages between it and this process.
+class ChildError(RuntimeError):
+    """A process that works for this one has died, or does not answer."""
 
-    A forked worker begins with all that this process has imported and computed. Its random
-    generators are copies of this process's. It is forked from a new thread, which is its main
-    thread: an OpenMP pool belongs to the thread that made it, so the worker makes its own. A
-    spawned worker imports everything again, and gets its function and arguments pickled.
 
-    The worker is in a session of its own, so that a terminal's Ctrl-C reaches this process alone.
-    It handles signals as a new program does. What it prints is discarded; its standard error is
-    this process's. It ends when this process does, even by SIGKILL.
+class ClosedError(EOFError):
+    """The parent has closed its end of the connection: a worker ends then silently."""
 
-    Args:
-        name: For messages, such as ``"seed 3"``.
-        target: Called in the worker with its `Channel` and ``args``.
-        args: What ``target`` takes after the channel.
-        start: How the process is started.
+
+class RemoteError(Exception):
+    """The cause of an error that was raised in a worker: the traceback there, as text."""
+
+    def __str__(self) -> str:
+        return f"\n\n{self.args[0]}"
+
+
+class Channel:
+    """The worker's end of the connection.
 
     Attributes:
-        name: As given.
-        pid: Number of the process.
-        connection: Where its messages arrive, for `multiprocessing.connection.wait`.
-
-    Raises:
-        ConfigError: If it is spawned, and the function or an argument cannot be pickled.
+        pulse: Called every second from another thread; what it returns is sent.
     """
 
-    def __init__(
-        self, name: str, target: Callable[..., object], *args: Any, start: Start = "fork"
-    ) -> None:
-        self.name = name
-        context: Any = multiprocessing.get_context(start)
-        self.connection, theirs = context.Pipe()
-        run: Any = (target, args)
-        inherited = [self.connection]
-        if start == "spawn":
-            run, inherited = _pickled(name, target, args), []
-        self._process = context.Process(
-            target=_work, args=(theirs, inherited, os.getpid(), run), name=name
-        )
-        for stream in (sys.stdout, sys.stderr):
-            if stream is not None:  # else a forked worker writes out what is buffered once more
-                stream.flush()
-        thread = threading.Thread(target=self._start)
-        thread.start()
-        thread.join()
-        theirs.close()  # so that the end of the worker is the end of the connection
-        self.pid: int = self._process.pid
+    pulse: Callable[[], Any] | None = None
 
-    def _start(self) -> None:
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until it has its own handlers
-        try:
-            with warnings.catch_warnings():
-                # Python 3.12 warns of threads, of which those here hold no lock that a worker uses.
-                warnings.simplefilter("ignore", DeprecationWarning)
-                self._process.start()
-        finally:
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
 
-    def receive(self) -> Any:
+    def receive(self) -> bytes:
         """Wait for the next message.
 
         Raises:
-            ChildError: If the process has ended without one; the message names how.
-            Exception: What the function raised, with the traceback there as its cause.
+            ClosedError: If there will be none.
         """
         try:
-            message = self.connection.recv_bytes()
-        except (EOFError, OSError):
-            self._process.join()
-            raise ChildError(how_it_ended(self._process.exitcode)) from None
-        if message[:1] == ERROR:
-            error, text = pickle.loads(message[1:])
-            add_note(error, f"raised in {self.name} (process {self.pid})")
-            raise error from RemoteError(text)
-        return pickle.loads(message[1:])
+            return self._connection.recv_bytes()
+        except (EOFError, ConnectionResetError):
+            raise ClosedError from None
 
-    def send(self, message: Any) -> None:
-        """Send a message, unless the process has ended."""
+    def send(self, answer: bytes) -> None:
+        """Send an answer."""
+        with self._sending:
+            self._connection.send_bytes(_RESULT + answer)
+
+    def send_object(self, answer: Any) -> None:
+        """Send an object as an answer, pickled."""
+        self.send(cloudpickle.dumps(answer))
+
+    def send_error(self, error: BaseException) -> None:
+        """Raise ``error`` in the parent, where it waits for an answer.
+
+        What is no `Exception`, such as the ``sys.exit()`` of an environment, would end the parent
+        silently: it becomes a `ChildError`, as does what cannot be sent.
+        """
+        text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        message = f"{type(error).__name__}: {error}"
+        if not isinstance(error, Exception):
+            message += f", raised {place_of(error)}"
+        raised: BaseException = ChildError(message)
+        if isinstance(error, Exception):
+            # Not every exception that can be pickled can be put together again.
+            with suppress(Exception):
+                pickle.loads(cloudpickle.dumps((error, text)))
+                raised = error
+        data = cloudpickle.dumps((raised, text))
+        with self._sending:
+            self._connection.send_bytes(_ERROR + data)
+
+    def take_file(self) -> int:
+        """The descriptor of the file that the parent gives."""
+        return reduction.recv_handle(self._connection)
+
+    def give_file(self, descriptor: int) -> None:
+        """Give the parent an open file; it takes it with `Worker.take_file`."""
+        parent = multiprocessing.parent_process()
+        assert parent is not None
+        reduction.send_handle(self._connection, descriptor, parent.pid)
+
+
+class Worker:
+    """A process that runs one function, which exchanges messages with this process.
+
+    It ends when `close` is called, when this object is gone, and when this process ends, even by
+    SIGKILL. How it is started decides what it is:
+
+    - ``"forkserver"`` (``"spawn"`` where there is no fork server): a part of this run. It ignores
+      SIGINT, SIGTERM and SIGHUP, which a terminal or a scheduler sends to all processes of a run:
+      this process decides when to stop. A script that makes one needs
+      ``if __name__ == "__main__":``.
+    - ``"fork"``, ``"spawn"``: a run of its own, in a session of its own, so that a terminal's
+      Ctrl-C reaches this process alone. It handles signals as a new program does. What it prints is
+      discarded; its standard error is this process's. A forked one begins with all that this
+      process has imported and computed, and with copies of its random generators. It is forked from
+      a new thread, which is its main thread: an OpenMP pool belongs to the thread that made it, so
+      the worker makes its own.
+
+    Args:
+        name: For messages, such as ``"environment worker 1"``.
+        target: Called in the worker with its `Channel` and ``args``. Unless it is forked,
+            `cloudpickle` sends both, so that they may be lambdas or local functions.
+        args: What ``target`` takes after the channel.
+        start: How the process is started.
+        timeout: Seconds to wait for an answer.
+
+    Attributes:
+        pid: Number of the process.
+        connection: Where its messages arrive, for `multiprocessing.connection.wait`.
+        timeout: Seconds to wait for an answer; one that did not come in time ends the use of it.
+
+    Raises:
+        ConfigError: If the function or an argument cannot be sent to another process.
+        ChildError: If the process ends before it has taken them.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        target: Callable[..., object],
+        *args: Any,
+        start: Start = "forkserver",
+        timeout: float = 600.0,
+    ) -> None:
+        self.name = name
+        self.timeout = timeout
+        self._is_run = start != "forkserver"
+        self._has_begun = False
+        self._is_given_up = False
+        context = _context(start, target)
+        payload = None if start == "fork" else _pickled(name, target, args)
+        self.connection, theirs = context.Pipe()
+        # A forked process inherits this end too, and closes it.
+        forked = None if payload else (self.connection, target, args)
+        parent = os.getpid() if self._is_run else None
+        # Not daemonic: it may have children of its own, and is ended by `_end` all the same.
+        process = context.Process(target=_work, args=(theirs, parent, forked), name=name)
+        if start == "fork":
+            thread = threading.Thread(target=_start, args=(process,))
+            thread.start()
+            thread.join()
+        else:
+            try:
+                _start(process)
+            except (EOFError, ConnectionError) as error:
+                raise ChildError(
+                    f"{name} could not be started: the process that starts others has ended. A "
+                    "signal that was sent to all processes of the run may have ended it."
+                ) from error
+        theirs.close()  # so that the end of the worker is the end of the connection
+        self._process: BaseProcess = process
+        self.pid: int = process.pid
+        self._poll = select.poll()
+        self._poll.register(self.connection.fileno(), select.POLLIN)
+        self._end = weakref.finalize(self, _end, process, self.connection, os.getpid(), _GRACE)
+        if payload:
+            self.send(payload)
+
+    def send(self, message: bytes) -> None:
+        """Send a message.
+
+        Raises:
+            ChildError: If the process has died.
+        """
+        try:
+            self.connection.send_bytes(message)
+        except (BrokenPipeError, ConnectionResetError):
+            # It may have sent the reason before it died.
+            while True:
+                self.receive()
+
+    def send_object(self, message: Any) -> None:
+        """Send an object, pickled, unless the process has ended."""
         with suppress(OSError):
             self.connection.send_bytes(cloudpickle.dumps(message))
 
-    @property
-    def code(self) -> int | None:
-        """The exit code, -n after signal n; `None` while the process runs."""
-        code: int | None = self._process.exitcode
-        return code
+    def receive(self) -> bytes:
+        """Wait for the next answer.
+
+        Raises:
+            ChildError: If the process has died, or does not answer in time.
+            Exception: What was raised in the worker, with the traceback there as its cause.
+        """
+        if self._is_given_up or not self._has_answer():
+            self._is_given_up = True  # a late answer would be taken for the next one
+            raise ChildError(
+                f"{self.name} (process {self.pid}) has not answered for {self.timeout:g} seconds. "
+                "If its work takes longer, raise the timeout; else look for what it waits for."
+            )
+        try:
+            message = self.connection.recv_bytes()
+        except (EOFError, OSError):  # the latter if it died in the midst of a message
+            raise ChildError(self._obituary()) from None
+        self._has_begun = True
+        if message[:1] == _ERROR:
+            error, text = pickle.loads(message[1:])
+            add_note(error, f"raised in {self.name} (process {self.pid})")
+            raise error from RemoteError(text)
+        return message[1:]
+
+    def receive_object(self) -> Any:
+        """As `receive`, unpickled."""
+        return pickle.loads(self.receive())
+
+    def _has_answer(self) -> bool:
+        # In slices, so that a run that was stopped and continued, by Ctrl-Z or a scheduler that
+        # suspends jobs, has lost one slice at most.
+        left = self.timeout
+        while left > 0:
+            if self._poll.poll(min(left, _BEAT) * 1000):
+                return True
+            left -= _BEAT
+        return False
+
+    def give_file(self, descriptor: int) -> None:
+        """Give the worker an open file; it takes it with `Channel.take_file`."""
+        reduction.send_handle(self.connection, descriptor, self.pid)
+
+    def take_file(self) -> int:
+        """The descriptor of the file that the worker gives with `Channel.give_file`."""
+        return reduction.recv_handle(self.connection)
+
+    def _obituary(self) -> str:
+        self._process.join(_GRACE)
+        code = self._process.exitcode
+        if self._is_run:
+            return _how_it_ended(code)
+        if code == 1 and not self._has_begun:
+            return (
+                f"{self.name} (process {self.pid}) ended before it began its work; the message "
+                "above says why. It imports the script first. So the script has to be a file, and "
+                'to begin its own work below if __name__ == "__main__":'
+            )
+        return (
+            f"{self.name} (process {self.pid}) {_how_it_ended(code)}. A run that was saved goes on "
+            "with --resume latest."
+        )
 
     def terminate(self) -> None:
         """Send it SIGTERM, unless it has ended."""
         self._process.terminate()
 
-    def wait(self, seconds: float | None = None) -> int | None:
-        """Wait for its end, and return the exit code; `None` if that took longer."""
-        self._process.join(seconds)
-        return self.code
-
-    def close(self, grace: float = 0.0) -> None:
-        """Kill it if it has not ended after ``grace`` seconds."""
-        if self.wait(grace) is None:
-            self._process.kill()
-            self._process.join()
-        self.connection.close()
+    def close(self, grace: float = _GRACE) -> None:
+        """Close the connection, and kill it if it has not ended after ``grace`` seconds."""
+        if self._end.detach():
+            _end(self._process, self.connection, os.getpid(), grace)
 
 
-def how_it_ended(code: int | None) -> str:
-    """How a process ended, by its exit code, after "it"."""
-    if code is None:
-        return "closed its connection"
-    if code == -signal.SIGKILL:
-        return "was killed by SIGKILL; memory may have run out, which the system's log tells"
-    if code < 0:
-        return f"was killed by {signal.Signals(-code).name}; PYTHONFAULTHANDLER=1 shows where"
-    return f"ended with exit code {code}"
+class WorkerPool:
+    """Workers that work at the same time, each of which may be sent several messages at once.
+
+    Every message has one answer, and answers come in the order of the messages.
+
+    Attributes:
+        workers: The workers.
+    """
+
+    def __init__(self) -> None:
+        self.workers: list[Worker] = []
+        self._unanswered: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.workers)
+
+    def add(self, worker: Worker) -> None:
+        """Add a worker, the last."""
+        self.workers.append(worker)
+        self._unanswered.append(0)
+
+    def send(self, place: int, message: bytes) -> None:
+        """Send a message, whose answer is taken later."""
+        self.workers[place].send(message)
+        self._unanswered[place] += 1
+
+    def receive(self, place: int) -> bytes:
+        """Wait for the next answer.
+
+        Raises:
+            Exception: What was raised there, which is an answer too.
+        """
+        self._unanswered[place] -= 1
+        return self.workers[place].receive()
+
+    def ask_all(self, message: Callable[[int], bytes]) -> list[Any]:
+        """The answers, unpickled, to a message for each."""
+        places = range(len(self))
+        for place in places:
+            self.send(place, message(place))
+        return [pickle.loads(self.receive(place)) for place in places]
+
+    def settle(self) -> None:
+        """Take and drop the answers that are still to come after a failure."""
+        for place in range(len(self)):
+            while self._unanswered[place]:
+                with suppress(Exception):
+                    self.receive(place)
+
+    def close(self) -> None:
+        """End the processes, which together have 3 s to end by themselves. Safe to call again."""
+        living = [worker for worker in self.workers if worker._end.alive]
+        for worker in living:
+            worker.connection.close()
+        deadline = monotonic() + _GRACE
+        for worker in living:
+            worker.close(max(0.0, deadline - monotonic()))
 
 
 def native_threads() -> int:
@@ -151,19 +348,69 @@ def native_threads() -> int:
         return 0
 
 
-class frozen_heap:  # noqa: N801 - a context manager
+@contextmanager
+def frozen_heap() -> Iterator[None]:
     """In the block, the garbage collector leaves what there is alone.
 
     Otherwise its first collection in a forked worker writes to every object, and so copies the
     memory that it shares with this process.
     """
-
-    def __enter__(self) -> None:
-        gc.collect()
-        gc.freeze()
-
-    def __exit__(self, *error: object) -> None:
+    gc.collect()
+    gc.freeze()
+    try:
+        yield
+    finally:
         gc.unfreeze()
+
+
+def _how_it_ended(code: int | None) -> str:
+    if code is None:
+        return "closed its connection"
+    if code == -signal.SIGKILL:
+        return "was killed by SIGKILL; memory may have run out, which the system's log tells"
+    if code < 0:
+        return f"was killed by {signal.Signals(-code).name}; PYTHONFAULTHANDLER=1 shows where"
+    return f"ended with exit code {code}"
+
+
+def _end(process: BaseProcess, connection: Connection, parent: int, grace: float) -> None:
+    """End a worker: by itself, since its connection ends, or by force."""
+    connection.close()
+    if os.getpid() != parent:  # a forked worker drops its copies of this process's objects
+        return
+    process.join(grace)
+    if process.exitcode is None:
+        process.kill()
+        process.join()
+    process.close()
+
+
+def _context(start: Start, target: Callable[..., object]) -> Any:
+    if start == "forkserver" and start not in multiprocessing.get_all_start_methods():
+        start = "spawn"
+    context: Any = multiprocessing.get_context(start)
+    if start == "forkserver":
+        # What the first worker needs is imported by the server, once for all of them.
+        context.set_forkserver_preload([target.__module__])
+        with _sigint_ignored(), unpinned():
+            forkserver.ensure_running()
+    return context
+
+
+@contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    """What is started in the block ignores SIGINT, and so does what that starts.
+
+    A terminal sends SIGINT to a process that is still importing the script as well.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _pickled(name: str, target: Callable[..., object], args: tuple[Any, ...]) -> bytes:
@@ -171,43 +418,74 @@ def _pickled(name: str, target: Callable[..., object], args: tuple[Any, ...]) ->
         return cloudpickle.dumps((target, args))
     except Exception as error:
         raise ConfigError(
-            f"{name} cannot be trained in another process, to which what it is made of cannot be "
-            f"sent: {error}. Pass what can be pickled, such as an environment's id or a function "
-            "that makes it."
+            f"{name} cannot be started, since what it works on cannot be sent to another process: "
+            f"{error}. A function that makes environments has to make what these need as well: "
+            "locks, connections, open files."
         ) from error
 
 
-def _work(connection: Connection, inherited: list[Connection], parent: int, run: Any) -> None:
-    """What the process does."""
-    for one in inherited:
-        one.close()
+def _start(process: BaseProcess) -> None:
+    for stream in (sys.stdout, sys.stderr):
+        if stream is not None:  # else a forked worker writes out what is buffered once more
+            stream.flush()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until it has its own handlers
+    try:
+        with warnings.catch_warnings():
+            # Python 3.12 warns of threads, of which those here hold no lock that a worker uses.
+            warnings.simplefilter("ignore", DeprecationWarning)
+            process.start()
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(connection: Connection, parent: int | None, forked: Any) -> None:
+    """What the process does.
+
+    Args:
+        connection: To the parent.
+        parent: Its number, if this process is a run of its own.
+        forked: The parent's end of the connection, the function and its arguments, if forked.
+    """
+    is_run = parent is not None
     for number in ENDING:
-        signal.signal(number, signal.SIG_DFL)
+        signal.signal(number, signal.SIG_DFL if is_run else signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
-    with suppress(OSError):
-        os.setsid()
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    sys.stdout = open(nowhere, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
+    if is_run:
+        with suppress(OSError):
+            os.setsid()
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        sys.stdout = open(nowhere, "w", encoding="utf-8")  # noqa: SIM115 - until the process ends
     channel = Channel(connection)
     threading.Thread(target=_beat, args=(channel, parent), daemon=True).start()
     code = 0
     try:
-        target, args = pickle.loads(run) if isinstance(run, bytes) else run
+        if forked:
+            theirs, target, args = forked
+            theirs.close()
+        else:
+            target, args = pickle.loads(channel.receive())
         target(channel, *args)
+    except ClosedError:
+        pass
     except BaseException as error:
         code = 1
         with suppress(OSError):
             channel.send_error(error)
-    if sys.stderr is not None:
-        with suppress(OSError, ValueError):
-            sys.stderr.flush()
-    os._exit(code)  # what Python tidies up at its end takes as long as some runs
+    if is_run:
+        if sys.stderr is not None:
+            with suppress(OSError, ValueError):
+                sys.stderr.flush()
+        os._exit(code)  # what Python tidies up at its end takes as long as some runs
 
 
-def _beat(channel: Channel, parent: int) -> None:
-    while os.getppid() == parent:
-        time.sleep(_BEAT)
+def _beat(channel: Channel, parent: int | None) -> None:
+    """Send the pulse every second, and end this process when its parent has ended."""
+    process = multiprocessing.parent_process()
+    assert process is not None
+    # Other forked processes may hold the pipe open by which the end of the parent is noticed.
+    while process.is_alive() and (parent is None or os.getppid() == parent):
+        process.join(_BEAT)
         if channel.pulse is not None:
             with suppress(OSError):
                 channel.send_object(channel.pulse())

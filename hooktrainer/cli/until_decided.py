@@ -9,8 +9,8 @@ from functools import partial
 from pathlib import Path
 from time import monotonic, sleep
 
+from ..base.child_program import ChildProgram
 from ..base.endings import ENDED
-from ..base.tied_program import tied
 from ..base.words import listed, printable, ranges
 from ..errors import ConfigError, NotFoundError
 from ..loop.signals import GRACE
@@ -93,7 +93,8 @@ def _train(groups: Sequence[Contender], number: int, *, workers: int, trust: boo
     quiet = ["--no-progress-bar"] if workers > 1 else []
     graces = [run.options.get("grace", GRACE) for one in groups for run in one.runs]
     starts = [
-        partial(tied, [*each.words[1:], *quiet], each.directory, stdout=_STDERR) for each in whole
+        partial(ChildProgram.of_command, [*each.words[1:], *quiet], each.directory, stdout=_STDERR)
+        for each in whole
     ]
     run_programs(starts, at_once=workers, grace=max(graces))
 

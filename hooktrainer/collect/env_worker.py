@@ -12,7 +12,7 @@ import gymnasium as gym
 import numpy as np
 import torch
 
-from ..base.channel import Channel
+from ..base.worker import Channel
 from ..errors import no_quiet_end
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers

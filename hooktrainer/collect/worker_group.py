@@ -11,8 +11,7 @@ import gymnasium as gym
 import numpy as np
 from gymnasium.envs.registration import EnvSpec
 
-from ..base.child import Child
-from ..base.team import Team
+from ..base.worker import Worker, WorkerPool
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
@@ -65,7 +64,7 @@ class WorkerGroup(EnvGroup):
         shares = [_parts(stage, workers) for stage in self.stages]  # by stage and worker
         # By worker and stage.
         self._shares = [[stage[w] for stage in shares] for w in range(workers)]
-        self._team = Team()
+        self._pool = WorkerPool()
         self._sent_dtype: tuple[str, tuple[int, ...]] | None = None
         try:
             for w, own in enumerate(self._shares):
@@ -79,8 +78,8 @@ class WorkerGroup(EnvGroup):
                 )
                 envs = ", ".join(map(_words, own))
                 name = f"worker {w} (environments {envs})"
-                self._team.add(Child(name, serve, task, timeout=timeout))
-            facts = [pickle.loads(child.receive()) for child in self._team.children]
+                self._pool.add(Worker(name, serve, task, timeout=timeout))
+            facts = [pickle.loads(child.receive()) for child in self._pool.workers]
             self._describe(facts, options)
         except BaseException:
             self.close()
@@ -108,14 +107,14 @@ class WorkerGroup(EnvGroup):
 
     def first_info(self) -> dict[str, Any]:
         """The ``info`` of the first environment's first reset."""
-        self._team.settle()
+        self._pool.settle()
         info: dict[str, Any] = self._ask(0, "first_info")
         return info
 
     def check_info(self) -> None:
         """See `EnvGroup.check_info`."""
         if self.info_keys:
-            self._team.settle()
+            self._pool.settle()
             self._ask(0, "check_info")
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
@@ -131,17 +130,17 @@ class WorkerGroup(EnvGroup):
         size = SharedMemory.size_for(bytes_, len(leaves) + 5 + infos)
         memory = SharedMemory(size)
         buffers = StepBuffers(leaves, self.num_envs, horizon, allocate=memory.allocate, infos=infos)
-        for w, child in enumerate(self._team.children):
-            self._team.tell(w, _call("map", size, horizon))
+        for w, child in enumerate(self._pool.workers):
+            self._pool.send(w, _call("map", size, horizon))
             child.give_file(memory.descriptor)
-        for w in range(len(self._team)):
-            self._team.receive(w)
+        for w in range(len(self._pool)):
+            self._pool.receive(w)
         memory.close_file()
         return buffers
 
     def reset(self, row: Row) -> None:
         """Begin the next episode of every environment."""
-        self._team.settle()
+        self._pool.settle()
         self._pass_on_seed()
         self._ask_all("reset", lambda w: ([self.episodes[s] for s in self._shares[w]],))
         self.episodes = [episode + 1 for episode in self.episodes]
@@ -162,7 +161,7 @@ class WorkerGroup(EnvGroup):
         """
         kind = (actions.dtype.str, actions.shape[1:])
         if kind != self._sent_dtype:
-            self._team.settle()
+            self._pool.settle()
             self._ask_all("expect", lambda w: kind)
             self._sent_dtype = kind
         header = STEP.pack(stage, row.index)
@@ -170,7 +169,7 @@ class WorkerGroup(EnvGroup):
         for w, own in enumerate(self._shares):
             share = own[stage]
             part = actions[share.start - start : share.stop - start]
-            self._team.tell(w, header + part.tobytes())
+            self._pool.send(w, header + part.tobytes())
 
     def receive(self, stage: int) -> list[Finished]:
         """Wait for the environments of a stage, the one that began to step first.
@@ -179,8 +178,8 @@ class WorkerGroup(EnvGroup):
             The environments that finished with their true final observations.
         """
         finished: list[Finished] = []
-        for w in range(len(self._team)):
-            if answer := self._team.receive(w):
+        for w in range(len(self._pool)):
+            if answer := self._pool.receive(w):
                 start = self._shares[w][stage].start
                 for i, final in pickle.loads(answer):
                     finished.append((start + i, final))
@@ -200,7 +199,7 @@ class WorkerGroup(EnvGroup):
         row: Row,
     ) -> list[int]:
         """See `EnvGroup.restore`."""
-        self._team.settle()
+        self._pool.settle()
         self._pass_on_seed()
 
         def states(w: int) -> tuple[Any]:
@@ -220,12 +219,12 @@ class WorkerGroup(EnvGroup):
 
     def set_attribute(self, name: str, value: Any) -> None:
         """See `EnvGroup.set_attribute`."""
-        self._team.settle()
+        self._pool.settle()
         self._ask_all("set_attribute", lambda w: (name, value))
 
     def close(self) -> None:
         """End the processes. Safe to call again."""
-        self._team.close()
+        self._pool.close()
 
     def _pass_on_seed(self) -> None:
         if self.seeds.seed != self._told_seed:
@@ -234,11 +233,11 @@ class WorkerGroup(EnvGroup):
             self._told_seed = seed
 
     def _ask(self, w: int, name: str, *args: Any) -> Any:
-        self._team.tell(w, _call(name, *args))
-        return pickle.loads(self._team.receive(w))
+        self._pool.send(w, _call(name, *args))
+        return pickle.loads(self._pool.receive(w))
 
     def _ask_all(self, name: str, args: Callable[[int], tuple[Any, ...]]) -> list[Any]:
-        return self._team.ask_all(lambda w: _call(name, *args(w)))
+        return self._pool.ask_all(lambda w: _call(name, *args(w)))
 
 
 def _call(name: str, *args: Any) -> bytes:

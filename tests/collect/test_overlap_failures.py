@@ -21,7 +21,7 @@ from overlap_envs import (
 )
 
 from hooktrainer import OverlappedCollector
-from hooktrainer.base.channel import ChildError
+from hooktrainer.base.worker import ChildError
 
 
 def overlapped(env, mode="process", depth=1, timeout=60.0, **options) -> OverlappedCollector:

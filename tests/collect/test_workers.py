@@ -32,7 +32,7 @@ from torchrl.modules import (
 from toy_envs import Counter, Masked, Nested, Opaque
 
 from hooktrainer import ConfigError, VectorCollector
-from hooktrainer.base.channel import ChildError
+from hooktrainer.base.worker import ChildError
 from hooktrainer.collect.worker_group import WorkerGroup
 from hooktrainer.networks import CategoricalPolicy, TanhGaussianPolicy, mlp
 
@@ -314,17 +314,17 @@ class Stuck(Counter):
 
 
 def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hooktrainer.base.child._GRACE", 0.5)
+    monkeypatch.setattr("hooktrainer.base.worker._GRACE", 0.5)
     arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}
     with collector(env=Stuck, restore_episodes=False, **arguments) as built:
         left = pids(built)
         rollout = built._open()
         rollout.begin_episodes()
-        for child in built._group._team.children:  # type: ignore[attr-defined]
+        for child in built._group._pool.workers:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
             rollout.collect(built.timing, warm_up=False)
-        built._group._team.children[0].timeout = 600.0  # type: ignore[attr-defined]
+        built._group._pool.workers[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
             built.set_attribute("length", 3)
         start = time.monotonic()
@@ -347,7 +347,7 @@ def until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
 
 
 def pids(built: VectorCollector) -> list[int]:
-    return [child.pid for child in built._group._team.children]  # type: ignore[attr-defined]
+    return [child.pid for child in built._group._pool.workers]  # type: ignore[attr-defined]
 
 
 def test_a_worker_that_is_killed_is_an_error_that_says_so() -> None:
@@ -387,7 +387,7 @@ from hooktrainer import VectorCollector
 if __name__ == "__main__":
     collector = VectorCollector("CartPole-v1", num_envs=2, frames_per_batch=4, workers=2)
     collector.collect()
-    print(*[child.pid for child in collector._group._team.children], flush=True)
+    print(*[child.pid for child in collector._group._pool.workers], flush=True)
     if sys.argv[1] == "return":
         sys.exit()
     if sys.argv[1] == "raise":
@@ -412,7 +412,7 @@ def test_a_script_without_a_main_guard_is_told_so(tmp_path: Path) -> None:
 def test_so_is_one_whose_process_has_a_lot_to_take(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(
-        "from hooktrainer.base.child import Child\nChild('a process', print, b' ' * 10**7)\n"
+        "from hooktrainer.base.worker import Worker\nWorker('a process', print, b' ' * 10**7)\n"
     )
     ended = subprocess.run([sys.executable, str(script)], capture_output=True, text=True)
     assert ended.returncode == 1
@@ -426,11 +426,11 @@ def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path:
         "import os, signal\n"
         "if __name__ == '__mp_main__':\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"
-        "from hooktrainer.base.child import Child\n"
+        "from hooktrainer.base.worker import Worker\n"
         "def answer(channel):\n"
         "    channel.send(channel.receive())\n"
         "if __name__ == '__main__':\n"
-        "    child = Child('the process', answer)\n"
+        "    child = Worker('the process', answer)\n"
         "    child.send(b'here')\n"
         "    print(child.receive())\n"
         "    child.close()\n"
@@ -442,7 +442,7 @@ def test_a_signal_from_the_terminal_while_a_process_imports_the_script(tmp_path:
 
 STOPPED = """
 import os, signal, subprocess, time
-from hooktrainer.base.child import Child
+from hooktrainer.base.worker import Worker
 
 def answer(channel):
     while True:
@@ -451,7 +451,7 @@ def answer(channel):
         channel.send(b"here")
 
 if __name__ == "__main__":
-    child = Child("the process", answer, timeout=2.0)
+    child = Worker("the process", answer, timeout=2.0)
     both = f"{os.getpid()} {child.pid}"
     child.send(b"")
     child.receive()

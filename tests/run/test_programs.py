@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from hooktrainer.base.tied_program import tied
+from hooktrainer.base.child_program import ChildProgram
 from hooktrainer.run.programs import run_programs
 
 PROGRAM = """
@@ -38,7 +38,9 @@ def starts(tmp_path):
 
     def make(*codes, command=("-m", "program")):
         return [
-            lambda number=number, code=code: tied([*command, f"{number}.txt", str(code)], tmp_path)
+            lambda number=number, code=code: ChildProgram.of_command(
+                [*command, f"{number}.txt", str(code)], tmp_path
+            )
             for number, code in enumerate(codes)
         ]
 
@@ -77,9 +79,9 @@ def test_a_program_ends_with_who_started_it_however_that_ends(tmp_path, starts):
     starts()
     script = textwrap.dedent(f"""
         import os, pathlib, signal, time
-        from hooktrainer.base.tied_program import tied
+        from hooktrainer.base.child_program import ChildProgram
         here = pathlib.Path({str(tmp_path)!r})
-        child = tied(["-m", "program", "0.txt", "-1"], here)
+        child = ChildProgram.of_command(["-m", "program", "0.txt", "-1"], here)
         while not (here / "0.txt").exists():
             time.sleep(0.01)
         (here / "pid").write_text(str(child.pid))

@@ -13,9 +13,7 @@ import numpy.typing as npt
 import torch
 from gymnasium import spaces
 
-from ...base.channel import Channel
-from ...base.child import Child
-from ...base.team import Team
+from ...base.worker import Channel, Worker, WorkerPool
 from ...errors import ConfigError, no_quiet_end
 from ..collector import TIMEOUT
 from .groups import AgentGroup
@@ -69,14 +67,14 @@ class WorkerWorld:
         self.device = torch.device(device)
         ends = np.cumsum([len(part) for part in np.array_split(range(num_envs), workers)]).tolist()
         self._shares = [slice(a, b) for a, b in zip([0, *ends], ends, strict=False)]
-        self._team = Team()
+        self._pool = WorkerPool()
         try:
             for place, share in enumerate(self._shares):
                 name = f"worker {place} (environments {share.start}-{share.stop - 1})"
                 size = share.stop - share.start
                 first = first_env + share.start
-                self._team.add(Child(name, _serve, make, size, first, timeout=timeout))
-            facts: list[WorldFacts] = [pickle.loads(c.receive()) for c in self._team.children]
+                self._pool.add(Worker(name, _serve, make, size, first, timeout=timeout))
+            facts: list[WorldFacts] = [pickle.loads(c.receive()) for c in self._pool.workers]
         except BaseException:
             self.close()
             raise
@@ -128,12 +126,12 @@ class WorkerWorld:
 
     def close(self) -> None:
         """End the processes. Safe to call again."""
-        self._team.close()
+        self._pool.close()
 
     def _ask(self, name: str, parts: Sequence[Any]) -> list[Any]:
         """The answers of all, each of which is told its part."""
-        self._team.settle()
-        return self._team.ask_all(lambda place: cloudpickle.dumps((name, parts[place])))
+        self._pool.settle()
+        return self._pool.ask_all(lambda place: cloudpickle.dumps((name, parts[place])))
 
     def _joined(self, parts: Sequence[Any]) -> Any:
         """Arrays of the shares, or dicts of such, as tensors of all environments."""

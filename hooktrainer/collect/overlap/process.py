@@ -10,8 +10,7 @@ from typing import Any
 
 import torch
 
-from ...base.channel import Channel
-from ...base.child import Child
+from ...base.worker import Channel, Worker
 from ...errors import ConfigError
 from . import packing
 from .server import CollectorServer, Inbox, Request
@@ -47,20 +46,20 @@ class ProcessWorker:
             ) from error
         collector.shutdown()
         settings = (torch.get_num_threads(), torch.get_default_dtype())
-        self._child = Child(NAME, _work, payload, newest, *settings, timeout=timeout)
-        self.pid = self._child.pid
+        self._worker = Worker(NAME, _work, payload, newest, *settings, timeout=timeout)
+        self.pid = self._worker.pid
 
     def send(self, request: Request) -> None:
         """Send a request."""
-        packing.send(self._child, request)
+        packing.send(self._worker, request)
 
     def receive(self) -> Any:
         """Wait for the next answer, and return it or raise what was raised there."""
-        return packing.receive(self._child)
+        return packing.receive(self._worker)
 
     def close(self) -> None:
         """End the process, whatever it is doing."""
-        self._child.close()
+        self._worker.close()
 
 
 class _Stop(BaseException):

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ...base.tied_program import tied
+from ...base.child_program import ChildProgram
 from .cluster import Cluster, import_ray
 
 _TAIL = 4_000  # bytes
@@ -24,7 +23,7 @@ class RayProgram:
 
     Args:
         cluster: The cluster.
-        command: What follows ``python``, as for `tied`.
+        command: What follows ``python``, as for `ChildProgram.of_command`.
     """
 
     def __init__(self, cluster: Cluster, command: Sequence[str]) -> None:
@@ -71,7 +70,9 @@ class _There:
 
     def __init__(self, command: Sequence[str], directory: str) -> None:
         self._said: Any = tempfile.TemporaryFile()  # noqa: SIM115 - open as long as this is
-        self._child = tied(command, Path(directory), stdout=self._said, stderr=self._said)
+        self._child = ChildProgram.of_command(
+            command, Path(directory), stdout=self._said, stderr=self._said
+        )
 
     def wait(self) -> tuple[int, str]:
         """Its exit code, and what it said last."""
@@ -82,5 +83,4 @@ class _There:
 
     def terminate(self) -> None:
         """Have it save and end."""
-        if self._child.code is None:
-            os.kill(self._child.pid, signal.SIGTERM)
+        self._child.terminate()

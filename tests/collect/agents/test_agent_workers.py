@@ -91,7 +91,7 @@ def test_what_takes_another_course_is_refused_with_its_number():
 
 def test_the_processes_end_with_the_collector():
     built = collector(workers=2)
-    pids = [child.pid for child in built.world._team.children]
+    pids = [child.pid for child in built.world._pool.workers]
     built.collect()
     built.shutdown()
     for pid in pids:

@@ -147,7 +147,7 @@ def test_the_learner_is_pinned_to_its_core():
 
 CROWDED = """
 import os, pickle
-from hooktrainer.base.child import Child
+from hooktrainer.base.worker import Worker
 from hooktrainer.base.cores import pin
 
 def answer(channel):
@@ -156,7 +156,7 @@ def answer(channel):
 if __name__ == "__main__":
     before = os.sched_getaffinity(0)
     pin([min(before)])
-    child = Child("the process", answer)
+    child = Worker("the process", answer)
     print(pickle.loads(child.receive()) == before, os.sched_getaffinity(0) == {min(before)})
     child.close()
 """
