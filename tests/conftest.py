@@ -14,6 +14,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+# Tests start hundreds of processes. Without bytecode each compiles torch's 2,000 modules first.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
+
 import torch
 
 with warnings.catch_warnings():  # torchrl deprecates its own classes while it is imported
