@@ -14,11 +14,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-# Tests start hundreds of processes. Without bytecode each compiles torch's 2,000 modules first.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-sys.dont_write_bytecode = False
-
 import torch
 
 with warnings.catch_warnings():  # torchrl deprecates its own classes while it is imported
@@ -33,6 +28,10 @@ from hooktrainer.graphs import compiling
 # starts would inherit.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Tests start hundreds of processes. Without bytecode each compiles torch's 2,000 modules first.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # What programs keep of a user, such as the key that signs his runs, is not that of who tests.
 os.environ["XDG_STATE_HOME"] = str(Path(tempfile.gettempdir()) / f"hooktrainer-tests-{os.getuid()}")

@@ -32,6 +32,7 @@ from hooktrainer.torchrl.stages import STAGES
 ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+SLOW = {"look", "gallery", "policies", "several-agents"}  # these render, or run processes
 BLOCK = re.compile(
     r"^(?P<skip><!-- skip: .+? -->\n+)?"
     r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$",
@@ -70,7 +71,11 @@ def run_file(name: str, code: str) -> None:
 
 @pytest.mark.parametrize(
     "page",
-    [page for page in PAGES if any(b.language == "python" for b in blocks(page))],
+    [
+        pytest.param(page, marks=pytest.mark.slow) if page.stem in SLOW else page
+        for page in PAGES
+        if any(b.language == "python" for b in blocks(page))
+    ],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
 def test_the_code_of_a_page_runs(

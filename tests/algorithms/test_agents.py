@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 from any_agents import Match
+from marks import slow_except
 from tensordict import TensorDict
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
@@ -31,13 +32,17 @@ MIXING = {
 @pytest.mark.learning
 @pytest.mark.parametrize(
     ("kind", "env", "options"),
-    [
-        (MAPPO, Match, ON_POLICY),
-        (IPPO, partial(Match, roles=True), ON_POLICY | {"share_parameters": False}),
-        (MAPPO, partial(Match, continuous=True), ON_POLICY | {"log_std": -0.5}),
-        (VDN, Match, MIXING),
-        (QMIX, partial(Match, roles=True), MIXING),
-    ],
+    slow_except(
+        [
+            (MAPPO, Match, ON_POLICY),
+            (IPPO, partial(Match, roles=True), ON_POLICY | {"share_parameters": False}),
+            (MAPPO, partial(Match, continuous=True), ON_POLICY | {"log_std": -0.5}),
+            (VDN, Match, MIXING),
+            (QMIX, partial(Match, roles=True), MIXING),
+        ],
+        0,
+        3,
+    ),
 )
 def test_it_learns_to_match(kind, env, options):
     run = kind(env=env, total_frames=6_000, seed=0, **{**SMALL, **options})
@@ -144,12 +149,20 @@ def test_what_cannot_work_is_named(make, problem):
 
 @pytest.mark.parametrize(
     ("kind", "env", "options"),
-    [
-        (MAPPO, partial(Match, roles=True), ON_POLICY | {"normalize_observations": True}),
-        (IPPO, Match, ON_POLICY | {"share_parameters": False, "groups": {"b": ["right", "left"]}}),
-        (VDN, Match, MIXING),
-        (QMIX, partial(Match, roles=True), MIXING),
-    ],
+    slow_except(
+        [
+            (MAPPO, partial(Match, roles=True), ON_POLICY | {"normalize_observations": True}),
+            (
+                IPPO,
+                Match,
+                ON_POLICY | {"share_parameters": False, "groups": {"b": ["right", "left"]}},
+            ),
+            (VDN, Match, MIXING),
+            (QMIX, partial(Match, roles=True), MIXING),
+        ],
+        1,
+        3,
+    ),
 )
 def test_a_saved_policy_is_the_one_that_was_trained(kind, env, options, tmp_path):
     options = SMALL | options | {"run_dir": tmp_path, "snapshots": 2, "eval_episodes": 2}

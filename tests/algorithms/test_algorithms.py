@@ -14,6 +14,7 @@ import yaml
 from any_agents import Match
 from any_env import AnyEnv
 from gymnasium import spaces
+from marks import slow_except
 from tensordict import TensorDict
 
 from hooktrainer import Trainer, TrainerHookBase, VectorCollector, algorithms
@@ -165,7 +166,7 @@ def rates(run_dir) -> dict[int, float]:
     return dict(read_csv(run_dir)["train/lr"])
 
 
-@pytest.mark.parametrize("name", ANNEALING)
+@pytest.mark.parametrize("name", slow_except(ANNEALING, "a2c", "mappo"))
 def test_an_annealed_run_of_the_same_length_is_the_run_that_was_not_interrupted(name, tmp_path):
     whole = make(name, 400, run_dir=tmp_path / "whole", **FEW)
     whole.train()
@@ -177,7 +178,7 @@ def test_an_annealed_run_of_the_same_length_is_the_run_that_was_not_interrupted(
     assert rates(tmp_path / "run") == rates(tmp_path / "whole")
 
 
-@pytest.mark.parametrize("name", ANNEALING)
+@pytest.mark.parametrize("name", slow_except(ANNEALING, "ppo"))
 def test_an_annealed_run_that_goes_on_longer_learns_on(name, tmp_path, capsys):
     make(name, 400, run_dir=tmp_path / "whole", **FEW).train()
     first = make(name, 200, run_dir=tmp_path / "run", **FEW)
@@ -255,7 +256,7 @@ def episodes_saved(run) -> list[int]:
 
 @pytest.mark.parametrize("name", ["ppo", "dqn"])
 @pytest.mark.parametrize("overlap", [0, 1])
-@pytest.mark.parametrize("number", [2, 6])
+@pytest.mark.parametrize("number", slow_except([2, 6], 1))
 def test_a_run_goes_on_with_another_number_of_environments(name, number, overlap, tmp_path, capsys):
     run = {"run_dir": tmp_path / "run", "overlap": overlap, "num_envs": 4}
     make(name, total_frames=256, **run).train()

@@ -11,6 +11,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from marks import slow_except
 
 from hooktrainer import algorithms
 from hooktrainer.algorithms import DQN, PPO, SAC
@@ -132,11 +133,14 @@ FEW: dict[str, Any] = {"log_interval": 400, "eval_interval": 800, "eval_episodes
 @pytest.mark.learning
 @pytest.mark.parametrize(
     ("recipe", "run"),
-    [
-        ("ppo_cartpole", PPO(env=CARTPOLE, total_frames=3072, **FEW)),
-        ("dqn_cartpole", DQN(env=CARTPOLE, total_frames=1600, **FEW)),
-        ("sac_pendulum", SAC(env=PENDULUM, total_frames=1200, **FEW)),
-    ],
+    slow_except(
+        [
+            ("ppo_cartpole", PPO(env=CARTPOLE, total_frames=3072, **FEW)),
+            ("dqn_cartpole", DQN(env=CARTPOLE, total_frames=1600, **FEW)),
+            ("sac_pendulum", SAC(env=PENDULUM, total_frames=1200, **FEW)),
+        ],
+        2,
+    ),
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_recipe_computes_what_its_algorithm_does(

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from marks import slow_except
 from remembering import Recall, make
 from tensordict import TensorDict
 from torchrl.envs.utils import ExplorationType, set_exploration_type
@@ -104,7 +105,7 @@ def test_a_run_that_is_resumed_within_episodes_is_the_whole_run(name, memory, tm
     assert differing(resumed, whole) == []
 
 
-@pytest.mark.parametrize("memory", MEMORIES)
+@pytest.mark.parametrize("memory", slow_except(MEMORIES, "lstm"))
 def test_workers_and_stages_do_not_change_the_run(memory):
     alone = make("ppo", memory)
     alone.train()
@@ -122,7 +123,7 @@ def test_a_batch_is_collected_ahead():
 
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("name", ON_POLICY)
+@pytest.mark.parametrize("name", slow_except(ON_POLICY, "ppo"))
 def test_the_saved_policy_acts_as_the_live_one(name, memory, masked, tmp_path):
     trainer = make(name, memory, masked=masked)
     trainer.train()
@@ -226,7 +227,7 @@ def test_replayed_sequences_are_what_was_played(name, memory, masked):
     )
 
 
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", slow_except(OFF_POLICY, "dqn", "sac"))
 def test_an_off_policy_run_that_is_resumed_within_episodes_is_the_whole_run(name, tmp_path):
     kept = {"save_interval": 28, "log_interval": 28, "steps_per_batch": 7}
     whole = make_off_policy(name, total_frames=224, run_dir=tmp_path / "whole", **kept)
@@ -242,7 +243,7 @@ def test_an_off_policy_run_that_is_resumed_within_episodes_is_the_whole_run(name
 
 
 @pytest.mark.parametrize("memory", MEMORIES)
-@pytest.mark.parametrize("name", OFF_POLICY)
+@pytest.mark.parametrize("name", slow_except(OFF_POLICY, "sac"))
 def test_the_saved_policy_of_an_off_policy_algorithm_acts_as_the_live_one(name, memory, tmp_path):
     trainer = make_off_policy(name, memory)
     trainer.train()

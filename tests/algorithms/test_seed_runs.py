@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from marks import slow_except
 
 from hooktrainer import ConfigError, TrainerHookBase
 from hooktrainer.algorithms import A2C, DQN, PPO
@@ -216,7 +217,7 @@ class Ending(TrainerHookBase):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="needs signals and fork")
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_except([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
 def test_seeds_whose_parent_is_ended_go_on_as_if_it_had_not_been(tmp_path, number):
     def run(place, **kwargs):
         PPO(

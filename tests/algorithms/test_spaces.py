@@ -10,6 +10,7 @@ import pytest
 import torch
 from any_env import AnyEnv
 from gymnasium import spaces
+from marks import slow_except
 from torch import nn
 
 from hooktrainer import algorithms
@@ -65,7 +66,7 @@ def run(name, env, frames=96, **kwargs):
     return algorithms.get(name)(env=env, total_frames=frames, tuned=False, **options)
 
 
-@pytest.mark.parametrize("name", ["ppo", "dqn", "sac", "td3"])
+@pytest.mark.parametrize("name", slow_except(["ppo", "dqn", "sac", "td3"], "ppo", "dqn"))
 @pytest.mark.parametrize("observation", OBSERVATIONS)
 def test_any_observation(name, observation, tmp_path):
     action = spaces.Discrete(3) if name == "dqn" else BOX
@@ -135,7 +136,9 @@ def test_a_mask_in_a_dict_observation_is_used():
         run(name, Env).train()
 
 
-@pytest.mark.parametrize("observation", ["nested", "tuple", "image", "multi discrete"])
+@pytest.mark.parametrize(
+    "observation", slow_except(["nested", "tuple", "image", "multi discrete"], "tuple", "image")
+)
 @pytest.mark.parametrize("action", ["dict", "tuple", "matrix of choices", "multi binary"])
 def test_saved_policies_play(observation, action, tmp_path):
     env = partial(AnyEnv, OBSERVATIONS[observation], ACTIONS[action])

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any
 
 import pytest
+from marks import slow_except
 from no_waiting import Waits, counting_waits
 from test_algorithms import AGENTS, FIELDS, OFFLINE
 
@@ -61,24 +62,30 @@ def test_an_iteration_on_a_tensor_world_waits_nowhere(name):
 
 @pytest.mark.parametrize(
     ("name", "options"),
-    [
-        ("ppo", {"memory": "gru"}),
-        ("ppo", {"scale_rewards": True}),
-        ("ppo", {"normalize_observations": True}),
-        ("ppo", {"desired_kl": 0.01}),
-        ("ppo", {"env": "torch/Pendulum-v1", "sde": True}),
-        ("dqn", {"memory": "lstm", "optim_steps_per_batch": 2}),
-        ("dqn", {"prioritized": True}),
-        ("sac", {"scale_rewards": True}),
-        ("mbpo", {"fit_interval": 8}),
-    ],
+    slow_except(
+        [
+            ("ppo", {"memory": "gru"}),
+            ("ppo", {"scale_rewards": True}),
+            ("ppo", {"normalize_observations": True}),
+            ("ppo", {"desired_kl": 0.01}),
+            ("ppo", {"env": "torch/Pendulum-v1", "sde": True}),
+            ("dqn", {"memory": "lstm", "optim_steps_per_batch": 2}),
+            ("dqn", {"prioritized": True}),
+            ("sac", {"scale_rewards": True}),
+            ("mbpo", {"fit_interval": 8}),
+        ],
+        1,
+        4,
+        7,
+    ),
 )
 def test_options_wait_nowhere(name, options):
     assert iteration(name, **options).found == {}
 
 
 @pytest.mark.parametrize(
-    ("name", "compile"), [("ppo", "step"), ("ppo", "all"), ("dqn", "step"), ("sac", "all")]
+    ("name", "compile"),
+    slow_except([("ppo", "step"), ("ppo", "all"), ("dqn", "step"), ("sac", "all")], 0),
 )
 def test_what_would_be_compiled_waits_nowhere(name, compile, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", None)

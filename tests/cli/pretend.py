@@ -29,6 +29,9 @@ done = len(list(checkpoints.glob("step_*")))
 model = args.resumed_model if args.resumed_model and done else args.model
 rows = ["step,name,value\n"]
 rows += [f"{100 * step},loss/a,{1 / step}\n" for step in range(1, done + 1)]
+if args.forget_rows and done:  # also where the kill came after the last checkpoint
+    del rows[1:-1]
+    (args.run_dir / "metrics.csv").write_text("".join(rows))
 for number, source in enumerate(sorted((model / "checkpoints").glob("step_*"))[done:], done + 1):
     time.sleep(args.pause)
     if number == args.fail_at:

@@ -149,6 +149,7 @@ def test_a_task_is_told_once_and_queued_again_if_it_was_not_done(slurm, signals,
     assert Path("words").read_text() == f"--run-dir {Path('many').absolute()} --seeds 5-6"
 
 
+@pytest.mark.slow
 def test_a_job_that_does_not_get_on_is_queued_again_once_and_no_more(slurm):
     """Its checkpoints tell; those of another task's seeds, and of the same frames, do not."""
     start = slurm("train", "program.py", "--seeds", "3-6", "--run-dir", "many", "--jobs", 2)

@@ -97,6 +97,7 @@ def test_seeds_that_are_there_are_taken_in_the_order_of_their_numbers(call, tmp_
     assert (found["decision"]["best"], found["decision"]["seeds"]) == (None, 9)
 
 
+@pytest.mark.slow
 def test_killed_and_asked_again_it_decides_the_same_and_trains_nothing_twice(call, begun):
     place = begun(100, 10)
     words = [sys.executable, "-m", "hooktrainer", "report", place, "--until-decided", "30"]

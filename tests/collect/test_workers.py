@@ -313,6 +313,7 @@ class Stuck(Counter):
         time.sleep(1000)
 
 
+@pytest.mark.slow
 def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hooktrainer.base.worker._GRACE", 0.5)
     arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}

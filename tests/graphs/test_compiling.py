@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from marks import slow_except
 
 from hooktrainer.algorithms import DQN, PPO
 from hooktrainer.graphs import compiling, inductor
@@ -67,11 +68,14 @@ OFF = {**SMALL, "num_envs": 4, "init_random_frames": 32, "batch_size": 16}
 
 @pytest.mark.parametrize(
     ("kind", "options"),
-    [
-        (PPO, {**ON, "compile": "all"}),  # the last mini-batch is smaller
-        (PPO, {**ON, "compile": "step", "normalize_observations": True, "scale_rewards": True}),
-        (DQN, {**OFF, "compile": "step"}),
-    ],
+    slow_except(
+        [
+            (PPO, {**ON, "compile": "all"}),  # the last mini-batch is smaller
+            (PPO, {**ON, "compile": "step", "normalize_observations": True, "scale_rewards": True}),
+            (DQN, {**OFF, "compile": "step"}),
+        ],
+        2,
+    ),
 )
 def test_nothing_is_compiled_anew_while_training_goes_on(kind, options, monkeypatch):
     """Shapes are static: each graph is compiled at its first call, and only then."""
@@ -81,6 +85,7 @@ def test_nothing_is_compiled_anew_while_training_goes_on(kind, options, monkeypa
         kind(env="torch/CartPole-v1", **options, total_frames=1200).train()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("words", "nothing"), [([], "to test"), (["--bench"], "to measure")])
 def test_where_there_is_no_device_one_line_says_so(words, nothing):
     if torch.cuda.is_available():

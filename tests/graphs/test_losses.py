@@ -7,6 +7,7 @@ from unittest.mock import Mock
 
 import pytest
 import torch
+from marks import slow_except
 from tensordict import TensorDict
 from torch import nn
 
@@ -179,7 +180,7 @@ class Turned(nn.Module):
         return TensorDict({"loss": out.square().mean()})
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+@pytest.mark.parametrize("backend", slow_except(["eager", "aot_eager"], "eager"))
 def test_gradients_have_the_strides_of_their_parameters(backend, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", backend)
     loss = Turned()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow_except
 from tensordict import TensorDict
 from torch import nn
 
@@ -410,6 +411,7 @@ class Anneals(nn.Module):
         return TensorDict({"loss": self.factor * self.net(batch["observation"]).square().mean()})
 
 
+@pytest.mark.slow
 def test_what_changes_at_every_step_is_seen_and_in_the_end_computed_eagerly(caplog, monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     runs = []
@@ -502,7 +504,7 @@ def test_everything_computes_by_itself_again_afterwards():
     assert hook.update is hook.eager_update
 
 
-@pytest.mark.parametrize("kind", MEMORIES)
+@pytest.mark.parametrize("kind", slow_except(MEMORIES, 0))
 def test_a_memory_is_a_graph_a_step(kind, called, monkeypatch, capsys):
     monkeypatch.setattr(compiling, "BACKEND", "aot_eager")
 

@@ -87,6 +87,7 @@ def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
         assert "22 records sent" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_a_server_that_comes_back_is_sent_all_of_it_by_itself(tmp_path, monkeypatch, caplog):
     port = closed_port()
     logger = logger_to(f"http://127.0.0.1:{port}", tmp_path, monkeypatch)
@@ -129,6 +130,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_killed_at_any_moment_all_of_it_arrives_once(tmp_path, monkeypatch):
     with FakeMLflow() as server:

@@ -130,6 +130,7 @@ def test_rolling_back_within_one_process(tmp_path):
     assert [row["x"] for row in rows(tmp_path)] == [1.0, 2.0, 3.0]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_python")
 @pytest.mark.skipif(os.name != "posix", reason="needs SIGKILL")
 def test_a_killed_process_leaves_what_the_resumed_one_does_not_repeat(tmp_path):

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import torch
+from marks import slow_except
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
@@ -148,7 +149,7 @@ SMALL: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize("precision", ["bf16", "fp16"])
+@pytest.mark.parametrize("precision", slow_except(["bf16", "fp16"], "bf16"))
 @pytest.mark.parametrize("kind", [PPO, SAC])
 def test_algorithms_train_in_it_nearly_as_without(kind, precision):
     options = dict(SMALL)

@@ -6,6 +6,7 @@ from collections import defaultdict
 
 import pytest
 import torch
+from marks import slow_except
 from rich.console import Console
 
 import hooktrainer.loop.timing
@@ -285,7 +286,7 @@ def test_a_collector_with_a_timing_of_another_kind_keeps_it():
     assert collector.timing == "mine"
 
 
-@pytest.mark.parametrize("algorithm", ["ppo", "dqn"])
+@pytest.mark.parametrize("algorithm", slow_except(["ppo", "dqn"], "ppo"))
 def test_the_serial_phases_are_the_step(algorithm, tmp_path):
     trainer = algorithms.get(algorithm)(
         env="CartPole-v1",

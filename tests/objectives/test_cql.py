@@ -86,6 +86,7 @@ def test_without_penalty_and_with_entropy_it_is_sac():
     assert set(ours.keys()) == {*theirs.keys(), "loss_cql"}
 
 
+@pytest.mark.slow
 def test_compiled_equals_eager():
     networks, batch = (make_actor(), make_critics()), make_batch()
     eager, compiled = CQLLoss(*networks), CQLLoss(*networks)

@@ -50,6 +50,7 @@ def test_each_loss_reaches_its_own_parameters_only():
     assert trained_by(loss, "loss_value") == {"value_network"}
 
 
+@pytest.mark.slow
 def test_compiled_equals_eager():
     networks, batch = make_networks(), make_batch()
     eager, compiled = DDPGLoss(*networks), DDPGLoss(*networks)

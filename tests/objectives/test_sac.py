@@ -92,6 +92,7 @@ def test_the_target_entropy_is_minus_the_action_features_and_the_temperature_fol
     assert math.isclose(losses["alpha"], 1.0)
 
 
+@pytest.mark.slow
 def test_compiled_equals_eager():
     networks, batch = make_networks(), make_batch()
     eager, compiled = SACLoss(*networks), SACLoss(*networks)

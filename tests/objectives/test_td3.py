@@ -87,6 +87,7 @@ def test_targets_follow_both_networks():
     assert torch.equal(loss.qvalue_network[1].network[0].weight, theirs)
 
 
+@pytest.mark.slow
 def test_compiled_equals_eager():
     networks, batch = (make_actor(), make_critics()), make_batch()
     eager, compiled = TD3Loss(*networks), TD3Loss(*networks)

@@ -33,6 +33,7 @@ def wait_until(true, seconds: float = 60.0) -> None:
         time.sleep(0.02)
 
 
+@pytest.mark.slow
 def test_it_plays_what_was_not_played_at_the_lowest_priority(save, tmp_path, capsys):
     for frames in (0, 10):
         save(policy(), frames=frames)
@@ -93,6 +94,7 @@ def gone(pid: int) -> bool:
     return state == "Z"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc").is_dir(), reason="looks for the process in /proc")
 def test_it_ends_when_the_run_is_killed(save, tmp_path):
     save(policy(), Endless)

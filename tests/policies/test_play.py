@@ -289,6 +289,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_an_environment_of_a_script_is_made_again_by_others(tmp_path):
     script = tmp_path / "train.py"
     script.write_text(SCRIPT)

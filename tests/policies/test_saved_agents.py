@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from marks import slow_except
 from tensordict import TensorDict
 from tensordict.nn import InteractionType, TensorDictModule
 from tensordict.nn.probabilistic import set_interaction_type
@@ -194,7 +195,7 @@ def test_they_play_what_pettingzoo_plays(save):
     assert play_episodes(loaded, 3, 2) == play_episodes(loaded, 3, 3, env=env)[:2]
 
 
-@pytest.mark.parametrize("continuous", [True, False])
+@pytest.mark.parametrize("continuous", slow_except([True, False], True))
 def test_they_play_vmas_as_it_is_collected(continuous, save):
     kwargs = {"continuous_actions": continuous, "max_steps": 7, "n_agents": 2}
     torch.manual_seed(0)
@@ -223,6 +224,7 @@ def test_they_play_vmas_as_it_is_collected(continuous, save):
     assert play_episodes(load_policy(path), 4, 2)[1].return_ == saved.evaluation.returns[1]
 
 
+@pytest.mark.slow
 def test_an_environment_of_vmas_is_a_parallel_one():
     env = AgentsEnvironment(id="vmas/balance", kwargs={"n_agents": 2}).make()
     first, _ = env.reset(seed=3)

@@ -14,6 +14,7 @@ from contextlib import ExitStack, contextmanager, suppress
 import pytest
 import torch
 from fault_injection import FULL, Crash, FaultyOS, VolatileDisk, installed, scratch
+from marks import slow_except
 from tally import BACKENDS
 
 from hooktrainer.errors import CheckpointError
@@ -86,7 +87,7 @@ def points(backend):
     return range(1, counter.count + 1, 1 if FULL else counter.count // 25)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
 def test_a_crash_at_any_call_to_the_file_system(backend, tally):
     for fail_at in points(backend):
         with tally("crash at every file-system call", backend), scratch() as root:
@@ -96,7 +97,7 @@ def test_a_crash_at_any_call_to_the_file_system(backend, tally):
 
 
 @pytest.mark.parametrize("hasty", [False, True])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
 def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty, tally):
     for fail_at in points(backend):
         with tally("power loss at every file-system call", backend), scratch() as root:
@@ -109,7 +110,7 @@ def test_a_power_loss_at_any_call_to_the_file_system(backend, hasty, tally):
 
 
 @pytest.mark.parametrize("on_failure", ["stop", "continue"])
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
 def test_an_error_at_any_call_to_the_file_system(backend, on_failure, tally):
     for fail_at in points(backend):
         faulty = FaultyOS(fail_at, OSError(errno.EIO, os.strerror(errno.EIO)))
@@ -137,7 +138,7 @@ ROWS_OF = {
 }
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
 def test_a_disk_that_fills_up(backend, tally):
     with scratch() as root:
         run(root / "run", FaultyOS(), backend, saves=1)
@@ -164,7 +165,7 @@ def test_a_disk_that_fills_up(backend, tally):
         ("SIGKILL while old ones are deleted", 0.01),
     ],
 )
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", slow_except(BACKENDS, "native"))
 def test_sigkill_at_random_instants(backend, doing, seconds, tmp_path, tally):
     instants = random.Random(f"{backend} {doing}")
     newest = 0
@@ -307,6 +308,7 @@ def ext4(tmp_path):
     return image
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_power_loss_of_an_ext4_image(backend, ext4, tmp_path, tally):
     """What the disk holds at that moment is what a copy of its image holds."""

@@ -10,6 +10,7 @@ import signal
 import numpy as np
 import optuna
 import pytest
+from marks import slow_except
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError, TrainerHookBase
@@ -29,6 +30,7 @@ def test_the_trials_are_the_same_however_many_train_at_once(tmp_path):
     assert len({tuple(one.params.values()) for one in together.trials}) == 3
 
 
+@pytest.mark.slow
 def test_trials_of_several_shapes_are_the_same_too(tmp_path):
     space = {"num_cells": [[8], [4, 4]], "gamma": None, "lmbda": None}
     together = swept(tmp_path / "a", sampler="random", parallel=4, space=space, seeds=1)
@@ -184,14 +186,15 @@ def whole(tmp_path_factory):
     return results(swept(place / "sweep", algorithm=small(hooks=[Killing(place / "mark")])))
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("number", slow_except([signal.SIGKILL, signal.SIGTERM], signal.SIGKILL))
 def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, number):
     mark = tmp_path / "mark"
     mark.write_text("0")
     killed = small(hooks=[Killing(mark, number)])
     process = in_child(swept, tmp_path / "sweep", algorithm=killed)
     process.join()
-    assert process.exitcode == (-number if number == signal.SIGKILL else 128 + number)
+    # SIGTERM may come while its handler is not installed, between two batches.
+    assert process.exitcode in ({-number} if number == signal.SIGKILL else {-number, 128 + number})
     looked = make(tmp_path / "sweep", algorithm=killed)
     states = [one.state.name for one in looked.trials]
     assert states == ["COMPLETE", "COMPLETE", "RUNNING", "RUNNING"]
@@ -206,7 +209,7 @@ def test_a_sweep_that_was_killed_goes_on_as_if_it_had_not_been(tmp_path, whole, 
             assert state["frames"] == 128
 
 
-@pytest.mark.parametrize("storage", ["journal", "sqlite"])
+@pytest.mark.parametrize("storage", slow_except(["journal", "sqlite"], "journal"))
 def test_several_processes_make_one_sweep(tmp_path, storage):
     url = f"sqlite:///{tmp_path / 'study.db'}" if storage == "sqlite" else None
     options = {"trials": 5, "parallel": 1, "seeds": 1, "storage": url}

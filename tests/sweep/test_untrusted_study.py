@@ -111,6 +111,7 @@ def test_a_trial_is_not_trained_through_a_link(tmp_path):
     assert not list((tmp_path / "elsewhere").iterdir())
 
 
+@pytest.mark.slow
 def test_trials_whose_study_is_lost_are_taken_up(tmp_path):
     first = [row[:4] for row in results(swept(tmp_path, trials=3, seeds=1))]
     runs = {path: path.read_bytes() for path in tmp_path.glob("trial*/seed*/metrics.csv")}

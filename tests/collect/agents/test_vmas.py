@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from marks import slow_except
 from tensordict.nn import TensorDictModule
 from torch import nn
 from toy_scenarios import CountsResets, Expands, MakesAgents, Noisy, Odd, Steps
@@ -94,7 +95,16 @@ def test_a_reset_that_changes_more_than_rows_is_done_one_by_one():
     assert batch["next", "episode_reward"].equal(usual["next", "episode_reward"])
 
 
-@pytest.mark.parametrize("scenario", [Steps, CountsResets, Expands, Noisy, "balance", "simple_tag"])
+@pytest.mark.parametrize(
+    "scenario",
+    slow_except(
+        [Steps, CountsResets, Expands, Noisy, "balance", "simple_tag"],
+        Steps,
+        CountsResets,
+        Expands,
+        Noisy,
+    ),
+)
 def test_it_keeps_the_contract(scenario):
     env = f"vmas/{scenario}" if isinstance(scenario, str) else scenario
     kwargs = {"max_steps": 12}

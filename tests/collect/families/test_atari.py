@@ -11,6 +11,7 @@ import torch
 from ale_py.vector_env import AtariVectorEnv
 from gymnasium.vector import AutoresetMode
 from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
+from marks import slow_except
 
 from hooktrainer import ConfigError, VectorCollector
 from hooktrainer.collect.families import usual_wrappers
@@ -82,7 +83,7 @@ def test_observations_are_those_of_gymnasiums_wrappers() -> None:
     plain.close()
 
 
-@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize("workers", slow_except([0, 1], 0))
 def test_a_game_is_resumed_in_the_middle_of_a_life(workers: int) -> None:
     def build() -> VectorCollector:
         wrapped = usual_wrappers("ALE/Breakout-v5")

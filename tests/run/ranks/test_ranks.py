@@ -139,6 +139,7 @@ def learn(folder: Path) -> None:
     ranks.close()
 
 
+@pytest.mark.slow
 def test_the_same_batch_on_one_and_two_ranks_gives_the_same_parameters(tmp_path):
     for number in (1, 2):
         (tmp_path / str(number)).mkdir()
@@ -218,6 +219,7 @@ def test_ranks_agree_and_rank_zero_speaks(straight):
     assert "eval/return" in values
 
 
+@pytest.mark.slow
 def test_a_killed_rank_ends_the_others_and_the_run_goes_on_exactly(straight, tmp_path):
     path = tmp_path / "run"
     ranks = run(path, 2, tmp_path / "log", trouble=("SIGKILL", 1, 6))
@@ -235,6 +237,7 @@ def test_a_killed_rank_ends_the_others_and_the_run_goes_on_exactly(straight, tmp
     assert rows(path) == rows(straight / "run")
 
 
+@pytest.mark.slow
 def test_another_number_of_ranks_goes_on(straight, tmp_path):
     import shutil
 
@@ -290,6 +293,7 @@ def test_a_mistake_that_rank_zero_finds_ends_all(tmp_path):
     assert ranks.output(1) == ""
 
 
+@pytest.mark.slow
 def test_networks_that_are_shared_out_train_as_whole_ones_do(straight, tmp_path):
     path = tmp_path / "run"
     ranks = run(path, 2, tmp_path / "log", sharded=True, trouble=("SIGKILL", 1, 6))
@@ -337,6 +341,7 @@ def _fall_silent() -> None:
     ranks.meet("the end of a batch")
 
 
+@pytest.mark.slow
 def test_a_silent_rank_is_given_up(tmp_path):
     ranks = RankProcesses(2, _fall_silent, [], tmp_path)
     assert ranks.wait() == [1, 0]

@@ -48,6 +48,7 @@ def equal(one, other) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_the_batches_are_those_of_one_process_with_the_newest_weights(cluster):
     actor = policy()
     one, several = local(actor), remote(cluster, actor)
@@ -63,6 +64,7 @@ def test_the_batches_are_those_of_one_process_with_the_newest_weights(cluster):
         several.collect()
 
 
+@pytest.mark.slow
 def test_overlapped_batches_are_one_update_older(cluster):
     actor = policy()
     before, ahead = local(policy()), remote(cluster, actor, overlap=1)
@@ -82,6 +84,7 @@ def test_overlapped_batches_are_one_update_older(cluster):
     ahead.shutdown()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overlap", [0, 1])
 def test_a_state_goes_on_bit_for_bit(cluster, overlap):
     random = {"exploration_type": InteractionType.RANDOM}
@@ -97,6 +100,7 @@ def test_a_state_goes_on_bit_for_bit(cluster, overlap):
     again.shutdown()
 
 
+@pytest.mark.slow
 def test_a_state_of_another_number_of_processes_begins_new_episodes(cluster):
     one = local(policy())
     one.collect()
@@ -116,6 +120,7 @@ def test_a_state_of_another_number_of_processes_begins_new_episodes(cluster):
         collector.shutdown()
 
 
+@pytest.mark.slow
 def test_no_more_is_collected_than_asked_for(cluster):
     collector = remote(cluster, policy(), overlap=1, total_frames=128)
     assert [len(batch) for batch in collector] == [4, 4]
@@ -123,6 +128,7 @@ def test_no_more_is_collected_than_asked_for(cluster):
     collector.shutdown()
 
 
+@pytest.mark.slow
 def test_weights_given_to_it_are_the_policys(cluster):
     actor = policy()
     collector = remote(cluster, actor)
@@ -161,6 +167,7 @@ def test_a_strangers_collector_is_shared_out_and_keeps_the_contract(cluster):
     few.shutdown()
 
 
+@pytest.mark.slow
 def test_what_cannot_work_is_refused(cluster):
     with pytest.raises(ConfigError, match="num_envs=4 cannot be shared equally by 3"):
         remote(cluster, policy(), workers=3)

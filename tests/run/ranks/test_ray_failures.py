@@ -23,6 +23,8 @@ ray = pytest.importorskip("ray")
 from hooktrainer.run.ray import RayCollector, RayWorkerError  # noqa: E402
 from hooktrainer.run.ray.reaper import processes_of  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

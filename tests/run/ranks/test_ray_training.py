@@ -30,6 +30,8 @@ ray = pytest.importorskip("ray")
 
 from hooktrainer.run.ray import RayProgram, use_ray  # noqa: E402
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[3]
 
 

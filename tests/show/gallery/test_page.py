@@ -9,6 +9,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from marks import slow_except
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -101,7 +102,7 @@ def test_a_run_without_metrics_has_the_snapshots_as_its_curve(make_run, tmp_path
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize("width", [1400, 390])
+@pytest.mark.parametrize("width", slow_except([1400, 390], 1))
 @pytest.mark.parametrize("env", ["CartPole-v1", Silent], ids=["pictures", "curves"])
 def test_in_a_browser(width, env, make_run, tmp_path):
     policies = None if env == "CartPole-v1" else {0: (1.0, 2.5, 0.0), 9: (0.0, 1.0, 1.0)}

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from marks import slow_except
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
@@ -99,7 +100,7 @@ def test_a_title_a_legend_and_comparisons_of_many_groups_are_short():
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine")
-@pytest.mark.parametrize(("width", "groups"), [(1280, 15), (390, 3), (390, 15)])
+@pytest.mark.parametrize(("width", "groups"), slow_except([(1280, 15), (390, 3), (390, 15)], 1))
 def test_in_a_browser(width, groups, tmp_path):
     study = Study("eval/return", [many(groups)], [])
     found, _ = browse(report_page(study, find(study), "last"), width, tmp_path)
