@@ -41,14 +41,7 @@ from .encoders import (
     small_cnn,
 )
 from .inputs import copy_network, fresh_copy
-from .memory import (
-    GRUMemory,
-    LSTMMemory,
-    Memory,
-    MemoryTrunk,
-    TransformerMemory,
-    memory_for,
-)
+from .memory import GRUMemory, LSTMMemory, Memory, MemoryTrunk, TransformerMemory, memory_for
 from .mlp import mlp, orthogonal_init
 from .network_factory import NetworkFactory
 from .normalization import RunningNorm

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase, unravel_key
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import elu
 
 
@@ -35,7 +35,7 @@ class AgentLinear(nn.Module):
             torch.stack([layer.bias.detach() for layer in layers]).unsqueeze(1)
         )
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """``[agents, batch, out_features]``."""
         return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
@@ -75,7 +75,7 @@ class AgentMLP(nn.Module):
             in_features = cells
         self.layers = nn.Sequential(*layers, AgentLinear(agents, in_features, out_features))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """``[*batch, agents, out_features]`` of ``[*batch, agents, in_features]``."""
         batch, last = x.shape[:-2], x.shape[-2:]
         out = self.layers(x.reshape(-1, *last).transpose(0, 1)).transpose(0, 1)
@@ -96,7 +96,7 @@ class JointEncoder(nn.Module):
         self.encoders = nn.ModuleList(encoder for encoder, _, _ in parts)
         self._parts = [(number, of_group) for _, number, of_group in parts]
 
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, *arrays: Tensor) -> Tensor:
         """The features of all parts, joined, ``[*batch, features]``."""
         found, start = [], 0
         for encoder, (number, of_group) in zip(self.encoders, self._parts, strict=True):
@@ -122,7 +122,7 @@ class CentralNetwork(nn.Module):
         self.network = network
         self.agents = agents
 
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, *arrays: Tensor) -> Tensor:
         """``[*batch, agents, out_features]``."""
         features = self.encoder(*arrays).unsqueeze(-2)
         if isinstance(self.network, AgentMLP):
@@ -133,7 +133,7 @@ class CentralNetwork(nn.Module):
 
 # -- `AgentsPolicy`: the policies of groups of agents, which act together.
 
-Entries = dict[NestedKey, torch.Tensor]
+Entries = dict[NestedKey, Tensor]
 
 
 class AgentsPolicy(TensorDictModuleBase):
@@ -171,7 +171,7 @@ class AgentsPolicy(TensorDictModuleBase):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> Entries:
+    def act(self, *inputs: Tensor) -> Entries:
         """What the policies write, by group and key, without gradient.
 
         Args:
@@ -179,7 +179,7 @@ class AgentsPolicy(TensorDictModuleBase):
         """
         return self.complete(self.sample(*inputs))
 
-    def sample(self, *inputs: torch.Tensor) -> Entries:
+    def sample(self, *inputs: Tensor) -> Entries:
         """The half of `act` that has to be done at every step; see `Policy.sample`."""
         out: Entries = {}
         for name, policy in self.policies.items():
@@ -209,7 +209,7 @@ def _of(policy: Any) -> Any:
 class SumMixer(nn.Module):
     """The sum of all agents' values (Sunehag et al., 2018, arXiv:1706.05296, VDN)."""
 
-    def forward(self, values: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: Tensor) -> Tensor:
         """``[*batch, 1]`` of ``[*batch, agents, 1]``."""
         return values.sum(-2)
 
@@ -236,7 +236,7 @@ class MonotonicMixer(nn.Module):
             nn.Linear(state_features, cells), nn.ReLU(), nn.Linear(cells, 1)
         )
 
-    def forward(self, values: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: Tensor, state: Tensor) -> Tensor:
         """The value of all together.
 
         Args:
@@ -265,6 +265,6 @@ class EncodedMixer(nn.Module):
         self.encoder = encoder
         self.mixer = mixer
 
-    def forward(self, values: torch.Tensor, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, values: Tensor, *arrays: Tensor) -> Tensor:
         """``[*batch, 1]`` of ``[*batch, agents, 1]`` and the state's arrays."""
         return self.mixer(values, self.encoder(*arrays))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .inference import Inference
@@ -48,8 +48,8 @@ class DeterministicPolicy(TensorDictModuleBase):
         self,
         network: nn.Module,
         action_features: int | tuple[int, ...],
-        low: torch.Tensor | Sequence[float] | float = -1.0,
-        high: torch.Tensor | Sequence[float] | float = 1.0,
+        low: Tensor | Sequence[float] | float = -1.0,
+        high: Tensor | Sequence[float] | float = 1.0,
         in_keys: Sequence[NestedKey] = ("observation",),
         trunk: nn.Module | None = None,
     ) -> None:
@@ -71,7 +71,7 @@ class DeterministicPolicy(TensorDictModuleBase):
                 tensordict.set(key, state)
         return tensordict.set("action", self.evaluate(*inputs, features=known))
 
-    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The action ``[*batch, *shape]``, with gradient.
 
         Args:
@@ -81,7 +81,7 @@ class DeterministicPolicy(TensorDictModuleBase):
         inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
         return self.box(self.network(*arguments(inputs, self._infer.joins)))
 
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action, without gradient, as fast as possible, and the next hidden states."""
         if self.trunk is None:
             return {"action": self.box(self._infer(*inputs))}
@@ -149,7 +149,7 @@ class AdditiveGaussian(TensorDictModuleBase):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch, features]``, without gradient, as fast as possible."""
         out = self.policy.act(*inputs)
         if not is_deterministic():
@@ -192,16 +192,16 @@ class Box(nn.Module):
         [2.0, 2.0, 2.0]
     """
 
-    low: torch.Tensor
-    high: torch.Tensor
-    half_width: torch.Tensor
-    _center: torch.Tensor
+    low: Tensor
+    high: Tensor
+    half_width: Tensor
+    _center: Tensor
 
     def __init__(
         self,
         shape: int | tuple[int, ...],
-        low: torch.Tensor | Sequence[float] | float = -1.0,
-        high: torch.Tensor | Sequence[float] | float = 1.0,
+        low: Tensor | Sequence[float] | float = -1.0,
+        high: Tensor | Sequence[float] | float = 1.0,
     ) -> None:
         super().__init__()
         self.shape = (shape,) if isinstance(shape, int) else tuple(shape)
@@ -221,23 +221,23 @@ class Box(nn.Module):
         self.register_buffer("half_width", half_width, persistent=False)
         self.register_buffer("_center", low_ + half_width, persistent=False)
 
-    def forward(self, unbounded: torch.Tensor) -> torch.Tensor:
+    def forward(self, unbounded: Tensor) -> Tensor:
         """The point of the box, ``[*batch, *shape]``, for ``[*batch, features]``."""
         return torch.addcmul(self._center, self.half_width, self.shaped(unbounded.tanh()))
 
-    def shaped(self, flat: torch.Tensor) -> torch.Tensor:
+    def shaped(self, flat: Tensor) -> Tensor:
         """``[*batch, features]`` as ``[*batch, *shape]``."""
         if len(self.shape) == 1:
             return flat
         return flat.reshape(*flat.shape[:-1], *self.shape)
 
-    def flat(self, action: torch.Tensor) -> torch.Tensor:
+    def flat(self, action: Tensor) -> Tensor:
         """``[*batch, *shape]`` as ``[*batch, features]``."""
         if len(self.shape) == 1:
             return action
         return action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
 
-    def invert(self, action: torch.Tensor) -> torch.Tensor:
+    def invert(self, action: Tensor) -> Tensor:
         """What `forward` maps to ``action``, ``[*batch, features]``.
 
         At the very edge of the box it is as far out as float32 can tell.
@@ -246,12 +246,12 @@ class Box(nn.Module):
         edge = 1.0 - torch.finfo(unit.dtype).eps
         return unit.clamp(-edge, edge).atanh()
 
-    def perturb(self, action: torch.Tensor, noise: torch.Tensor) -> torch.Tensor:
+    def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
         """Add ``noise``, in halves of the box, to ``action``, and clip the sum to the box."""
         moved = torch.addcmul(action, self.half_width, noise)
         return torch.minimum(torch.maximum(moved, self.low), self.high)
 
-    def sample(self, *shape: int) -> torch.Tensor:
+    def sample(self, *shape: int) -> Tensor:
         """Points drawn uniformly from the box, ``[*shape, *self.shape]``."""
         unit = torch.rand(*shape, *self.shape, device=self.low.device, dtype=self.low.dtype)
         return torch.lerp(self.low, self.high, unit)

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import silu, softplus
 
 from .normalization import RunningNorm
@@ -52,19 +52,13 @@ class DynamicsEnsemble(nn.Module):
         self.outputs = RunningNorm(self._features)
 
     def update(
-        self,
-        observation: torch.Tensor,
-        action: torch.Tensor,
-        next_observation: torch.Tensor,
-        reward: torch.Tensor,
+        self, observation: Tensor, action: Tensor, next_observation: Tensor, reward: Tensor
     ) -> None:
         """Add transitions ``[*batch, features]`` to the statistics of inputs and outputs."""
         self.inputs.update(torch.cat([observation, action], -1))
         self.outputs.update(torch.cat([next_observation - observation, reward], -1))
 
-    def forward(
-        self, observation: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of the normalized change and reward, by each network.
 
         Args:
@@ -85,12 +79,8 @@ class DynamicsEnsemble(nn.Module):
         return mean, self.least_log_var + softplus(log_var - self.least_log_var)
 
     def loss(
-        self,
-        observation: torch.Tensor,
-        action: torch.Tensor,
-        next_observation: torch.Tensor,
-        reward: torch.Tensor,
-    ) -> torch.Tensor:
+        self, observation: Tensor, action: Tensor, next_observation: Tensor, reward: Tensor
+    ) -> Tensor:
         """Negative log-likelihood of transitions, up to a constant: a scalar.
 
         Args:
@@ -106,9 +96,7 @@ class DynamicsEnsemble(nn.Module):
         return errors.mean((1, 2)).sum() + 0.01 * bounds
 
     @torch.no_grad()
-    def sample(
-        self, observation: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def sample(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """A next observation and a reward, each row by a network chosen at random.
 
         Args:

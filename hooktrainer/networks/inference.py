@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .inputs import arguments, check_size, takes_one
 
@@ -62,7 +62,7 @@ class Inference:
         """Call the network as it is from now on, as when what torch does is to be recorded."""
         self._layers = []
 
-    def __call__(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def __call__(self, *inputs: Tensor) -> Tensor:
         """Return the network's output, without gradient.
 
         Args:
@@ -100,7 +100,7 @@ class Inference:
         return torch.from_numpy(array)
 
     @torch.no_grad()
-    def _call_network(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def _call_network(self, *inputs: Tensor) -> Tensor:
         try:
             return self._network(*inputs)
         except RuntimeError:
@@ -110,10 +110,7 @@ class Inference:
     def _bind(self, addresses: list[int]) -> None:
         self._addresses = addresses
         self._dtype = next(self._layers[0].parameters()).dtype
-        if self._dtype not in (
-            torch.float32,
-            torch.float64,
-        ):  # slow in NumPy, or unknown
+        if self._dtype not in (torch.float32, torch.float64):  # slow in NumPy, or unknown
             self._layers = []
         self._steps = [_step(layer) for layer in self._layers]
 

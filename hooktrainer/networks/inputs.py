@@ -11,7 +11,7 @@ import torch
 from tensordict import NestedKey
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import interaction_type
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .normalization import RunningNorm
@@ -45,7 +45,7 @@ def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequen
         )
 
 
-def check_size(name: str, network: nn.Module, inputs: Sequence[torch.Tensor]) -> None:
+def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
     """Refuse inputs that the first layer of a network cannot take; called when one has failed.
 
     Args:
@@ -67,14 +67,12 @@ def check_size(name: str, network: nn.Module, inputs: Sequence[torch.Tensor]) ->
         )
 
 
-def split_mask(
-    inputs: Sequence[torch.Tensor], has_mask: bool
-) -> tuple[Sequence[torch.Tensor], torch.Tensor | None]:
+def split_mask(inputs: Sequence[Tensor], has_mask: bool) -> tuple[Sequence[Tensor], Tensor | None]:
     """The inputs without the action mask, which is the last, and the mask if there is one."""
     return (inputs[:-1], inputs[-1]) if has_mask else (inputs, None)
 
 
-def arguments(inputs: Sequence[torch.Tensor], join: bool) -> Sequence[torch.Tensor]:
+def arguments(inputs: Sequence[Tensor], join: bool) -> Sequence[Tensor]:
     """What to call a network with: its inputs, or these joined along their last dimension.
 
     Args:

@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.space_parts import MASK, leaves_of
 from ..base.words import did_you_mean
@@ -215,7 +215,7 @@ class StateActionNetwork(nn.Module):
         self.encoder = encoder
         self.network = network
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """``[*batch, 1]`` of the entries of the observation and, last, the action."""
         *arrays, action = inputs
         features = self.encoder(*arrays)

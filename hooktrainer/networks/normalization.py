@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class RunningNorm(nn.Module):
@@ -28,11 +28,11 @@ class RunningNorm(nn.Module):
         >>> network = nn.Sequential(norm, *mlp(17, 6))
     """
 
-    mean: torch.Tensor
-    var: torch.Tensor
-    count: torch.Tensor
-    _shift: torch.Tensor
-    _scale: torch.Tensor
+    mean: Tensor
+    var: Tensor
+    count: Tensor
+    _shift: Tensor
+    _scale: Tensor
 
     def __init__(self, features: int, clip: float = 10.0, eps: float = 1e-8) -> None:
         super().__init__()
@@ -45,16 +45,16 @@ class RunningNorm(nn.Module):
         self.register_buffer("_shift", torch.zeros(features))
         self.register_buffer("_scale", torch.ones(features))
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Normalize ``x``, ``[*batch, features]``."""
         return ((x - self._shift) * self._scale).clamp(-self.clip, self.clip)
 
-    def invert(self, x: torch.Tensor) -> torch.Tensor:
+    def invert(self, x: Tensor) -> Tensor:
         """What was normalized to ``x``, ``[*batch, features]``, if it was not clipped."""
         return x / self._scale + self._shift
 
     @torch.no_grad()
-    def update(self, x: torch.Tensor) -> None:
+    def update(self, x: Tensor) -> None:
         """Add ``x``, ``[*batch, features]``, to the statistics.
 
         Chan, Golub and LeVeque, 1979, Updating formulae and a pairwise algorithm for computing

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from tensordict import unravel_key
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
 from torch.nn.modules.instancenorm import _InstanceNorm
@@ -41,7 +41,7 @@ class OwnNetwork(nn.Module):
         self._joins = takes_one(module)
         self.out_features = self._measure(leaves)
 
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, *arrays: Tensor) -> Tensor:
         """The features ``[*batch, out_features]`` of the leaves, ``[*batch, *shape]`` each."""
         batch = arrays[0].shape[: arrays[0].ndim - self._dims[0]]
         flat = [
@@ -68,8 +68,8 @@ class OwnNetwork(nn.Module):
             raise ConfigError(
                 f"the network of yours does not fit the observations {said}: {_first_line(error)}"
             ) from error
-        if not isinstance(features, torch.Tensor) or features.ndim != 2 or len(features) != 2:
-            found = list(features.shape) if isinstance(features, torch.Tensor) else features
+        if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
+            found = list(features.shape) if isinstance(features, Tensor) else features
             raise ConfigError(
                 f"the network of yours returns {found!r:.80} for {said} of batch 2; it has to "
                 "return features [batch, n]."

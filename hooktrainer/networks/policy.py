@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .deterministic import Box
@@ -106,7 +106,7 @@ class Policy(TensorDictModuleBase):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """Return ``out_keys`` for some observations, without gradient, as fast as possible.
 
         Args:
@@ -115,7 +115,7 @@ class Policy(TensorDictModuleBase):
         sample, states = self._sample(*inputs)
         return {**self.complete(sample), **states} if states else self.complete(sample)
 
-    def sample(self, *inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def sample(self, *inputs: Tensor) -> dict[str, Tensor]:
         """The half of `act` that has to be done at every step: the action, and what it came from.
 
         Args:
@@ -123,11 +123,11 @@ class Policy(TensorDictModuleBase):
         """
         return self._sample(*inputs)[0]
 
-    def _sample(self, *inputs: torch.Tensor) -> tuple[dict[str, torch.Tensor], States]:
+    def _sample(self, *inputs: Tensor) -> tuple[dict[str, Tensor], States]:
         parameters, states = self.infer(*inputs)
         return self.draw(parameters), states
 
-    def draw(self, parameters: torch.Tensor) -> dict[str, torch.Tensor]:
+    def draw(self, parameters: Tensor) -> dict[str, Tensor]:
         """What `sample` returns, where the distribution's parameters are known."""
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
@@ -136,7 +136,7 @@ class Policy(TensorDictModuleBase):
         """What calls the network without gradient."""
         return self._infer
 
-    def draws(self, outputs: Mapping[str, torch.Tensor]) -> Draws | None:
+    def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
         """What draws as `sample` does where all there is to that is a network of one entry.
 
         Args:
@@ -154,7 +154,7 @@ class Policy(TensorDictModuleBase):
             return None
         return self.distribution.draws(outputs)
 
-    def infer(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
+    def infer(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The distribution's parameters and the next hidden states, without gradient.
 
         The former are those of `evaluate`, as fast as possible; the latter are to be written, under
@@ -177,7 +177,7 @@ class Policy(TensorDictModuleBase):
             parameters = self.distribution.masked(parameters, mask)
         return parameters, states
 
-    def complete(self, sample: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    def complete(self, sample: dict[str, Tensor]) -> dict[str, Tensor]:
         """The other half, which can be done for all steps of a rollout at once.
 
         Args:
@@ -188,7 +188,7 @@ class Policy(TensorDictModuleBase):
         """
         return self.distribution.complete(sample, self._wanted)
 
-    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The distribution's parameters, ``[*batch, parameter_features]``, with gradient.
 
         Args:
@@ -201,7 +201,7 @@ class Policy(TensorDictModuleBase):
         self._check_parameters(parameters)
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
-    def mode(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+    def mode(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The action that `act` takes if it is deterministic, ``[*batch, *shape]``, with gradient.
 
         Args:
@@ -214,11 +214,8 @@ class Policy(TensorDictModuleBase):
         return self.distribution.mode(self.evaluate(*inputs, features=features))
 
     def log_prob_and_entropy(
-        self,
-        inputs: Sequence[torch.Tensor],
-        action: torch.Tensor,
-        features: torch.Tensor | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, inputs: Sequence[Tensor], action: Tensor, features: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
         """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient.
 
         Args:
@@ -230,9 +227,7 @@ class Policy(TensorDictModuleBase):
             self.evaluate(*inputs, features=features), action
         )
 
-    def rsample(
-        self, *inputs: torch.Tensor, features: torch.Tensor | None = None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(self, *inputs: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """A random action and its log-probability, both differentiable in the parameters.
 
         Args:
@@ -247,7 +242,7 @@ class Policy(TensorDictModuleBase):
         """
         return self.distribution.rsample(self.evaluate(*inputs, features=features))
 
-    def inputs(self, tensordict: TensorDictBase) -> list[torch.Tensor]:
+    def inputs(self, tensordict: TensorDictBase) -> list[Tensor]:
         """The entries ``in_keys`` of ``tensordict``."""
         return [tensordict.get(key) for key in self.in_keys]
 
@@ -255,7 +250,7 @@ class Policy(TensorDictModuleBase):
         """The distribution of the action, ``[*batch]``, with gradient."""
         return self.distribution.as_torch(self.evaluate(*self.inputs(tensordict)))
 
-    def _check_parameters(self, parameters: torch.Tensor) -> None:
+    def _check_parameters(self, parameters: Tensor) -> None:
         found, needed = parameters.shape[-1], self.distribution.parameter_features
         if needed and found != needed:  # 0: any number of choices
             raise ConfigError(

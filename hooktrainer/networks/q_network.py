@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .distributions.action_distribution import forbid
@@ -71,7 +71,7 @@ class QNetwork(TensorDictModuleBase):
         tensordict.set("action", action.squeeze(-1))
         return tensordict.set("chosen_action_value", chosen)
 
-    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The value of every action, ``[*batch, actions]``, with gradient.
 
         Args:
@@ -83,16 +83,16 @@ class QNetwork(TensorDictModuleBase):
         value = self.network(*arguments(seen, self._infer.joins))
         return value if mask is None else forbid(value, mask)
 
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The greedy action, ``[*batch]``, as fast as possible, and the next hidden states."""
         value, states = self.values_and_states(*inputs)
         return {"action": value.argmax(-1), **states}
 
-    def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def infer(self, *inputs: Tensor) -> Tensor:
         """The value of every action, without gradient, as fast as possible."""
         return self.values_and_states(*inputs)[0]
 
-    def values_and_states(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
+    def values_and_states(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """What `infer` returns, and the next hidden states by the keys they are written under."""
         states: States = {}
         seen, mask = split_mask(inputs, self.action_mask_key is not None)
@@ -157,7 +157,7 @@ class EpsilonGreedy(TensorDictModuleBase):
             tensordict.set(key, value)
         return tensordict
 
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """The action ``[*batch]``, as fast as possible, and the next hidden states.
 
         Args:
@@ -175,9 +175,7 @@ class EpsilonGreedy(TensorDictModuleBase):
             action = self._mixed(chances, any_action, action)
         return {"action": action, **states}
 
-    def _mixed(
-        self, chances: torch.Tensor, explored: torch.Tensor, greedy: torch.Tensor
-    ) -> torch.Tensor:
+    def _mixed(self, chances: Tensor, explored: Tensor, greedy: Tensor) -> Tensor:
         """The explored action where a chance is below epsilon, else the greedy one."""
         if chances.is_cpu and self.q_network.uses_numpy and not torch.compiler.is_compiling():
             below = chances.numpy() < np.float32(self.eps)  # as torch compares them

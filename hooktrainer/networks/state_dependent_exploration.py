@@ -7,6 +7,7 @@ from typing import Any, Final
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
 
 from ..base.checks import check_count
 from ..errors import ConfigError
@@ -68,7 +69,7 @@ class StateDependentExploration(TensorDictModuleBase):
         return tensordict
 
     @torch.no_grad()
-    def act(self, *inputs: torch.Tensor) -> dict[Any, torch.Tensor]:
+    def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
         """Return ``out_keys``: what the policy writes and the hidden state of the next step.
 
         Args:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey
-from torch import nn
+from torch import Tensor, nn
 
 from .memory.any_memory import IS_INIT, MemoryTrunk, States
 
@@ -20,11 +20,8 @@ def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:
 
 
 def through(
-    trunk: nn.Module | None,
-    inputs: Sequence[torch.Tensor],
-    features: torch.Tensor | None = None,
-    rest: int = 0,
-) -> Sequence[torch.Tensor]:
+    trunk: nn.Module | None, inputs: Sequence[Tensor], features: Tensor | None = None, rest: int = 0
+) -> Sequence[Tensor]:
     """What a network behind a trunk is called with.
 
     Args:
@@ -43,8 +40,8 @@ def through(
 
 @torch.no_grad()
 def step_through(
-    trunk: nn.Module | None, inputs: Sequence[torch.Tensor]
-) -> tuple[Sequence[torch.Tensor], States]:
+    trunk: nn.Module | None, inputs: Sequence[Tensor]
+) -> tuple[Sequence[Tensor], States]:
     """`through`, without gradient, and the hidden states to write, under their keys."""
     if not isinstance(trunk, MemoryTrunk):
         return through(trunk, inputs), {}

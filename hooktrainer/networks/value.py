@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from tensordict import NestedKey, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
-from torch import nn
+from torch import Tensor, nn
 
 from .inference import Inference
 from .inputs import arguments
@@ -56,7 +56,7 @@ class ValueNetwork(TensorDictModuleBase):
         value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
         return tensordict.set(self.out_keys[0], value)
 
-    def evaluate(self, *inputs: torch.Tensor, features: torch.Tensor | None = None) -> torch.Tensor:
+    def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
         """The value of shape ``[*batch, 1]``, with gradient.
 
         Args:
@@ -67,7 +67,7 @@ class ValueNetwork(TensorDictModuleBase):
             inputs = through(self.trunk, inputs, features, self._rest)  # type: ignore[assignment]
         return self.network(*arguments(inputs, self.joins))
 
-    def infer(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def infer(self, *inputs: Tensor) -> Tensor:
         """The value of shape ``[*batch, 1]``, without gradient, as fast as possible."""
         if self.trunk is not None:
             with torch.no_grad():

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import check_fraction
 from ..base.tensordicts import put
@@ -83,18 +83,18 @@ class ActorCriticLoss(ReplayLoss):
         keys = self.tensor_keys
         return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
-    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
         put(tensordict, self.tensor_keys.priority, priority.reshape(tensordict.shape))
 
     def _actor_inputs(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
-    ) -> list[torch.Tensor]:
+    ) -> list[Tensor]:
         return [entries[at(key)] for key in self.actor_network.in_keys]
 
     def _actor_reads(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key, actor: Any = None
-    ) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    ) -> tuple[list[Tensor], dict[str, Any]]:
         """What an actor, by default the one that is trained, is called with."""
         inputs, known = self._called_with(actor or self.actor_network, entries, at)
         return inputs, {name: features.detach() for name, features in known.items()}
@@ -103,10 +103,10 @@ class ActorCriticLoss(ReplayLoss):
         self,
         networks: Iterable[Any],
         entries: Entries,
-        action: torch.Tensor,
+        action: Tensor,
         at: Callable[[NestedKey], NestedKey] = this_key,
         frozen: bool = False,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """The value of ``action`` by every network, ``[networks, batch]``.
 
         Args:
@@ -127,17 +127,17 @@ class ActorCriticLoss(ReplayLoss):
             values.append(value.reshape(-1))
         return torch.stack(values)
 
-    def _target(self, entries: Entries, next_value: torch.Tensor) -> torch.Tensor:
+    def _target(self, entries: Entries, next_value: Tensor) -> Tensor:
         """The one-step target ``reward + gamma * next_value``, ``[batch]``."""
         keys = self.tensor_keys
         alive = ~entries[next_key(keys.terminated)].reshape(-1)
         return entries[next_key(keys.reward)].reshape(-1) + self.gamma * next_value * alive
 
-    def _errors(self, values: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+    def _errors(self, values: Tensor, target: Tensor) -> Tensor:
         """Distances of ``values``, ``[networks, batch]``, to the target, added up: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
 
-    def _reduce(self, loss: torch.Tensor, entries: Entries) -> torch.Tensor:
+    def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
         """One number of the losses of a batch."""
         return weighted(loss, entries.get(self.tensor_keys.priority_weight), self._reduction)
 
@@ -218,7 +218,7 @@ class DDPGLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_value"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         inputs, known = self._actor_reads(entries)
         action = self.actor_network.evaluate(*inputs, **known)
         gain = self._values(self._critics, entries, action, frozen=True)[0]
@@ -234,7 +234,7 @@ class DDPGLoss(ActorCriticLoss):
             "td_error": (now[0] - target).square(),
         }
 
-    def _next_value(self, entries: Entries) -> torch.Tensor:
+    def _next_value(self, entries: Entries) -> Tensor:
         """The value of the next states, ``[batch]``."""
         actor, network = self.target_actor_network, self.target_value_network
         actor = self.actor_network if actor is None else actor

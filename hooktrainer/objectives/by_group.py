@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 
-import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 
 from .common import Entries, Loss
 
@@ -54,12 +53,12 @@ class LossByGroup(Loss):
         Raises:
             KeyError: If one is missing.
         """
-        entries: dict[NestedKey, torch.Tensor] = {}
+        entries: dict[NestedKey, Tensor] = {}
         for loss in self._parts.values():
             entries |= loss.read(tensordict)
         return entries
 
-    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses and diagnostics of all groups."""
         return {
             _of(key, name): value
@@ -71,7 +70,7 @@ class LossByGroup(Loss):
         for loss in self._parts.values():
             loss._begin()
 
-    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         for name, loss in self._parts.items():
             suffix = _of("", name)
             own = {k[: len(k) - len(suffix)]: v for k, v in out.items() if k.endswith(suffix)}

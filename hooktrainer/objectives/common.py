@@ -12,6 +12,7 @@ from typing import Any, ClassVar, TypeAlias
 import torch
 from tensordict import NestedKey, TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
+from torch import Tensor
 from torch.nn.functional import l1_loss
 
 from ..base.tensordicts import entries_of, tensordict_of
@@ -19,28 +20,25 @@ from ..errors import ConfigError
 from ..networks import QNetwork, ValueNetwork
 from ..networks.inputs import arguments, check_size
 
-Distance: TypeAlias = Callable[..., torch.Tensor]
-Entries: TypeAlias = Mapping[NestedKey, torch.Tensor]
+Distance: TypeAlias = Callable[..., Tensor]
+Entries: TypeAlias = Mapping[NestedKey, Tensor]
 
 _NO_BATCH = torch.Size()
 _NUMBERS = {"none": 0, "mean": 1, "sum": 2}  # of reductions, in torch
 
 
-def _l2(value: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+def _l2(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``mse_loss`` of equal shapes, which need not be made equal, forward and back."""
     return torch.ops.aten.mse_loss(value, target, _NUMBERS[reduction])
 
 
-def _smooth_l1(value: torch.Tensor, target: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+def _smooth_l1(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
     """``smooth_l1_loss``, likewise."""
     return torch.ops.aten.smooth_l1_loss(value, target, _NUMBERS[reduction])
 
 
 _DISTANCES: dict[str, Distance] = {"l1": l1_loss, "l2": _l2, "smooth_l1": _smooth_l1}
-_REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "mean": torch.mean,
-    "sum": torch.sum,
-}
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum": torch.sum}
 
 
 @dataclass(frozen=True)
@@ -55,7 +53,7 @@ class Term:
     """
 
     in_keys: Sequence[NestedKey]
-    losses: Callable[[Entries], dict[str, torch.Tensor]]
+    losses: Callable[[Entries], dict[str, Tensor]]
     hint: str = ""
 
 
@@ -128,9 +126,7 @@ class Loss(KeyedModule, ABC):
         return self.call(lambda batch: self.compute(self.gather(batch)), tensordict)
 
     def call(
-        self,
-        compute: Callable[[TensorDictBase], dict[str, torch.Tensor]],
-        tensordict: TensorDictBase,
+        self, compute: Callable[[TensorDictBase], dict[str, Tensor]], tensordict: TensorDictBase
     ) -> TensorDict:
         """What `forward` does, with something in place of the computation.
 
@@ -183,7 +179,7 @@ class Loss(KeyedModule, ABC):
         }
         return {**more, **entries}
 
-    def compute(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def compute(self, entries: Entries) -> dict[str, Tensor]:
         """The `losses`, and those of the terms."""
         out = self.losses(entries)
         for term in self._terms:
@@ -205,7 +201,7 @@ class Loss(KeyedModule, ABC):
         return entries
 
     @abstractmethod
-    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses, diagnostics, and what is written back, of the entries of a batch."""
 
     @property
@@ -220,7 +216,7 @@ class Loss(KeyedModule, ABC):
     def _begin(self) -> None:
         """Take note of a call."""
 
-    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         """Take from the result what is no loss and no diagnostic, and write it into the batch."""
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -247,7 +243,7 @@ def distance(loss_function: str) -> Distance:
     return _choose("loss function", loss_function, _DISTANCES)
 
 
-def reduction_function(reduction: str) -> Callable[[torch.Tensor], torch.Tensor]:
+def reduction_function(reduction: str) -> Callable[[Tensor], Tensor]:
     """The function called ``"mean"`` or ``"sum"``.
 
     Raises:
@@ -262,9 +258,7 @@ def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
     return choices[name]
 
 
-def require(
-    tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = ""
-) -> torch.Tensor:
+def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = "") -> Tensor:
     """The entry ``key``, or a `KeyError` that says who wants it and what there is."""
     value = tensordict.get(key, None)
     if value is None:
@@ -283,7 +277,7 @@ def next_key(key: NestedKey) -> NestedKey:
     return ("next", key) if isinstance(key, str) else ("next", *key)
 
 
-def weighted(loss: torch.Tensor, weights: torch.Tensor | None, reduction: str) -> torch.Tensor:
+def weighted(loss: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
     """Reduce the losses of a batch, weighted by a prioritized buffer's weights if there are any."""
     if weights is None:
         return _REDUCTIONS[reduction](loss)
@@ -294,13 +288,13 @@ def weighted(loss: torch.Tensor, weights: torch.Tensor | None, reduction: str) -
 
 def evaluate(
     network: Any,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Tensor],
     out_key: NestedKey,
     batch_dims: int = 1,
     *,
     fast: bool = False,
-    **known: torch.Tensor,
-) -> torch.Tensor:
+    **known: Tensor,
+) -> Tensor:
     """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
 
     The networks of `hooktrainer.networks` are called with tensors, others with a TensorDict.
@@ -319,12 +313,8 @@ def evaluate(
 
 
 def evaluate_frozen(
-    network: Any,
-    inputs: Sequence[torch.Tensor],
-    out_key: NestedKey,
-    batch_dims: int = 1,
-    **known: torch.Tensor,
-) -> torch.Tensor:
+    network: Any, inputs: Sequence[Tensor], out_key: NestedKey, batch_dims: int = 1, **known: Tensor
+) -> Tensor:
     """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
         inner, inputs = network.network, (*known.values(), *inputs)
@@ -335,12 +325,12 @@ def evaluate_frozen(
     return torch.func.functional_call(network, _constants(network), (batch,)).get(out_key)
 
 
-def _constants(network: Any) -> dict[str, torch.Tensor]:
+def _constants(network: Any) -> dict[str, Tensor]:
     return {name: parameter.detach() for name, parameter in network.named_parameters()}
 
 
 def as_tensordict(
-    keys: Sequence[NestedKey], entries: Sequence[torch.Tensor], batch_dims: int = 1
+    keys: Sequence[NestedKey], entries: Sequence[Tensor], batch_dims: int = 1
 ) -> TensorDict:
     """A TensorDict of some entries, ``[*batch, ...]`` each, where ``batch`` has so many dimensions.
 

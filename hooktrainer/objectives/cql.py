@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .common import Entries, next_key, this_key
@@ -97,7 +97,7 @@ class CQLLoss(SACLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_cql", "loss_alpha"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             target = self._target(entries, self._next_value(entries, alpha))
@@ -110,12 +110,12 @@ class CQLLoss(SACLoss):
             "td_error": (values.detach() - target).abs().amax(0),
         }
 
-    def _next_value(self, entries: Entries, alpha: torch.Tensor) -> torch.Tensor:
+    def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         return super()._next_value(
             entries, torch.zeros_like(alpha) if self.deterministic_backup else alpha
         )
 
-    def _soft_maximum(self, entries: Entries) -> torch.Tensor:
+    def _soft_maximum(self, entries: Entries) -> Tensor:
         """The logarithm of the sum of ``exp(value)`` over the box, ``[networks, batch]``."""
         actor, number = self.actor_network, self.num_random
         states = {key: entries[key].repeat_interleave(number, 0) for key in self._states}

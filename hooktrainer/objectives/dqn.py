@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import check_fraction
 from ..base.tensordicts import put
@@ -97,11 +97,11 @@ class DQNLoss(ReplayLoss):
     def _optional(self) -> list[NestedKey]:
         return [self.tensor_keys.priority_weight, self.tensor_keys.steps_to_next_obs]
 
-    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
         put(tensordict, self.tensor_keys.priority, priority.reshape(*tensordict.shape, 1))
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         keys = self.tensor_keys
         action_value = self._action_value(self.value_network, entries)
         action = entries[keys.action]
@@ -119,7 +119,7 @@ class DQNLoss(ReplayLoss):
             loss = weighted(loss, weights, self._reduction)
         return {"loss": loss, "td_error": td_error}
 
-    def _target(self, entries: Entries) -> torch.Tensor:
+    def _target(self, entries: Entries) -> Tensor:
         keys = self.tensor_keys
         network = self.target_value_network
         if network is None:
@@ -136,10 +136,7 @@ class DQNLoss(ReplayLoss):
         return entries[next_key(keys.reward)].reshape(-1) + gamma * best.reshape(-1) * alive
 
     def _action_value(
-        self,
-        network: Any,
-        entries: Entries,
-        at: Callable[[NestedKey], NestedKey] = this_key,
-    ) -> torch.Tensor:
+        self, network: Any, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
+    ) -> Tensor:
         inputs, known = self._called_with(network, entries, at)
         return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims, **known)

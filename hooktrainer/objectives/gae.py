@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tensordict import TensorDictBase, unravel_key
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import check_fraction
 from .common import KeyedModule, evaluate, require
@@ -17,14 +17,14 @@ from .common import KeyedModule, evaluate, require
 def generalized_advantage_estimate(
     gamma: float,
     lmbda: float,
-    state_value: torch.Tensor,
-    next_state_value: torch.Tensor,
-    reward: torch.Tensor,
-    done: torch.Tensor,
-    terminated: torch.Tensor | None = None,
+    state_value: Tensor,
+    next_state_value: Tensor,
+    reward: Tensor,
+    done: Tensor,
+    terminated: Tensor | None = None,
     *,
     time_dim: int = -2,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Advantages and value targets of trajectories, equations 11 to 16 of the paper.
 
     With ``delta_t = r_t + gamma * V(s_{t+1}) * (1 - terminated_t) - V(s_t)``, the advantage is
@@ -66,7 +66,7 @@ def generalized_advantage_estimate(
     return advantage, advantage + state_value
 
 
-def _discounted_suffix_sums(x: torch.Tensor, discount: torch.Tensor, dim: int) -> torch.Tensor:
+def _discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
     """Solve ``y_t = x_t + discount_t * y_{t+1}`` along ``dim``, with ``y`` zero past the end.
 
     Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step, ``x_t`` holds
@@ -170,12 +170,12 @@ class GAE(KeyedModule):
 
     def compute(
         self,
-        now: Sequence[torch.Tensor],
-        then: Sequence[torch.Tensor],
-        rows: slice | torch.Tensor,
-        ends: Sequence[torch.Tensor],
+        now: Sequence[Tensor],
+        then: Sequence[Tensor],
+        rows: slice | Tensor,
+        ends: Sequence[Tensor],
         shape: Sequence[int],
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Values and estimates: a function of tensors and the value network, to be compiled.
 
         Args:
@@ -201,12 +201,8 @@ class GAE(KeyedModule):
         return value, next_value, *self._estimate(value, next_value, ends, len(shape) - 1)
 
     def _estimate(
-        self,
-        value: torch.Tensor,
-        next_value: torch.Tensor,
-        ends: Sequence[torch.Tensor],
-        time_dim: int,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, value: Tensor, next_value: Tensor, ends: Sequence[Tensor], time_dim: int
+    ) -> tuple[Tensor, Tensor]:
         advantage, value_target = generalized_advantage_estimate(
             self.gamma,
             self.lmbda,
@@ -222,7 +218,7 @@ class GAE(KeyedModule):
 
     def _inputs(
         self, tensordict: TensorDictBase, following: TensorDictBase
-    ) -> tuple[list[torch.Tensor], list[torch.Tensor], slice | torch.Tensor]:
+    ) -> tuple[list[Tensor], list[Tensor], slice | Tensor]:
         """What `compute` takes first."""
         in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
         now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
@@ -245,7 +241,7 @@ class GAE(KeyedModule):
         return now, then, torch.cat([rows, rows[:1].expand(most - len(rows))])
 
 
-def _of_each(entry: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+def _of_each(entry: Tensor, value: Tensor) -> Tensor:
     """What is of all agents together, ``[*batch, time, 1]``, as of each, as the values are."""
     missing = value.ndim - entry.ndim
     if missing <= 0 or entry.shape[:-1] != value.shape[: entry.ndim - 1]:
@@ -253,6 +249,6 @@ def _of_each(entry: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     return entry.reshape(*entry.shape[:-1], *[1] * missing, 1).expand(value.shape)
 
 
-def _by_time(entry: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
+def _by_time(entry: Tensor, tensordict: TensorDictBase) -> Tensor:
     """Reshape ``[*batch, time, *features]`` to ``[batch, time, *features]``."""
     return entry.reshape(-1, tensordict.shape[-1], *entry.shape[tensordict.ndim :])

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
@@ -87,7 +87,7 @@ class IQLLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_value"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         action = entries[self.tensor_keys.action]
         with torch.no_grad():
             best = self._values(self.target_qvalue_network, entries, action).amin(0)
@@ -108,13 +108,13 @@ class IQLLoss(ActorCriticLoss):
             "td_error": (values.detach() - target).square().amax(0),
         }
 
-    def _state_value(self, entries: Entries, at: Any = this_key) -> torch.Tensor:
+    def _state_value(self, entries: Entries, at: Any = this_key) -> Tensor:
         inputs = [entries[at(key)] for key in self.value_network.in_keys]
         return evaluate(
             self.value_network, inputs, self.tensor_keys.value, self._batch_dims
         ).reshape(-1)
 
-    def _log_prob(self, entries: Entries, action: torch.Tensor) -> torch.Tensor:
+    def _log_prob(self, entries: Entries, action: Tensor) -> Tensor:
         actor, inputs = self.actor_network, self._actor_inputs(entries)
         if hasattr(actor, "log_prob_and_entropy"):
             return actor.log_prob_and_entropy(inputs, action)[0].reshape(-1)

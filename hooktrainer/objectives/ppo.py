@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .common import Entries, Loss, as_tensordict, distance, evaluate, reduction_function
@@ -179,14 +179,14 @@ class ClipPPOLoss(Loss):
         """Restore the calls so far."""
         self._calls = state["calls"]
 
-    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses and diagnostics of the entries of a batch."""
         keys = self.tensor_keys
         features = self._shared_features(entries)
         log_prob, entropy, exact_kl = self._of_policy(entries, features)
         rows = None if keys.mask is None else entries[keys.mask].reshape(-1)
 
-        def flat(entry: torch.Tensor) -> torch.Tensor:
+        def flat(entry: Tensor) -> Tensor:
             return entry.reshape(-1) if rows is None else entry.reshape(-1)[rows]
 
         log_ratio = flat(log_prob) - flat(entries[keys.sample_log_prob])
@@ -209,7 +209,7 @@ class ClipPPOLoss(Loss):
             out |= self._critic(value, flat(entries[keys.value_target]), old_value)
         return out
 
-    def _shared_features(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _shared_features(self, entries: Entries) -> dict[str, Tensor]:
         """What the trunk makes of the observations, as a keyword, if the networks share one."""
         trunks = [
             getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
@@ -220,7 +220,7 @@ class ClipPPOLoss(Loss):
         keys = self.critic_network.in_keys
         return {"features": trunk(*[entries[key] for key in keys])}
 
-    def _value(self, entries: Entries, features: dict[str, torch.Tensor]) -> torch.Tensor:
+    def _value(self, entries: Entries, features: dict[str, Tensor]) -> Tensor:
         critic = self.critic_network
         inputs = [entries[key] for key in critic.in_keys]
         if features:
@@ -228,8 +228,8 @@ class ClipPPOLoss(Loss):
         return evaluate(critic, inputs, self.tensor_keys.value, self._batch_dims)
 
     def _of_policy(
-        self, entries: Entries, features: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        self, entries: Entries, features: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor, Tensor | None]:
         """Log-probability, entropy, and if it has a closed form the divergence from the old one."""
         if not self._old_keys:
             return *self._log_prob_and_entropy(entries, features), None
@@ -241,8 +241,8 @@ class ClipPPOLoss(Loss):
         return *actor.distribution.log_prob_and_entropy(parameters, action), kl
 
     def _log_prob_and_entropy(
-        self, entries: Entries, features: dict[str, torch.Tensor]
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, entries: Entries, features: dict[str, Tensor]
+    ) -> tuple[Tensor, Tensor]:
         actor, action = self.actor_network, entries[self.tensor_keys.action]
         inputs = [entries[key] for key in actor.in_keys]
         if hasattr(actor, "log_prob_and_entropy"):
@@ -250,7 +250,7 @@ class ClipPPOLoss(Loss):
         dist = actor.get_dist(as_tensordict(actor.in_keys, inputs, self._batch_dims))
         return dist.log_prob(action), self._entropy_of(dist)
 
-    def _entropy_of(self, dist: torch.distributions.Distribution) -> torch.Tensor:
+    def _entropy_of(self, dist: torch.distributions.Distribution) -> Tensor:
         """The entropy, estimated from one sample where it has no closed form."""
         try:
             return dist.entropy()
@@ -267,9 +267,7 @@ class ClipPPOLoss(Loss):
                 of,
             )
 
-    def _objective(
-        self, log_ratio: torch.Tensor, advantage: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
+    def _objective(self, log_ratio: Tensor, advantage: Tensor) -> dict[str, Tensor]:
         if self.normalize_advantage:
             advantage = _normalized(advantage)
         ratio = log_ratio.exp()
@@ -288,9 +286,7 @@ class ClipPPOLoss(Loss):
             out |= _ratio_statistics(log_ratio.detach(), ratio.detach(), clipped)
         return out
 
-    def _critic(
-        self, value: torch.Tensor, target: torch.Tensor, old_value: torch.Tensor | None
-    ) -> dict[str, torch.Tensor]:
+    def _critic(self, value: Tensor, target: Tensor, old_value: Tensor | None) -> dict[str, Tensor]:
         out = {}
         if self._diagnose:
             with torch.no_grad():
@@ -315,13 +311,11 @@ class ClipPPOLoss(Loss):
         return {"loss_critic": self.critic_coeff * error, **out}
 
 
-def _k3(log_ratio: torch.Tensor) -> torch.Tensor:
+def _k3(log_ratio: Tensor) -> Tensor:
     return log_ratio.expm1() - log_ratio
 
 
-def _ratio_statistics(
-    log_ratio: torch.Tensor, ratio: torch.Tensor, clipped: torch.Tensor
-) -> dict[str, torch.Tensor]:
+def _ratio_statistics(log_ratio: Tensor, ratio: Tensor, clipped: Tensor) -> dict[str, Tensor]:
     mean_ratio = ratio.mean()
     return {
         "clip_fraction": (ratio != clipped).to(ratio.dtype).mean(),
@@ -332,7 +326,7 @@ def _ratio_statistics(
     }
 
 
-def _normalized(advantage: torch.Tensor) -> torch.Tensor:
+def _normalized(advantage: Tensor) -> Tensor:
     """Of mean 0 and deviation 1; one alone has no deviation and stays."""
     compiling = torch.compiler.is_compiling()
     if not compiling and advantage.numel() < 2:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
@@ -99,10 +99,10 @@ class QMixLoss(Loss):
                     entries[key] = mask
         return entries
 
-    def _write(self, out: dict[str, torch.Tensor], tensordict: TensorDictBase) -> None:
+    def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
 
-    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
         """The loss and ``"td_error"`` of the entries of a batch."""
         keys = self.tensor_keys
         chosen = {
@@ -122,7 +122,7 @@ class QMixLoss(Loss):
     def _mixer_of_targets(self) -> Any:
         return self.mixer if self.target_mixer is None else self.target_mixer
 
-    def _best(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _best(self, entries: Entries) -> dict[str, Tensor]:
         """The values of the best next actions, by group, ``[*batch, agents, 1]``."""
         targets = self.target_value_networks
         values = self._action_values(
@@ -134,11 +134,8 @@ class QMixLoss(Loss):
         return {name: v.gather(-1, own[name].argmax(-1, True)) for name, v in values.items()}
 
     def _action_values(
-        self,
-        networks: Any,
-        entries: Entries,
-        at: Callable[[NestedKey], NestedKey] = this_key,
-    ) -> dict[str, torch.Tensor]:
+        self, networks: Any, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
+    ) -> dict[str, Tensor]:
         """The values of all actions, by group, ``[*batch, agents, actions]``."""
         return {
             name: evaluate(
@@ -153,10 +150,10 @@ class QMixLoss(Loss):
     def _mixed(
         self,
         mixer: Any,
-        chosen: Mapping[str, torch.Tensor],
+        chosen: Mapping[str, Tensor],
         entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
-    ) -> torch.Tensor:
+    ) -> Tensor:
         """The value of all agents together, ``[batch]``."""
         values = []
         for name, value in chosen.items():

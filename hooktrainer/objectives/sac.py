@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from .actor_critic import ActorCriticLoss, ensemble
@@ -90,7 +90,7 @@ class SACLoss(ActorCriticLoss):
         """The losses it returns."""
         return ["loss_actor", "loss_qvalue", "loss_alpha"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         alpha = self.log_alpha.detach().exp()
         with torch.no_grad():
             target = self._target(entries, self._next_value(entries, alpha))
@@ -101,7 +101,7 @@ class SACLoss(ActorCriticLoss):
             "td_error": (values.detach() - target).abs().amax(0),
         }
 
-    def _policy_losses(self, entries: Entries, alpha: torch.Tensor) -> dict[str, torch.Tensor]:
+    def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
         """The losses of the actor and of the temperature, and what tells how they do."""
         inputs, known = self._actor_reads(entries)
         action, log_prob = self.actor_network.rsample(*inputs, **known)
@@ -115,7 +115,7 @@ class SACLoss(ActorCriticLoss):
             "entropy": -surprise.mean(),
         }
 
-    def _next_value(self, entries: Entries, alpha: torch.Tensor) -> torch.Tensor:
+    def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
         """The soft value of the next states, ``[batch]``."""
         networks = self.target_qvalue_network
         if networks is None:

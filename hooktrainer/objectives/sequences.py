@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.checks import check_count
 from ..errors import ConfigError
@@ -96,7 +96,7 @@ class ReplayLoss(Loss):
         return [self.tensor_keys.priority_weight]
 
     @abstractmethod
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses, diagnostics and ``"td_error"`` of the transitions of a batch, row by row."""
 
     def read(self, tensordict: TensorDictBase) -> Entries:
@@ -121,12 +121,12 @@ class ReplayLoss(Loss):
             )
         return entries
 
-    def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def losses(self, entries: Entries) -> dict[str, Tensor]:
         """Losses, diagnostics and ``"td_error"`` of the entries of a batch."""
         trunk = self._trunk
         return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
 
-    def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, torch.Tensor]:
+    def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, Tensor]:
         """Features in place of what the memories read, of the steps that are learned from."""
         targets = [
             each
@@ -165,7 +165,7 @@ class ReplayLoss(Loss):
         entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
         given: Entries = MappingProxyType({}),
-    ) -> tuple[list[torch.Tensor], dict[str, Any]]:
+    ) -> tuple[list[Tensor], dict[str, Any]]:
         """The inputs of a network, and as a keyword what its memory makes of some of them.
 
         Args:
@@ -182,7 +182,7 @@ class ReplayLoss(Loss):
             return inputs, {}
         return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}
 
-    def _priority(self, errors: torch.Tensor, tensordict: TensorDictBase) -> torch.Tensor:
+    def _priority(self, errors: Tensor, tensordict: TensorDictBase) -> Tensor:
         """One error for each row of a batch, of those of all transitions ``[n]``."""
         if not self.hidden_keys:
             return errors
@@ -190,7 +190,7 @@ class ReplayLoss(Loss):
         return _GREATEST * by_sequence.amax(1) + (1 - _GREATEST) * by_sequence.mean(1)
 
 
-def _rows(value: torch.Tensor, burn_in: int, time: int) -> torch.Tensor:
+def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:
     """``[sequences, time, ...]``, or one number a sequence, as rows without what is burnt."""
     if value.ndim == 1:
         return value.repeat_interleave(time)
@@ -198,8 +198,8 @@ def _rows(value: torch.Tensor, burn_in: int, time: int) -> torch.Tensor:
 
 
 def _over(
-    trunk: MemoryTrunk, inputs: Sequence[torch.Tensor], burn_in: int
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    trunk: MemoryTrunk, inputs: Sequence[Tensor], burn_in: int
+) -> tuple[Tensor, list[Tensor]]:
     """The features, and the states after each step, of the steps that are learned from: rows."""
     number = len(trunk.in_keys) - len(trunk.hidden_keys)
     seen, states = list(inputs[:number]), list(inputs[number:])
@@ -212,9 +212,7 @@ def _over(
     return features.flatten(0, 1), [state.flatten(0, 1) for state in after.values()]
 
 
-def _one_on(
-    trunk: MemoryTrunk, observed: Sequence[torch.Tensor], states: Sequence[torch.Tensor]
-) -> torch.Tensor:
+def _one_on(trunk: MemoryTrunk, observed: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
     """The features of the observations that follow these states; none begins an episode."""
     is_init = torch.zeros(len(observed[0]), 1, dtype=torch.bool, device=observed[0].device)
     return trunk(*observed, is_init, *states)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ..base.tensordicts import normal_like
 from ..errors import ConfigError
@@ -122,7 +122,7 @@ class TD3Loss(ActorCriticLoss):
         """Restore how often it was called."""
         self._calls = state["calls"]
 
-    def _row_losses(self, entries: Entries) -> dict[str, torch.Tensor]:
+    def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
         out = {}
         if self._trains_actor:
             inputs, known = self._actor_reads(entries)
@@ -141,7 +141,7 @@ class TD3Loss(ActorCriticLoss):
             "td_error": (now - target).square().amax(0),
         }
 
-    def _next_value(self, entries: Entries) -> torch.Tensor:
+    def _next_value(self, entries: Entries) -> Tensor:
         """The lesser value of the next states under noise, ``[batch]``."""
         actor, networks = self.target_actor_network, self.target_qvalue_network
         actor = self.actor_network if actor is None else actor

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 
 class AdamState(NamedTuple):
@@ -18,10 +19,10 @@ class AdamState(NamedTuple):
         steps: A scalar, floating.
     """
 
-    parameters: torch.Tensor
-    exp_avg: torch.Tensor
-    exp_avg_sq: torch.Tensor
-    steps: torch.Tensor
+    parameters: Tensor
+    exp_avg: Tensor
+    exp_avg_sq: Tensor
+    steps: Tensor
 
 
 def hyperparameters(group: Mapping[str, Any]) -> list[float]:
@@ -29,9 +30,7 @@ def hyperparameters(group: Mapping[str, Any]) -> list[float]:
     return [group["lr"], *group["betas"], group["eps"], group["weight_decay"]]
 
 
-def adam_step(
-    state: AdamState, grad: torch.Tensor, hyper: torch.Tensor, decoupled: bool
-) -> AdamState:
+def adam_step(state: AdamState, grad: Tensor, hyper: Tensor, decoupled: bool) -> AdamState:
     """One step of Adam, or AdamW (see `FlatAdam`), with the arithmetic of torch's fused kernel.
 
     Args:
@@ -56,7 +55,7 @@ def adam_step(
     return AdamState(parameters, exp_avg, exp_avg_sq, steps)
 
 
-def computed_once(*scalars: torch.Tensor) -> Sequence[torch.Tensor]:
+def computed_once(*scalars: Tensor) -> Sequence[Tensor]:
     """The same scalars, of one type, which a compiled loop on a CPU reads instead of computing.
 
     Inductor computes what is elementwise where it is used: in a loop over the parameters two powers

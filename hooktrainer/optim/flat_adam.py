@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from ..base.checks import check_rate
@@ -77,12 +77,12 @@ class FlatAdam(torch.optim.Optimizer):
         self.state.update(flat.states)  # type: ignore[arg-type]
 
     @torch.no_grad()
-    def flat_grads(self) -> list[torch.Tensor]:
+    def flat_grads(self) -> list[Tensor]:
         """The gradients of each group that has some, as one flat tensor; to be changed in place."""
         return [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
 
     @torch.no_grad()
-    def clip_grad_norm_(self, max_norm: float) -> torch.Tensor:
+    def clip_grad_norm_(self, max_norm: float) -> Tensor:
         """Bound the norm of all gradients together, as ``nn.utils.clip_grad_norm_`` does.
 
         Args:
@@ -139,7 +139,7 @@ class FlatAdam(torch.optim.Optimizer):
             or torch._C._autograd._profiler_enabled()
         )
 
-    def step_group(self, number: int, grad: torch.Tensor) -> None:
+    def step_group(self, number: int, grad: Tensor) -> None:
         """Take the step of one group.
 
         Args:
@@ -182,9 +182,9 @@ class FlatAdam(torch.optim.Optimizer):
 def step_flat(
     group: Mapping[str, Any],
     flats: Sequence[FlatGroup],
-    grads: Sequence[torch.Tensor],
-    grad_scale: torch.Tensor | None = None,
-    found_inf: torch.Tensor | None = None,
+    grads: Sequence[Tensor],
+    grad_scale: Tensor | None = None,
+    found_inf: Tensor | None = None,
 ) -> None:
     """Take the step of groups that have the same hyperparameters, each by itself.
 
@@ -248,14 +248,14 @@ class FlatGroup:
         self._grad = torch.zeros_like(self.parameters)
         self._grads = self._split(self._grad)
         moments = zip(self._split(self.exp_avg), self._split(self.exp_avg_sq), strict=True)
-        self.states: dict[nn.Parameter, dict[str, torch.Tensor]] = {
+        self.states: dict[nn.Parameter, dict[str, Tensor]] = {
             parameter: {"step": self.steps, "exp_avg": avg, "exp_avg_sq": avg_sq}
             for parameter, (avg, avg_sq) in zip(self._owners, moments, strict=True)
         }
         self._bind()
 
     @torch.no_grad()
-    def move(self, parameters: torch.Tensor) -> None:
+    def move(self, parameters: Tensor) -> None:
         """Have the parameters lie in other memory from now on; what is there is overwritten.
 
         Args:
@@ -275,13 +275,13 @@ class FlatGroup:
         """The parameters, each a view of the flat tensor."""
         return self._owners
 
-    def _split(self, flat: torch.Tensor) -> list[torch.Tensor]:
+    def _split(self, flat: Tensor) -> list[Tensor]:
         """A flat tensor as views of the parameters' shapes."""
         pieces = torch.split(flat, self._sizes)
         return [piece.view(p.shape) for piece, p in zip(pieces, self._owners, strict=True)]
 
     @property
-    def grads(self) -> tuple[torch.Tensor, Sequence[torch.Tensor]]:
+    def grads(self) -> tuple[Tensor, Sequence[Tensor]]:
         """Where `gather` lays the gradients side by side, flat, and each one's view of it."""
         return self._grad, self._grads
 
@@ -290,7 +290,7 @@ class FlatGroup:
         """Whether there is a gradient; either all parameters have one or none has."""
         return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)
 
-    def gather(self, bind: bool = False) -> torch.Tensor:
+    def gather(self, bind: bool = False) -> Tensor:
         """Lay the gradients side by side.
 
         Args:

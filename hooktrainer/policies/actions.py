@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import torch
+from torch import Tensor
 
 from ..errors import ConfigError
 from .plain_parts import DTYPES, Path, check_start, decode, path_of
@@ -48,7 +48,7 @@ class Action:
         if (self.low is None) != (self.high is None):
             raise ValueError("the action has one bound")
 
-    def convert(self, actions: torch.Tensor) -> Array:
+    def convert(self, actions: Tensor) -> Array:
         """Return the actions ``[batch, *shape]`` for the policy's ``[batch, ...]``."""
         array: Array = actions.numpy()
         if self.sizes:
@@ -86,7 +86,7 @@ class JointAction:
             raise ValueError("a part of the action has no place, or is one-hot")
         _ = _tree([(path, None) for path, _ in self.parts])  # else there is no such tree
 
-    def convert(self, actions: torch.Tensor) -> Any:
+    def convert(self, actions: Tensor) -> Any:
         """Return the actions, a tree of ``[batch, *shape]``, for the policy's ``[batch, n]``."""
         widths = [math.prod(action.shape) for _, action in self.parts]
         if actions.ndim != 2 or actions.shape[1] != sum(widths):

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
@@ -111,11 +112,11 @@ class AgentsInterface:
         )
         return cls(groups, entries)
 
-    def examples(self) -> list[torch.Tensor]:
+    def examples(self) -> list[Tensor]:
         """What the policies read, one of each, without content."""
         return [entry.part.example(*self._agents_of(entry)) for entry in self.entries]
 
-    def check(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """Look at the shapes of what the policies return for one observation.
 
         Returns:
@@ -138,7 +139,7 @@ class AgentsInterface:
 
     def read(
         self, observation: Any, action_mask: Any = None, state: Any = None
-    ) -> tuple[list[torch.Tensor], Answer]:
+    ) -> tuple[list[Tensor], Answer]:
         """Return the policies' inputs, and what makes actions of their outputs.
 
         Args:
@@ -189,7 +190,7 @@ class AgentsInterface:
                     rows.append(entry.blank(size))
             inputs.append(torch.from_numpy(np.stack(rows, 1)))
 
-        def answer(outputs: Sequence[torch.Tensor]) -> dict[str, Any]:
+        def answer(outputs: Sequence[Tensor]) -> dict[str, Any]:
             actions = {}
             for group, output in zip(self.groups, outputs, strict=False):
                 for place, agent in enumerate(group.agents):
@@ -200,7 +201,7 @@ class AgentsInterface:
 
         return inputs, answer
 
-    def _read_groups(self, data: Any) -> tuple[list[torch.Tensor], Answer]:
+    def _read_groups(self, data: Any) -> tuple[list[Tensor], Answer]:
         batch = tuple(data.batch_size)
         size = math.prod(batch)
         inputs = []
@@ -217,7 +218,7 @@ class AgentsInterface:
             value = value.detach().to("cpu", entry.part.torch_dtype)
             inputs.append(value.reshape(size, *wanted[len(batch) :]))
 
-        def answer(outputs: Sequence[torch.Tensor]) -> Any:
+        def answer(outputs: Sequence[Tensor]) -> Any:
             for group, action in zip(self.groups, outputs, strict=False):
                 data.set((group.name, "action"), action.reshape(*batch, *action.shape[1:]))
             return data
@@ -258,7 +259,7 @@ class AgentsInterface:
         )
 
 
-def _whole(entry: GroupInput, state: Any) -> tuple[torch.Tensor, bool]:
+def _whole(entry: GroupInput, state: Any) -> tuple[Tensor, bool]:
     """The state of the whole environment, ``[batch, *shape]``, and whether it was a batch."""
     if state is None:
         raise ConfigError(

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch._decomp import get_decompositions
 from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -36,10 +36,10 @@ class Recorded:
     description: dict[str, Any]
     inputs: list[str]
     weights: list[str]
-    constants: dict[str, torch.Tensor]
+    constants: dict[str, Tensor]
 
 
-def record_calls(module: LivePolicy, inputs: Sequence[torch.Tensor]) -> Recorded:
+def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
     """Run a policy on one batch, and write down every operator that it calls.
 
     Args:
@@ -52,7 +52,7 @@ def record_calls(module: LivePolicy, inputs: Sequence[torch.Tensor]) -> Recorded
     tensors = named_tensors(module)
     module.prepare(len(inputs[0]))
 
-    def function(weights: list[torch.Tensor], *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def function(weights: list[Tensor], *inputs: Tensor) -> tuple[Tensor, ...]:
         named = dict(zip(tensors, weights, strict=True))
         return tuple(torch.func.functional_call(module, named, inputs))
 
@@ -72,7 +72,7 @@ def record_calls(module: LivePolicy, inputs: Sequence[torch.Tensor]) -> Recorded
     graph.graph.eliminate_dead_code()
     placeholders = [node.name for node in graph.graph.nodes if node.op == "placeholder"]
     names = dict(zip(placeholders, tensors, strict=False))
-    constants: dict[str, torch.Tensor] = {}
+    constants: dict[str, Tensor] = {}
     steps: list[Any] = []
     outputs: list[Any] = []
     for node in graph.graph.nodes:
@@ -132,7 +132,7 @@ class _OneHotByComparison(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _one_hot(tensor: torch.Tensor, num_classes: int = -1) -> torch.Tensor:
+def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
     if num_classes < 0:  # as many as the values say
         return torch.nn.functional.one_hot(tensor)
     places = torch.arange(num_classes, device=tensor.device)
@@ -157,7 +157,7 @@ def _plainer() -> Mapping[Any, Any]:
 
 
 def _as_view(
-    tensor: torch.Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
+    tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Any:
     """What ``as_strided`` does where it only gives a tensor another shape, or the same."""
     plain = torch.empty(size, device="meta")
@@ -233,6 +233,6 @@ def _plain(argument: Any, names: Mapping[str, str]) -> Any:
     raise ConfigError(f"an argument of a policy's operator cannot be saved: {argument!r}")
 
 
-def named_tensors(module: nn.Module) -> dict[str, torch.Tensor]:
+def named_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Parameters and buffers by name."""
     return {**dict(module.named_parameters()), **dict(module.named_buffers())}

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
+from torch import Tensor
 
 from ..base.space_parts import MASK
 from ..collect.agents import AgentGroup, is_several, make_world
@@ -46,7 +47,7 @@ class DescribedAgents:
     environment: AgentsEnvironment
     groups: tuple[AgentGroup, ...]
     entries: dict[NestedKey, GroupInput]
-    examples: list[torch.Tensor]
+    examples: list[Tensor]
 
     @property
     def keys(self) -> list[NestedKey]:
@@ -66,7 +67,7 @@ class DescribedAgents:
         )
         return AgentsInterface(groups, tuple(self.entries[key] for key in reads))
 
-    def check(self, actions: Sequence[torch.Tensor]) -> None:
+    def check(self, actions: Sequence[Tensor]) -> None:
         """Refuse the policies' actions for the examples that the environment does not take.
 
         Raises:
@@ -125,7 +126,7 @@ def describe_agents(
     finally:
         world.close()
     entries: dict[NestedKey, GroupInput] = {}
-    examples: list[torch.Tensor] = []
+    examples: list[Tensor] = []
     for group in world.groups:
         for entry, example in _entries(group, seen):
             entries[unravel_key((group.name, *entry.keys))] = entry
@@ -148,7 +149,7 @@ def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
     return hasattr(made, "possible_agents")
 
 
-def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, torch.Tensor]]:
+def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]]:
     """What the agents of a group observe, with examples ``[12, agents, ...]``."""
     agents = len(group.agents)
     layout = ObservationLayout(group.observation_space)
@@ -167,7 +168,7 @@ def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, torch.T
     return found
 
 
-def _state(space: spaces.Space[Any]) -> tuple[GroupInput, torch.Tensor]:
+def _state(space: spaces.Space[Any]) -> tuple[GroupInput, Tensor]:
     """The state of the whole, with examples ``[12, ...]``."""
     layout = ObservationLayout(space)
     (drawn,) = draw_examples(space, layout, {}, EXAMPLES)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import torch
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from tensordict import NestedKey, unravel_key
+from torch import Tensor
 
 from ..base.space_parts import MASK, Leaf, parts_of
 from ..collect.action_format import AnyActionFormat, action_format_of
@@ -51,7 +52,7 @@ class Described:
     leaves: tuple[Leaf, ...]
     action: Action | JointAction
     action_format: AnyActionFormat
-    examples: list[torch.Tensor]
+    examples: list[Tensor]
 
     def interface(self, reads: Sequence[NestedKey]) -> Interface:
         """Return what a policy that reads these keys takes and gives."""
@@ -63,7 +64,7 @@ class Described:
         """What a policy writes its action to."""
         return ["action"]
 
-    def check(self, actions: Sequence[torch.Tensor]) -> None:
+    def check(self, actions: Sequence[Tensor]) -> None:
         """Refuse a policy's actions for the examples that the environment does not take.
 
         Raises:
@@ -74,10 +75,7 @@ class Described:
 
 
 def describe_environment(
-    env: Envs,
-    env_kwargs: Mapping[str, Any] | None = None,
-    *,
-    categorical_actions: bool = True,
+    env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
 ) -> Described:
     """Look at an environment: one is built, reset and closed.
 
@@ -259,7 +257,7 @@ def _kinds(env: gym.Env[Any, Any]) -> list[type]:
     return [kind for kind in kinds if kind not in checks]
 
 
-def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[torch.Tensor]:
+def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> list[Tensor]:
     info = {} if mask is None else {MASK: mask}
     return [torch.from_numpy(array) for array in draw_examples(space, layout, info, EXAMPLES)]
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_NUMBERS: Final = 1 << 24
@@ -65,7 +66,7 @@ class Draw:
             raise ValueError(f"the draw {data!r:.80} is too large, or of nothing")
         return cls(kind, tuple(shape[1:]), high)
 
-    def make(self, batch: int, generator: torch.Generator) -> torch.Tensor:
+    def make(self, batch: int, generator: torch.Generator) -> Tensor:
         """Draw, for ``batch`` actions: ``[batch, *shape]``."""
         shape = (batch, *self.shape)
         if self.kind == _NORMAL:
@@ -76,7 +77,7 @@ class Draw:
             return torch.empty(shape).exponential_(generator=generator)
         return torch.randint(self.high, shape, generator=generator)
 
-    def example(self) -> torch.Tensor:
+    def example(self) -> Tensor:
         """A tensor ``[1, *shape]`` without content, on the device ``meta``."""
         dtype = torch.int64 if self.kind == _INTEGERS else torch.float32
         return torch.empty((1, *self.shape), dtype=dtype, device="meta")
@@ -127,7 +128,7 @@ class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.values: list[torch.Tensor] = []
+        self.values: list[Tensor] = []
 
     def __torch_dispatch__(
         self,
@@ -151,7 +152,7 @@ def _kind(node: torch.fx.Node) -> str | None:
     """What a node draws; ``None`` if nothing, or nothing that can be an input."""
     kind = _KINDS.get(str(node.target))
     value = node.meta.get("val")
-    if kind is None or not isinstance(value, torch.Tensor):
+    if kind is None or not isinstance(value, Tensor):
         return None
     if kind == _INTEGERS:
         return kind if value.dtype is torch.int64 else None
@@ -173,7 +174,7 @@ def _kind(node: torch.fx.Node) -> str | None:
 _TRIES: Final = 8
 
 
-def _log_gamma(alpha: torch.Tensor) -> torch.Tensor:
+def _log_gamma(alpha: Tensor) -> Tensor:
     """The logarithm of Gamma variates of these shapes, each above 0.
 
     By Marsaglia and Tsang, 2000, A Simple Method for Generating Gamma Variables. A try is accepted
@@ -197,21 +198,21 @@ def _log_gamma(alpha: torch.Tensor) -> torch.Tensor:
     return torch.where(alpha < 1, log + less, log).to(alpha.dtype)
 
 
-def _standard_gamma(alpha: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def _standard_gamma(alpha: Tensor, generator: Any = None) -> Tensor:
     return torch.exp(_log_gamma(alpha))
 
 
-def _dirichlet(concentration: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def _dirichlet(concentration: Tensor, generator: Any = None) -> Tensor:
     return torch.softmax(_log_gamma(concentration), -1)
 
 
-def _bernoulli(probs: torch.Tensor, generator: Any = None) -> torch.Tensor:
+def _bernoulli(probs: Tensor, generator: Any = None) -> Tensor:
     return (torch.rand(probs.shape) < probs).to(probs.dtype)
 
 
 def _multinomial(
-    probs: torch.Tensor, number: int, replacement: bool = False, generator: Any = None
-) -> torch.Tensor:
+    probs: Tensor, number: int, replacement: bool = False, generator: Any = None
+) -> Tensor:
     """By exponential clocks: the first to ring has a probability in proportion to its rate."""
     if number != 1:
         return NotImplemented
@@ -219,7 +220,7 @@ def _multinomial(
 
 
 _aten = torch.ops.aten
-FROM_STANDARD: Final[Mapping[Any, Callable[..., torch.Tensor]]] = {
+FROM_STANDARD: Final[Mapping[Any, Callable[..., Tensor]]] = {
     _aten._standard_gamma.default: _standard_gamma,
     _aten._sample_dirichlet.default: _dirichlet,
     _aten.bernoulli.default: _bernoulli,

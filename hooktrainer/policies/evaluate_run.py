@@ -88,11 +88,7 @@ def main() -> int:
     parser.add_argument(
         "--own", default="null", metavar="JSON", help="the environment that is trusted"
     )
-    parser.add_argument(
-        "--with-parent",
-        action="store_true",
-        help="end as soon as its parent does",
-    )
+    parser.add_argument("--with-parent", action="store_true", help="end as soon as its parent does")
     args = parser.parse_args()
     with suppress(OSError, AttributeError):
         os.nice(19)

@@ -14,13 +14,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 
 from ..errors import ConfigError
 from .actions import Action, JointAction, decode_action
 from .plain_parts import DTYPES, Path, check_start, decode
 
 Array = npt.NDArray[Any]
-Answer = Callable[[Sequence[torch.Tensor]], Any]
+Answer = Callable[[Sequence[Tensor]], Any]
 MASK = "action_mask"
 
 MOST_NUMBERS = 1 << 30
@@ -50,7 +51,7 @@ class Observation:
             raise ValueError(f"{self.key} has the type {self.dtype!r:.40}")
         check_start(self.start, self.shape)
 
-    def example(self, *agents: int) -> torch.Tensor:
+    def example(self, *agents: int) -> Tensor:
         """Return a tensor ``[1, *agents, *shape]`` without content, on the device ``meta``."""
         shape = (*agents, *self.shape)
         if math.prod(shape) > MOST_NUMBERS:
@@ -69,7 +70,7 @@ class Observation:
 
     def take(
         self, observation: Any, action_mask: Any = None, whose: str = ""
-    ) -> tuple[torch.Tensor, bool]:
+    ) -> tuple[Tensor, bool]:
         """Find it in an observation, or take the mask, and convert it.
 
         Args:
@@ -99,7 +100,7 @@ class Observation:
                 ) from None
         return self.convert(value, whose)
 
-    def convert(self, value: Any, whose: str = "") -> tuple[torch.Tensor, bool]:
+    def convert(self, value: Any, whose: str = "") -> tuple[Tensor, bool]:
         """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
 
         Raises:
@@ -149,11 +150,11 @@ class Interface:
             decode_action(data["action"]),
         )
 
-    def examples(self) -> list[torch.Tensor]:
+    def examples(self) -> list[Tensor]:
         """What the policy reads, one of each, without content."""
         return [part.example() for part in self.observations]
 
-    def check(self, outputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
         """Look at the shapes of what a policy returns for one observation.
 
         Returns:
@@ -170,7 +171,7 @@ class Interface:
 
     def read(
         self, observation: Any, action_mask: Any = None, state: Any = None
-    ) -> tuple[list[torch.Tensor], Answer]:
+    ) -> tuple[list[Tensor], Answer]:
         """Return the policy's inputs, ``[batch, ...]`` each, and what makes actions of its outputs.
 
         Args:
@@ -185,7 +186,7 @@ class Interface:
         taken = {part.key: part.take(observation, action_mask) for part in self.observations}
         batched = one_size(taken)
 
-        def answer(outputs: Sequence[torch.Tensor]) -> Any:
+        def answer(outputs: Sequence[Tensor]) -> Any:
             actions = self.action.convert(outputs[0])
             return actions if batched else self.action.single(actions)
 
@@ -202,7 +203,7 @@ class Interface:
         return str(self.action)
 
 
-def one_size(taken: Mapping[str, tuple[torch.Tensor, bool]]) -> bool:
+def one_size(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
     """Whether all parts are batches, which have to be of one size; else each is a single one.
 
     Raises:

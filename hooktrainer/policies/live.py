@@ -10,7 +10,7 @@ import torch
 from tensordict import NestedKey, TensorDict, unravel_key
 from tensordict.nn import InteractionType
 from tensordict.nn.probabilistic import set_interaction_type
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import ConfigError
 from ..networks.inference import Inference
@@ -47,19 +47,19 @@ class LivePolicy(nn.Module):
         self.hidden = list(hidden)
         self.random = random
         self._mode = InteractionType.RANDOM if random else InteractionType.DETERMINISTIC
-        self._never: dict[int, torch.Tensor] = {}
+        self._never: dict[int, Tensor] = {}
 
     def prepare(self, batch: int) -> None:
         """Make what a batch of this size needs beside; to be called before recording begins."""
         self._never[batch] = _never(batch)
 
-    def on(self, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    def on(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         """Call it, prepared."""
         self.prepare(len(inputs[0]))
         return self.forward(*inputs)
 
     @torch.no_grad()
-    def forward(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the actions ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
         with set_interaction_type(self._mode):
             if getattr(self.policy, "in_keys", None) is None:
@@ -70,7 +70,7 @@ class LivePolicy(nn.Module):
                 return self._call_on_tensordict(*inputs)
         return tuple(out[key] for key in self.actions) if isinstance(out, Mapping) else (out,)
 
-    def _call_on_observations(self, *inputs: torch.Tensor) -> Any:
+    def _call_on_observations(self, *inputs: Tensor) -> Any:
         """As `VectorCollector` calls a function: with a tensor or a dict of them, and the mask."""
         call = getattr(self.policy, "act", self.policy)
         given = dict(zip(self.keys, inputs, strict=True))
@@ -88,7 +88,7 @@ class LivePolicy(nn.Module):
             place[name] = value
         return call(tree, **mask)
 
-    def _call_on_tensordict(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def _call_on_tensordict(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         batch = len(inputs[0])
         data = TensorDict({}, batch_size=[batch])
         for key, value in zip([*self.keys, *self.hidden], inputs, strict=True):
@@ -123,7 +123,7 @@ def read_keys(
     return reads, hidden
 
 
-def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, torch.Tensor]:
+def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, Tensor]:
     """The hidden states at the start of an episode, without a batch dimension.
 
     Raises:
@@ -157,7 +157,7 @@ def parts(key: NestedKey) -> tuple[str, ...]:
     return (key,) if isinstance(key, str) else tuple(key)
 
 
-class _Known(torch.Tensor):
+class _Known(Tensor):
     """The same everywhere, and known to be: what tells a policy that no episode begins.
 
     A module may branch on whether any of it is true, and choose by it between two values. Whoever
@@ -177,9 +177,9 @@ class _Known(torch.Tensor):
         if name == "where" and isinstance(first, cls):
             return others[0] if first.value else others[1]
         with torch._C.DisableTorchFunctionSubclass():
-            plain = [a.as_subclass(torch.Tensor) if isinstance(a, cls) else a for a in args]
+            plain = [a.as_subclass(Tensor) if isinstance(a, cls) else a for a in args]
             out = func(*plain, **(kwargs or {}))
-        if not isinstance(out, torch.Tensor) or out.dtype is not torch.bool:
+        if not isinstance(out, Tensor) or out.dtype is not torch.bool:
             return out
         if name in _VIEWS and isinstance(first, cls):
             return _known(out, first.value)
@@ -203,13 +203,13 @@ _OR = ("or", "ror", "logical_or", "bitwise_or")
 _AND = ("and", "rand", "logical_and", "bitwise_and")
 
 
-def _known(tensor: torch.Tensor, value: bool) -> torch.Tensor:
+def _known(tensor: Tensor, value: bool) -> Tensor:
     known = tensor.as_subclass(_Known)
     known.value = value
     return known
 
 
-def _never(batch: int) -> torch.Tensor:
+def _never(batch: int) -> Tensor:
     return _known(torch.zeros(batch, 1, dtype=torch.bool), False)
 
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
@@ -100,7 +101,7 @@ class LoadedPolicy:
         except (KeyError, TypeError, ValueError, AttributeError, RuntimeError) as error:
             reason = printable(error)[:200]
             raise DamagedCheckpointError(f"{saved.path} is damaged: {reason}") from None
-        self._states: list[torch.Tensor] = []
+        self._states: list[Tensor] = []
 
     def _sampling_of(self, content: PolicyContent) -> dict[str, Any]:
         """The program that draws."""
@@ -113,7 +114,7 @@ class LoadedPolicy:
         self._draws = decode_draws(sampling["draws"])
         return sampling
 
-    def _states_of(self, content: PolicyContent) -> dict[str, torch.Tensor]:
+    def _states_of(self, content: PolicyContent) -> dict[str, Tensor]:
         """The first hidden states, after looking at what the program would take and return."""
         inputs = (content.program if self.deterministic else content.program["sampling"])["inputs"]
         given = self.interface.examples()

@@ -127,11 +127,7 @@ def play_episodes(
 
 
 def _play(
-    policy: Plays,
-    env: Any,
-    seed: int,
-    episode: int,
-    on_step: Callable[[Step], None] | None,
+    policy: Plays, env: Any, seed: int, episode: int, on_step: Callable[[Step], None] | None
 ) -> Episode:
     policy.reset()
     if not getattr(policy, "deterministic", True):

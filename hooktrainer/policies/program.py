@@ -13,6 +13,7 @@ from itertools import chain
 from typing import Any, Final
 
 import torch
+from torch import Tensor
 
 from ..errors import CheckpointError
 from .calls import DTYPES, Call
@@ -36,7 +37,7 @@ class Program:
         CheckpointError: If the description is none, or an operator is unknown or not allowed.
     """
 
-    def __init__(self, description: Mapping[str, Any], weights: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
         self._index: dict[str, int] = {}
         self._weights = dict(weights)
         try:
@@ -64,7 +65,7 @@ class Program:
         self._rest: list[Call] = []
 
     @torch.no_grad()
-    def __call__(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    def __call__(self, *inputs: Tensor) -> list[Tensor]:
         """Calculate.
 
         Args:
@@ -92,7 +93,7 @@ class Program:
         return [values[index] for index in self._outputs]
 
     @torch.no_grad()
-    def check(self, *inputs: torch.Tensor) -> list[torch.Tensor]:
+    def check(self, *inputs: Tensor) -> list[Tensor]:
         """Find out what the program would return and take, without taking it.
 
         For one observation it may take `bounds.limit`; for several, no more than in proportion.
@@ -116,7 +117,7 @@ class Program:
         batch = len(inputs[0])
         return self._measure(inputs, max(batch, 1) * self._for_one)[1]
 
-    def _measure(self, inputs: Sequence[torch.Tensor], most: int) -> tuple[int, list[torch.Tensor]]:
+    def _measure(self, inputs: Sequence[Tensor], most: int) -> tuple[int, list[Tensor]]:
         """Bytes that the program takes, and what it returns, without content."""
         values: list[Any] = [None] * len(self._index)
         for name, weight in self._weights.items():
@@ -143,7 +144,7 @@ class Program:
                 )
             values[call.result] = result
         outputs = [values[index] for index in self._outputs]
-        if not all(isinstance(output, torch.Tensor) for output in outputs):
+        if not all(isinstance(output, Tensor) for output in outputs):
             raise CheckpointError("the policy's program does not return tensors.")
         return total, outputs
 
@@ -175,7 +176,7 @@ class Program:
         return self._index[name]
 
 
-def _one(batch: torch.Tensor) -> torch.Tensor:
+def _one(batch: Tensor) -> Tensor:
     return torch.empty((1, *batch.shape[1:]), dtype=batch.dtype, device="meta")
 
 
@@ -224,7 +225,7 @@ def bytes_of(target: str, result: Any) -> int:
     tensors = result if isinstance(result, (list, tuple)) else [result]
     total = 0
     for tensor in tensors:
-        if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided:
+        if not isinstance(tensor, Tensor) or tensor.layout is not torch.strided:
             raise CheckpointError(f"{target} gives what is no plain tensor.")
         if tensor.dim() > MOST_DIMS:
             raise CheckpointError(f"{target} gives a tensor of {tensor.dim()} dimensions.")
@@ -301,7 +302,7 @@ def _division(target: str, arguments: Mapping[str, Any]) -> int:
     """Integers are not divided towards zero: the processor fails at the least one by -1."""
     tensors = [arguments["self"], arguments["other"]]
     floats = any(
-        value.is_floating_point() if isinstance(value, torch.Tensor) else isinstance(value, float)
+        value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
         for value in tensors
     )
     if arguments.get("rounding_mode") == "trunc" and not floats:
@@ -333,6 +334,6 @@ _CHECKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], int]]] = {
 }
 
 
-def limit(weights: Sequence[torch.Tensor]) -> int:
+def limit(weights: Sequence[Tensor]) -> int:
     """Return how much a program with these weights may take for one observation, in bytes."""
     return MOST_BYTES + 4 * sum(weight.nbytes for weight in weights)

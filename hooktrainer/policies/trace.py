@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey, unravel_key
-from torch import nn
+from torch import Tensor, nn
 
 from ..errors import CheckpointError, ConfigError
 from .calls_made import Recorded, named_tensors, record_calls
@@ -39,15 +39,15 @@ class Traced:
     program: dict[str, Any]
     sampling: dict[str, Any] | str
     weights: tuple[str, ...]
-    constants: Mapping[str, torch.Tensor]
-    state: Mapping[str, torch.Tensor]
-    example: tuple[torch.Tensor, ...]
+    constants: Mapping[str, Tensor]
+    state: Mapping[str, Tensor]
+    example: tuple[Tensor, ...]
 
 
 def trace(
     policy: Any,
     keys: Sequence[NestedKey],
-    examples: Sequence[torch.Tensor],
+    examples: Sequence[Tensor],
     actions: Sequence[NestedKey] = ("action",),
 ) -> Traced:
     """Write down how a policy comes to its deterministic action.
@@ -101,7 +101,7 @@ def trace(
 
 
 def _record(
-    module: LivePolicy, given: Sequence[torch.Tensor], names: Sequence[str]
+    module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
 ) -> tuple[dict[str, Any], Recorded]:
     """The description of a program, its inputs named, and one recording of it."""
     recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
@@ -112,8 +112,8 @@ def _record(
 
 
 def _sampling(
-    module: LivePolicy, given: Sequence[torch.Tensor], names: Sequence[str]
-) -> tuple[dict[str, Any] | str, dict[str, torch.Tensor]]:
+    module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
+) -> tuple[dict[str, Any] | str, dict[str, Tensor]]:
     """How the policy draws an action, or why it cannot be said; and the constants of that."""
     try:
         program, recorded = _record(module, given, names)
@@ -147,7 +147,7 @@ def check_saveable(policy: Any) -> None:
         )
 
 
-def current_weights(policy: nn.Module, traced: Traced) -> dict[str, torch.Tensor]:
+def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
     """Copies of the tensors that a traced policy uses, as they are now, on the CPU.
 
     Raises:
@@ -165,7 +165,7 @@ def still_holds(
     traced: Traced,
     policy: nn.Module,
     keys: Sequence[NestedKey],
-    examples: Sequence[torch.Tensor],
+    examples: Sequence[Tensor],
     actions: Sequence[NestedKey] = ("action",),
 ) -> bool:
     """Whether a traced policy, with its weights of now, does what the policy does.
@@ -199,9 +199,9 @@ def still_holds(
 
 def _sampling_difference(
     program: dict[str, Any],
-    weights: Mapping[str, torch.Tensor],
+    weights: Mapping[str, Tensor],
     module: LivePolicy,
-    given: Sequence[torch.Tensor],
+    given: Sequence[Tensor],
 ) -> str | None:
     """What a program of drawn actions does other than the policy that draws the same numbers."""
     module.prepare(len(given[0]))
@@ -272,7 +272,7 @@ def _used(program: Mapping[str, Any]) -> set[str]:
     return found
 
 
-def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[torch.Tensor]) -> str | None:
+def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[Tensor]) -> str | None:
     """What a program does other than the policy on inputs it was not made from; None if nothing."""
     own = named_tensors(module)
     if missing := [name for name in traced.weights if name not in own]:
@@ -293,11 +293,11 @@ def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[torch.Tenso
     return None
 
 
-def _close(ours: torch.Tensor, theirs: torch.Tensor) -> torch.Tensor:
+def _close(ours: Tensor, theirs: Tensor) -> Tensor:
     return torch.isclose(ours.double(), theirs.double(), rtol=1e-4, atol=1e-5, equal_nan=True)
 
 
-def _is_close(ours: torch.Tensor, theirs: torch.Tensor) -> bool:
+def _is_close(ours: Tensor, theirs: Tensor) -> bool:
     same = ours.shape == theirs.shape and ours.dtype == theirs.dtype
     return same and bool(_close(ours, theirs).all())
 

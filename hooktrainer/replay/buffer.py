@@ -16,6 +16,7 @@ from tensordict import (
     is_non_tensor,
     unravel_key,
 )
+from torch import Tensor
 
 from ..base.tensordicts import entries_of, leaves_of, tensordict_of, valid_steps
 from ..errors import ConfigError
@@ -100,7 +101,7 @@ class ReplayBuffer:
         """Memory of the tensors, or size of the files; known once something was written."""
         return 0 if self._storage is None else self._storage.bytes()
 
-    def extend(self, data: TensorDictBase) -> torch.Tensor:
+    def extend(self, data: TensorDictBase) -> Tensor:
         """Write transitions.
 
         Args:
@@ -190,7 +191,7 @@ class ReplayBuffer:
             entries[name] = value.to(self.device)
         return tensordict_of(entries, index.shape, self.device)
 
-    def update_priority(self, index: torch.Tensor, priority: torch.Tensor | float) -> None:
+    def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
         """Set the priorities of some transitions; without effect unless the sampler has any."""
         if hasattr(self.sampler, "update_priority"):
             self.sampler.update_priority(index, priority, storage=self)
@@ -269,7 +270,7 @@ def _write(rows: Any, values: Any) -> None:
         rows.copy_(values, non_blocking=not rows.is_cpu)
 
 
-def _quickest(column: torch.Tensor) -> Any:
+def _quickest(column: Tensor) -> Any:
     """The quickest thing to write rows to and to take them from: a NumPy view if there is one."""
     return column.numpy() if column.is_cpu and column.dtype is not torch.bfloat16 else column
 
@@ -282,7 +283,7 @@ class RandomSampler:
 
     _rng: torch.Generator | None = None  # set by the buffer
 
-    def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Draw a batch.
 
         Args:
@@ -324,7 +325,7 @@ class SamplerWithoutReplacement:
     """
 
     _rng: torch.Generator | None = None  # set by the buffer
-    _left: torch.Tensor
+    _left: Tensor
     ran_out: bool
 
     def __init__(self, drop_last: bool = False, shuffle: bool = True) -> None:
@@ -332,7 +333,7 @@ class SamplerWithoutReplacement:
         self.shuffle = shuffle
         self._empty()
 
-    def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Take the next batch of the pass.
 
         Args:
@@ -363,7 +364,7 @@ class SamplerWithoutReplacement:
         self._left = torch.empty(0, dtype=torch.int64)
         self.ran_out = False
 
-    def _new_pass(self, length: int, device: torch.device | None) -> torch.Tensor:
+    def _new_pass(self, length: int, device: torch.device | None) -> Tensor:
         if not self.shuffle:
             return torch.arange(length, device=device)
         return torch.randperm(length, generator=self._rng, device=device)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from ..errors import ConfigError
 from .buffer import check_not_empty
@@ -30,8 +31,8 @@ class DevicePrioritizedSampler:
     """
 
     _rng: torch.Generator | None = None  # set by the buffer
-    _weights: torch.Tensor
-    _greatest: torch.Tensor
+    _weights: Tensor
+    _greatest: Tensor
 
     def __init__(
         self,
@@ -55,7 +56,7 @@ class DevicePrioritizedSampler:
         self._eps = eps
         self._empty()
 
-    def sample(self, storage: Any, batch_size: int) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
         """Draw a batch.
 
         Args:
@@ -83,7 +84,7 @@ class DevicePrioritizedSampler:
         return drawn, {"priority_weight": (self._weights[drawn] / least) ** -self._beta}
 
     def update_priority(
-        self, index: torch.Tensor, priority: torch.Tensor | float, *, storage: Any = None
+        self, index: Tensor, priority: Tensor | float, *, storage: Any = None
     ) -> None:
         """Set priorities, usually to the absolute or squared TD errors.
 
@@ -98,7 +99,7 @@ class DevicePrioritizedSampler:
         self._greatest = torch.maximum(self._greatest, value.amax())
         self._weights[index] = (value + self._eps) ** self._alpha
 
-    def mark_update(self, index: torch.Tensor, *, storage: Any = None) -> None:
+    def mark_update(self, index: Tensor, *, storage: Any = None) -> None:
         """Give new transitions the greatest priority there has been."""
         self.update_priority(index, self._greatest, storage=storage)
 

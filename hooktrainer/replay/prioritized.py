@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import torch
+from torch import Tensor
 from torchrl.data.replay_buffers.samplers import PrioritizedSampler as _TorchRLSampler
 
 from ..base.untrusted import parse_json, read_file, refusing
@@ -97,7 +98,7 @@ class PrioritizedSampler(_TorchRLSampler):
         greatest = self._tree.maximum
         return max(greatest ** (1 / self._alpha) - self._eps, 0.0) if greatest > 0 else 1.0
 
-    def sample(self, storage: Any, batch_size: int) -> tuple[Any, dict[str, torch.Tensor]]:
+    def sample(self, storage: Any, batch_size: int) -> tuple[Any, dict[str, Tensor]]:
         """Draw a batch.
 
         Args:
@@ -126,9 +127,7 @@ class PrioritizedSampler(_TorchRLSampler):
         info = {"priority_weight": torch.from_numpy(weight.astype(np.float32))}
         return (torch.unravel_index(index, storage.shape) if storage.ndim > 1 else index), info
 
-    def update_priority(
-        self, index: Any, priority: torch.Tensor | float, *, storage: Any = None
-    ) -> None:
+    def update_priority(self, index: Any, priority: Tensor | float, *, storage: Any = None) -> None:
         """Set priorities, usually to the absolute or squared TD errors.
 
         Args:
@@ -206,9 +205,7 @@ class PrioritizedSampler(_TorchRLSampler):
 
     def _empty(self) -> None:
         self._tree = SumTree(
-            self._max_capacity,
-            _DTYPES[self.dtype],
-            track_maximum=self._max_priority_within_buffer,
+            self._max_capacity, _DTYPES[self.dtype], track_maximum=self._max_priority_within_buffer
         )
         self._length = 0
         self._greatest = 1.0

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 class ActionDistribution(nn.Module, ABC):
@@ -42,8 +42,8 @@ class ActionDistribution(nn.Module, ABC):
 
     @abstractmethod
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """An action, and what `complete` needs to tell the rest.
 
         Args:
@@ -55,9 +55,7 @@ class ActionDistribution(nn.Module, ABC):
             ``"action"`` ``[*batch, *shape]`` and others, ``[*batch, ...]`` each.
         """
 
-    def complete(
-        self, sample: dict[str, torch.Tensor], keys: Collection[str]
-    ) -> dict[str, torch.Tensor]:
+    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
         """The wanted entries of one sample, or of many stacked.
 
         Args:
@@ -66,7 +64,7 @@ class ActionDistribution(nn.Module, ABC):
         """
         return sample
 
-    def draws(self, outputs: Mapping[str, torch.Tensor]) -> Draws | None:
+    def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
         """What draws as `sample` does for all steps of a rollout, quicker; ``None`` for no such.
 
         Whoever overrides `sample` has to override it as well, or does without.
@@ -78,16 +76,14 @@ class ActionDistribution(nn.Module, ABC):
         return None
 
     @abstractmethod
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """The log-probability of ``action`` and the entropy, ``[*batch]`` each, with gradient."""
 
     @abstractmethod
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """The distribution as an object of torch, for TorchRL's losses; ``[*batch]``."""
 
-    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+    def mode(self, parameters: Tensor) -> Tensor:
         """The likeliest action, as `sample` takes it, ``[*batch, *shape]``, with gradient.
 
         Raises:
@@ -95,7 +91,7 @@ class ActionDistribution(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no differentiable mode.")
 
-    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+    def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
         """The Kullback-Leibler divergence from an old distribution to that of now, ``[*batch]``.
 
         Args:
@@ -107,7 +103,7 @@ class ActionDistribution(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form.")
 
-    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """A random action and its log-probability, differentiable in the parameters.
 
         Returns:
@@ -118,7 +114,7 @@ class ActionDistribution(nn.Module, ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has no differentiable samples.")
 
-    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """The parameters of the distribution over what ``mask`` allows.
 
         Args:
@@ -131,7 +127,7 @@ class ActionDistribution(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
 
 
-def forbid(logits: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+def forbid(logits: Tensor, mask: Tensor) -> Tensor:
     """Logits of which those that ``mask`` forbids have no probability.
 
     They get the least finite number, not minus infinity, whose entropy would be NaN.
@@ -173,7 +169,7 @@ class CategoricalDraws:
             and ``[time, *batch, n]``.
     """
 
-    def __init__(self, outputs: Mapping[str, torch.Tensor]) -> None:
+    def __init__(self, outputs: Mapping[str, Tensor]) -> None:
         logits, actions = outputs["logits"], outputs["action"]
         self.parameters: Sequence[Array] = list(logits.numpy())
         self._actions = list(actions.numpy())

@@ -8,14 +8,14 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import softplus
 
 from ...base.tensordicts import normal_like
 from ..deterministic import Box
 from .action_distribution import ActionDistribution
 
-Bound: TypeAlias = torch.Tensor | Sequence[float] | float
+Bound: TypeAlias = Tensor | Sequence[float] | float
 
 _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
@@ -30,31 +30,29 @@ class Gaussian(ActionDistribution):
     kl_keys: tuple[str, ...] = ("loc", "scale")
 
     @abstractmethod
-    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def loc_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``[*batch, features]`` and log-deviation, which broadcasts to it, with gradient."""
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         loc, log_std = self.loc_and_log_std(parameters)
         noise = torch.zeros_like(loc) if deterministic else normal_like(loc)
         return self._at(loc.detach(), log_std.detach(), noise, keys)
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         loc, log_std = self.loc_and_log_std(parameters)
         noise = (action.reshape(loc.shape) - loc) * torch.exp(-log_std)
         entropy = (log_std + (0.5 + _HALF_LOG_2PI)).sum(-1)
         return _normal_log_prob(noise, log_std), entropy.expand(loc.shape[:-1])
 
-    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+    def mode(self, parameters: Tensor) -> Tensor:
         """See `ActionDistribution.mode`."""
         return self._shaped(self.loc_and_log_std(parameters)[0])
 
-    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+    def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
         """See `ActionDistribution.kl_from`."""
         loc, log_std = self.loc_and_log_std(parameters)
         precision = torch.exp(-log_std)
@@ -62,7 +60,7 @@ class Gaussian(ActionDistribution):
         away = (old["loc"].reshape(loc.shape) - loc) * precision
         return (0.5 * (width.square() + away.square() - 1) - width.log()).sum(-1)
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`."""
         loc, log_std = self.loc_and_log_std(parameters)
         scale = self._shaped(log_std.exp().expand_as(loc))
@@ -70,12 +68,8 @@ class Gaussian(ActionDistribution):
         return torch.distributions.Independent(normal, len(self.shape), validate_args=False)
 
     def _at(
-        self,
-        loc: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        keys: Collection[str],
-    ) -> dict[str, torch.Tensor]:
+        self, loc: Tensor, log_std: Tensor, noise: Tensor, keys: Collection[str]
+    ) -> dict[str, Tensor]:
         """What `sample` returns where the standard normal noise is this, without gradient."""
         scale = log_std.exp()
         out = {"action": self._shaped(torch.addcmul(loc, scale, noise))}
@@ -87,7 +81,7 @@ class Gaussian(ActionDistribution):
             out["scale"] = self._shaped(scale.expand_as(loc))
         return out
 
-    def _shaped(self, flat: torch.Tensor) -> torch.Tensor:
+    def _shaped(self, flat: Tensor) -> Tensor:
         return flat if len(self.shape) == 1 else flat.reshape(*flat.shape[:-1], *self.shape)
 
 
@@ -104,7 +98,7 @@ class DiagonalGaussian(Gaussian):
         super().__init__(shape, features)
         self.log_std = nn.Parameter(torch.full((features,), float(log_std)))
 
-    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def loc_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean ``[*batch, features]`` and log-deviation ``[features]``."""
         return parameters, self.log_std
 
@@ -137,23 +131,21 @@ class SquashedGaussian(Gaussian):
         self.box = Box(shape, low, high)
         self._log_volume = float(self.box.half_width.log().sum())
 
-    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.rsample`."""
         loc, log_std = self.loc_and_log_std(parameters)
         return self._squash(loc, log_std, normal_like(loc))
 
-    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+    def mode(self, parameters: Tensor) -> Tensor:
         """See `ActionDistribution.mode`."""
         return self.box(self.loc_and_log_std(parameters)[0])
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`; the entropy is that of one sample."""
         loc, log_std = self.loc_and_log_std(parameters)
         return self._log_prob_of(action, loc, log_std), -self.rsample(parameters)[1]
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """TorchRL's ``TanhNormal``, ``[*batch]``; of more than one dimension it is flat."""
         from torchrl.modules import TanhNormal
 
@@ -161,40 +153,30 @@ class SquashedGaussian(Gaussian):
         low, high = self.box.low.flatten(), self.box.high.flatten()
         return TanhNormal(loc, log_std.exp(), low=low, high=high, event_dims=1)
 
-    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def loc_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-deviation before squashing, ``[*batch, features]`` each."""
         loc, log_std = parameters.chunk(2, -1)
         return loc, log_std.clamp(-20.0, 2.0)
 
     def _at(
-        self,
-        loc: torch.Tensor,
-        log_std: torch.Tensor,
-        noise: torch.Tensor,
-        keys: Collection[str],
-    ) -> dict[str, torch.Tensor]:
+        self, loc: Tensor, log_std: Tensor, noise: Tensor, keys: Collection[str]
+    ) -> dict[str, Tensor]:
         action = self.box(torch.addcmul(loc, log_std.exp(), noise))
         if "action_log_prob" not in keys:
             return {"action": action}
         # Of the action, as a loss will see it, which where tanh saturates is not that of the noise.
         return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
 
-    def _squash(
-        self, loc: torch.Tensor, log_std: torch.Tensor, noise: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def _squash(self, loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """The action for some standard normal noise, and its log-probability."""
         unbounded = torch.addcmul(loc, log_std.exp(), noise)
         return self.box(unbounded), self._log_prob(noise, log_std, unbounded)
 
-    def _log_prob_of(
-        self, action: torch.Tensor, loc: torch.Tensor, log_std: torch.Tensor
-    ) -> torch.Tensor:
+    def _log_prob_of(self, action: Tensor, loc: Tensor, log_std: Tensor) -> Tensor:
         unbounded = self.box.invert(action)
         return self._log_prob((unbounded - loc) * torch.exp(-log_std), log_std, unbounded)
 
-    def _log_prob(
-        self, noise: torch.Tensor, log_std: torch.Tensor, unbounded: torch.Tensor
-    ) -> torch.Tensor:
+    def _log_prob(self, noise: Tensor, log_std: Tensor, unbounded: Tensor) -> Tensor:
         """Of the point ``unbounded``, at some standard normal noise, squashed."""
         # log d tanh(u)/du = log(1 - tanh(u)²), in the form that is exact where tanh saturates.
         log_slope = 2.0 * (math.log(2.0) - unbounded - softplus(-2.0 * unbounded))
@@ -223,8 +205,8 @@ class Beta(ActionDistribution):
         self._log_volume = float((2 * self.box.half_width).log().sum())
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         alpha, beta = self._concentrations(parameters)
         if deterministic:
@@ -236,19 +218,17 @@ class Beta(ActionDistribution):
             out["action_log_prob"] = self._log_prob(alpha, beta, unit)
         return out
 
-    def mode(self, parameters: torch.Tensor) -> torch.Tensor:
+    def mode(self, parameters: Tensor) -> Tensor:
         """See `ActionDistribution.mode`."""
         return self._within(_mode_of_beta(*self._concentrations(parameters)))
 
-    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.rsample`."""
         alpha, beta = self._concentrations(parameters)
         unit = torch.distributions.Beta(alpha, beta, validate_args=False).rsample()
         return self._within(unit), self._log_prob(alpha, beta, unit)
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         alpha, beta = self._concentrations(parameters)
         unit = self.box.flat((action - self.box.low) / (self.box.high - self.box.low))
@@ -256,7 +236,7 @@ class Beta(ActionDistribution):
         entropy = over_unit.entropy().sum(-1)
         return self._log_prob(alpha, beta, unit), entropy + self._log_volume
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`; of more than one dimension it is flat."""
         unit = torch.distributions.Beta(*self._concentrations(parameters), validate_args=False)
         low, high = self.box.low.flatten(), self.box.high.flatten()
@@ -264,27 +244,25 @@ class Beta(ActionDistribution):
         moved = torch.distributions.TransformedDistribution(unit, [scale], validate_args=False)
         return torch.distributions.Independent(moved, 1, validate_args=False)
 
-    def _within(self, unit: torch.Tensor) -> torch.Tensor:
+    def _within(self, unit: Tensor) -> Tensor:
         return torch.lerp(self.box.low, self.box.high, self.box.shaped(unit))
 
-    def _log_prob(
-        self, alpha: torch.Tensor, beta: torch.Tensor, unit: torch.Tensor
-    ) -> torch.Tensor:
+    def _log_prob(self, alpha: Tensor, beta: Tensor, unit: Tensor) -> Tensor:
         # At the very edge of the box, where rounding may put a sample, the density is 0.
         inside = unit.clamp(1e-6, 1 - 1e-6)
         over_unit: Any = torch.distributions.Beta(alpha, beta, validate_args=False)
         return over_unit.log_prob(inside).sum(-1) - self._log_volume
 
     @staticmethod
-    def _concentrations(parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def _concentrations(parameters: Tensor) -> tuple[Tensor, Tensor]:
         alpha, beta = (1 + softplus(parameters)).chunk(2, -1)
         return alpha, beta
 
 
-def _normal_log_prob(noise: torch.Tensor, log_std: torch.Tensor) -> torch.Tensor:
+def _normal_log_prob(noise: Tensor, log_std: Tensor) -> Tensor:
     """Log-density of ``loc + exp(log_std) * noise``, summed over the last dimension."""
     return -(0.5 * noise.square() + (log_std + _HALF_LOG_2PI)).sum(-1)
 
 
-def _mode_of_beta(alpha: torch.Tensor, beta: torch.Tensor) -> torch.Tensor:
+def _mode_of_beta(alpha: Tensor, beta: Tensor) -> Tensor:
     return (alpha - 1) / (alpha + beta - 2)

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 from torch.nn.functional import softplus
 
 from ...base.tensordicts import uniform_like
@@ -28,18 +29,16 @@ class Categorical(ActionDistribution):
         self.mask_size = n
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         return {"action": _choose(parameters, deterministic), "logits": parameters}
 
-    def draws(self, outputs: Mapping[str, torch.Tensor]) -> Draws:
+    def draws(self, outputs: Mapping[str, Tensor]) -> Draws:
         """See `ActionDistribution.draws`."""
         return CategoricalDraws(outputs)
 
-    def complete(
-        self, sample: dict[str, torch.Tensor], keys: Collection[str]
-    ) -> dict[str, torch.Tensor]:
+    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
         """See `ActionDistribution.complete`."""
         action, logits = sample["action"], sample["logits"]
         out = {"action": action}
@@ -50,24 +49,22 @@ class Categorical(ActionDistribution):
             out["logits"] = logits
         return out
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         log_probs = parameters.log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum(-1)
         return log_probs.gather(-1, action.unsqueeze(-1)).squeeze(-1), entropy
 
-    def kl_from(self, old: Mapping[str, torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+    def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
         """See `ActionDistribution.kl_from`."""
         before, now = old["logits"].log_softmax(-1), parameters.log_softmax(-1)
         return (before.exp() * (before - now)).sum(-1)
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Categorical:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Categorical:
         """See `ActionDistribution.as_torch`."""
         return torch.distributions.Categorical(logits=parameters, validate_args=False)
 
-    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `ActionDistribution.masked`."""
         return forbid(parameters, mask)
 
@@ -83,7 +80,7 @@ class MultiCategorical(ActionDistribution):
     """
 
     entries = ("logits",)
-    _place: torch.Tensor
+    _place: Tensor
 
     def __init__(self, sizes: Sequence[int], shape: tuple[int, ...] | None = None) -> None:
         total = sum(sizes)
@@ -97,22 +94,20 @@ class MultiCategorical(ActionDistribution):
             row[:size] = np.arange(start, start + size)
         self.register_buffer("_place", torch.from_numpy(place), persistent=False)
 
-    def _by_choice(self, logits: torch.Tensor) -> torch.Tensor:
+    def _by_choice(self, logits: Tensor) -> Tensor:
         """The logits ``[*batch, choices, largest]``."""
         nothing = logits.new_full((*logits.shape[:-1], 1), torch.finfo(logits.dtype).min)
         return torch.cat([logits, nothing], -1)[..., self._place]
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         action = _choose(self._by_choice(parameters), deterministic)
         action = action.reshape(*parameters.shape[:-1], *self.shape)
         return {"action": action, "logits": parameters}
 
-    def complete(
-        self, sample: dict[str, torch.Tensor], keys: Collection[str]
-    ) -> dict[str, torch.Tensor]:
+    def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
         """See `ActionDistribution.complete`."""
         out = {"action": sample["action"]}
         if "action_log_prob" in keys:
@@ -122,22 +117,20 @@ class MultiCategorical(ActionDistribution):
             out["logits"] = sample["logits"]
         return out
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         log_probs = self._by_choice(parameters).log_softmax(-1)
         entropy = -(log_probs.exp() * log_probs).sum((-2, -1))
         chosen = action.reshape(*parameters.shape[:-1], -1, 1)
         return log_probs.gather(-1, chosen).sum((-2, -1)), entropy
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`; actions of more than one dimension are flat there."""
         logits = self._by_choice(parameters)
         each = torch.distributions.Categorical(logits=logits, validate_args=False)
         return torch.distributions.Independent(each, 1, validate_args=False)
 
-    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `ActionDistribution.masked`."""
         return forbid(parameters, mask)
 
@@ -159,8 +152,8 @@ class Bernoulli(ActionDistribution):
         self.mask_size = number
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         threshold = 0.5 if deterministic else uniform_like(parameters)
         bits = (parameters.sigmoid() > threshold).to(torch.int8)
@@ -169,9 +162,7 @@ class Bernoulli(ActionDistribution):
 
     complete = MultiCategorical.complete
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         bits = action.reshape(parameters.shape).to(parameters.dtype)
         # log sigmoid(x) = -softplus(-x), which is exact where the sigmoid saturates.
@@ -180,18 +171,18 @@ class Bernoulli(ActionDistribution):
         entropy = -(p * log_one + (1 - p) * log_zero).sum(-1)
         return (bits * log_one + (1 - bits) * log_zero).sum(-1), entropy
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`; actions of more than one dimension are flat there."""
         bits = torch.distributions.Bernoulli(logits=parameters, validate_args=False)
         return torch.distributions.Independent(bits, 1, validate_args=False)
 
-    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `ActionDistribution.masked`."""
         # Not the least number there is: its product with 0 bits is to stay a number.
         return parameters.masked_fill(~mask, -1e9)
 
 
-def _choose(logits: torch.Tensor, deterministic: bool) -> torch.Tensor:
+def _choose(logits: Tensor, deterministic: bool) -> Tensor:
     """An index along the last dimension, drawn with probabilities ``softmax(logits)``."""
     if deterministic:
         return logits.argmax(-1)

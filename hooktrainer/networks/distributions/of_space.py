@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from ...base.space_parts import parts_of
 from ...errors import ConfigError
@@ -96,8 +96,8 @@ class Joint(ActionDistribution):
         self._masks = [part.mask_size for part in parts]
 
     def sample(
-        self, parameters: torch.Tensor, keys: Collection[str], deterministic: bool
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, keys: Collection[str], deterministic: bool
+    ) -> dict[str, Tensor]:
         """See `ActionDistribution.sample`."""
         wanted = [key for key in keys if key in ("action", "action_log_prob")]
         drawn = [
@@ -109,16 +109,14 @@ class Joint(ActionDistribution):
             out["action_log_prob"] = _sum([one["action_log_prob"] for one in drawn])
         return out
 
-    def rsample(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.rsample`."""
         drawn = [part.rsample(own) for part, own in self._each(parameters)]
         return self._joined([action for action, _ in drawn], parameters), _sum(
             [log_prob for _, log_prob in drawn]
         )
 
-    def log_prob_and_entropy(
-        self, parameters: torch.Tensor, action: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+    def log_prob_and_entropy(self, parameters: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
         """See `ActionDistribution.log_prob_and_entropy`."""
         results = []
         actions = action.split_with_sizes(self._widths, -1)
@@ -129,7 +127,7 @@ class Joint(ActionDistribution):
             results.append(part.log_prob_and_entropy(own, shaped))
         return _sum([log_prob for log_prob, _ in results]), _sum([e for _, e in results])
 
-    def as_torch(self, parameters: torch.Tensor) -> torch.distributions.Distribution:
+    def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
         """See `ActionDistribution.as_torch`.
 
         Raises:
@@ -140,7 +138,7 @@ class Joint(ActionDistribution):
             "for log_prob_and_entropy."
         )
 
-    def masked(self, parameters: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
         """See `ActionDistribution.masked`."""
         masks = mask.split_with_sizes(self._masks, -1)
         return torch.cat(
@@ -151,18 +149,18 @@ class Joint(ActionDistribution):
             -1,
         )
 
-    def _each(self, parameters: torch.Tensor) -> list[tuple[Any, torch.Tensor]]:
+    def _each(self, parameters: Tensor) -> list[tuple[Any, Tensor]]:
         own = parameters.split_with_sizes(self._parameters_of, -1)
         return list(zip(self.parts, own, strict=True))
 
-    def _joined(self, actions: list[torch.Tensor], parameters: torch.Tensor) -> torch.Tensor:
+    def _joined(self, actions: list[Tensor], parameters: Tensor) -> Tensor:
         batch = parameters.shape[:-1]
         discrete = not any(action.is_floating_point() for action in actions)
         dtype = torch.int64 if discrete else parameters.dtype
         return torch.cat([action.reshape(*batch, -1).to(dtype) for action in actions], -1)
 
 
-def _sum(terms: list[torch.Tensor]) -> torch.Tensor:
+def _sum(terms: list[Tensor]) -> Tensor:
     total = terms[0]
     for term in terms[1:]:
         total = total + term

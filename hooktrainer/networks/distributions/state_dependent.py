@@ -7,7 +7,7 @@ from collections.abc import Collection
 from typing import ClassVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from .continuous import Bound, Gaussian, SquashedGaussian
 
@@ -41,7 +41,7 @@ class StateDependentGaussian(Gaussian):
         self.mean = nn.Linear(features, action_features)
         self.log_std = nn.Parameter(torch.full((features, action_features), float(log_std)))
 
-    def loc_and_log_std(self, parameters: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    def loc_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-deviation, before squashing if there is any, ``[*batch, action features]``.
 
         Args:
@@ -55,8 +55,8 @@ class StateDependentGaussian(Gaussian):
 
     @torch.no_grad()
     def perturbed(
-        self, parameters: torch.Tensor, matrix: torch.Tensor, keys: Collection[str]
-    ) -> dict[str, torch.Tensor]:
+        self, parameters: Tensor, matrix: Tensor, keys: Collection[str]
+    ) -> dict[str, Tensor]:
         """What `sample` returns for standard normal numbers in place of W's, without gradient.
 
         Args:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import NestedKey, unravel_key
-from torch import nn
+from torch import Tensor, nn
 
 from ...base.space_parts import MASK, Leaf, leaves_of
 from ...base.words import did_you_mean
@@ -99,7 +99,7 @@ class ObservationEncoder(nn.Module):
         self.encoders = nn.ModuleList(made)
         self.out_features = sum(encoder.out_features for encoder in made)
 
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, *arrays: Tensor) -> Tensor:
         """The features ``[*batch, out_features]`` of the entries ``in_keys``."""
         parts = [encoder(x) for encoder, x in zip(self.encoders, arrays, strict=True)]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
@@ -136,15 +136,13 @@ class EncodedNetwork(nn.Module):
         self.encoder = encoder
         self.network = network
 
-    def forward(self, *arrays: torch.Tensor) -> torch.Tensor:
+    def forward(self, *arrays: Tensor) -> Tensor:
         """``[*batch, ...]`` of the network."""
         return self.network(self.encoder(*arrays))
 
 
 def _encoder_of(
-    leaf: Leaf,
-    convolutions: str | Callable[[int], nn.Module] | None,
-    normalize: bool | RunningNorm,
+    leaf: Leaf, convolutions: str | Callable[[int], nn.Module] | None, normalize: bool | RunningNorm
 ) -> nn.Module:
     space = leaf.space
     if space is not None and has_convolutions(space):
@@ -221,9 +219,7 @@ class GridEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        space: spaces.Space[Any],
-        convolutions: Callable[[int], nn.Module] | None = None,
+        self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
     ) -> None:
         super().__init__()
         cell = cell_of(space)
@@ -236,7 +232,7 @@ class GridEncoder(nn.Module):
         )
         self.out_features = math.prod(shape)
 
-    def forward(self, grids: torch.Tensor) -> torch.Tensor:
+    def forward(self, grids: Tensor) -> Tensor:
         """The features of some grids."""
         batch = grids.shape[: grids.ndim - len(self.shape)]
         planes = self.values(grids.reshape(-1, *self.shape[:2], *self.values.shape))

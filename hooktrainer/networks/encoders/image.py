@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import relu
 
 from ...errors import ConfigError
@@ -70,9 +70,7 @@ class ImageEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        space: spaces.Space[Any],
-        convolutions: Callable[[int], nn.Module] | None = None,
+        self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
     ) -> None:
         super().__init__()
         layout = layout_of(space)
@@ -86,7 +84,7 @@ class ImageEncoder(nn.Module):
         self.convolutions, shape = made_convolutions(convolutions, channels, pixels)
         self.out_features = math.prod(shape)
 
-    def forward(self, images: torch.Tensor) -> torch.Tensor:
+    def forward(self, images: Tensor) -> Tensor:
         """The features of some images."""
         batch = images.shape[: images.ndim - len(self.shape)]
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
@@ -98,7 +96,7 @@ class ImageEncoder(nn.Module):
             x = x * self._scale
         return self.convolutions(x).reshape(*batch, self.out_features)
 
-    def _as_chw(self, images: torch.Tensor) -> torch.Tensor:
+    def _as_chw(self, images: Tensor) -> Tensor:
         """``[n, channels, height, width]``."""
         if self.layout == "HWC":
             return images.permute(0, 3, 1, 2)
@@ -163,12 +161,7 @@ def small_cnn(channels: int) -> nn.Sequential:
     Args:
         channels: Of the images, at least 5 pixels on a side.
     """
-    return nn.Sequential(
-        nn.Conv2d(channels, 16, 3),
-        nn.ReLU(),
-        nn.Conv2d(16, 32, 3),
-        nn.ReLU(),
-    )
+    return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
 
 
 def impala_cnn(channels: int) -> nn.Sequential:
@@ -201,6 +194,6 @@ class ResidualBlock(nn.Module):
         self.first = nn.Conv2d(channels, channels, 3, padding=1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """Return ``[batch, channels, height, width]`` for such."""
         return x + self.second(relu(self.first(relu(x))))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from gymnasium import spaces
-from torch import nn
+from torch import Tensor, nn
 
 from ..normalization import RunningNorm
 
@@ -44,7 +44,7 @@ class VectorEncoder(nn.Module):
         else:
             self.norm = normalize
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The features of some arrays."""
         batch = x.shape[: x.ndim - len(self.shape)]
         flat = x.reshape(*batch, self.out_features).to(torch.get_default_dtype())
@@ -63,7 +63,7 @@ class DiscreteEncoder(nn.Module):
         out_features: Size of the last dimension.
     """
 
-    _values: torch.Tensor
+    _values: Tensor
 
     def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ class DiscreteEncoder(nn.Module):
         self.out_features = sum(_EMBEDDING if size > _LARGEST_ONE_HOT else size for size in sizes)
         self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         """The features of some values, integers ``[*batch, *shape]``."""
         batch = x.shape[: x.ndim - len(self.shape)]
         columns = x.reshape(*batch, len(self._sizes))

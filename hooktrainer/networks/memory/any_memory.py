@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 from tensordict import NestedKey
-from torch import nn
+from torch import Tensor, nn
 
 from ...errors import ConfigError
 from ..inputs import arguments, takes_one
@@ -42,18 +42,14 @@ class Memory(nn.Module, ABC):
         hidden: As given, zeros.
     """
 
-    def __init__(
-        self, in_features: int, out_features: int, hidden: Mapping[str, torch.Tensor]
-    ) -> None:
+    def __init__(self, in_features: int, out_features: int, hidden: Mapping[str, Tensor]) -> None:
         super().__init__()
         self.in_features = in_features
         self.out_features = out_features
         self.hidden = {name: torch.zeros_like(example) for name, example in hidden.items()}
 
     @abstractmethod
-    def step(
-        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One step of some environments.
 
         Args:
@@ -65,8 +61,8 @@ class Memory(nn.Module, ABC):
         """
 
     def sequence(
-        self, x: torch.Tensor, is_init: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Many steps of some environments.
 
         Args:
@@ -88,8 +84,8 @@ class Memory(nn.Module, ABC):
         )
 
     def forward(
-        self, x: torch.Tensor, is_init: torch.Tensor, *states: torch.Tensor
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        self, x: Tensor, is_init: Tensor, *states: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Features ``[*batch, out_features]``, and the hidden states after each step.
 
         Args:
@@ -111,7 +107,7 @@ class Memory(nn.Module, ABC):
         )
 
 
-def _forget(is_init: torch.Tensor, states: tuple[torch.Tensor, ...]) -> tuple[torch.Tensor, ...]:
+def _forget(is_init: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     """The hidden states ``[batch, ...]``, zeros where an episode begins."""
     return tuple(
         torch.where(is_init.view(-1, *(1,) * (state.ndim - 1)), 0, state) for state in states
@@ -122,7 +118,7 @@ def _forget(is_init: torch.Tensor, states: tuple[torch.Tensor, ...]) -> tuple[to
 
 IS_INIT = "is_init"
 """The entry that says where an episode begins, ``[*batch, 1]``."""
-States = dict[NestedKey, torch.Tensor]
+States = dict[NestedKey, Tensor]
 """Hidden states by the key that they are read under, ``[*batch, ...]`` each."""
 
 
@@ -167,11 +163,11 @@ class MemoryTrunk(nn.Module):
         self.out_features = memory.out_features
         self._joins = takes_one(encoder)
 
-    def forward(self, *inputs: torch.Tensor) -> torch.Tensor:
+    def forward(self, *inputs: Tensor) -> Tensor:
         """The features ``[*batch, out_features]`` of the entries ``in_keys``."""
         return self.remember(*inputs)[0]
 
-    def remember(self, *inputs: torch.Tensor) -> tuple[torch.Tensor, States]:
+    def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
         """The features ``[*batch, out_features]``, and the hidden states after each step.
 
         Args:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ...base.checks import check_count
 from ...base.words import did_you_mean
@@ -29,9 +29,7 @@ class GRUMemory(Memory):
         super().__init__(in_features, size, {"h": torch.zeros(size)})
         self.cell = nn.GRUCell(in_features, size)
 
-    def step(
-        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One step: features and hidden state are the same."""
         h = self.cell(x, states[0])
         return h, (h,)
@@ -49,9 +47,7 @@ class LSTMMemory(Memory):
         super().__init__(in_features, size, {"h": torch.zeros(size), "c": torch.zeros(size)})
         self.cell = nn.LSTMCell(in_features, size)
 
-    def step(
-        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One step."""
         h, c = self.cell(x, states)
         return h, (h, c)
@@ -104,17 +100,15 @@ class TransformerMemory(Memory):
         self.layers = nn.ModuleList(_Layer(size, length, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(size)
 
-    def step(
-        self, x: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
         """One step: a sequence of that length."""
         window, seen = states
         features, after = self._look_back(x.unsqueeze(1), window, seen)
         return features.squeeze(1), tuple(state.squeeze(1) for state in after)
 
     def sequence(
-        self, x: torch.Tensor, is_init: torch.Tensor, states: tuple[torch.Tensor, ...]
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """All steps at once, each looking back no further than its episode goes."""
         window, seen = states
         steps = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
@@ -123,8 +117,8 @@ class TransformerMemory(Memory):
         return self._look_back(x, window, age)
 
     def _look_back(
-        self, x: torch.Tensor, window: torch.Tensor, age: torch.Tensor
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, ...]]:
+        self, x: Tensor, window: Tensor, age: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
         """Features ``[batch, time, size]``, and the hidden states after each step.
 
         Args:
@@ -166,13 +160,7 @@ class _Layer(nn.Module):
         )
         self.feed_forward_gate = _Gate(size)
 
-    def forward(
-        self,
-        x: torch.Tensor,
-        context: torch.Tensor,
-        distance: torch.Tensor,
-        visible: torch.Tensor,
-    ) -> torch.Tensor:
+    def forward(self, x: Tensor, context: Tensor, distance: Tensor, visible: Tensor) -> Tensor:
         """``[batch, time, size]`` of such; ``context`` is what was before, and ``x`` itself."""
         query = self._by_head(self.query(self.norm(x)))
         keys, values = self.key_value(self.norm(context)).chunk(2, -1)
@@ -184,7 +172,7 @@ class _Layer(nn.Module):
         x = self.attention_gate(x, self.output(attended).relu())
         return self.feed_forward_gate(x, self.feed_forward(x).relu())
 
-    def _by_head(self, x: torch.Tensor) -> torch.Tensor:
+    def _by_head(self, x: Tensor) -> Tensor:
         """``[batch, heads, time, size of a head]``."""
         return x.view(*x.shape[:-1], self.heads, -1).transpose(1, 2)
 
@@ -199,7 +187,7 @@ class _Gate(nn.Module):
         self.candidate = nn.Linear(size, size, bias=False)
         self.bias = nn.Parameter(torch.full((size,), 2.0))
 
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
         """What comes out of input ``x`` and result ``y``."""
         reset_y, update_y, candidate_y = self.result(y).chunk(3, -1)
         reset_x, update_x = self.given(x).chunk(2, -1)
