@@ -56,7 +56,7 @@ def gallery(
         json: print JSON: a list with one object per saved policy
     """
     from ..errors import CheckpointError
-    from ..policies.evaluation import SEED, check_not_negative
+    from ..policies.saved import SEED, check_not_negative
     from ..show.gallery import View, make_gallery
     from ..show.report import summarize
     from ..store.run_dir import RunDir

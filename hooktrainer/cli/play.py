@@ -11,7 +11,7 @@ from .arguments import Flag, OptionalCount, PolicySpec, Seed, shown_as
 from .policies import print_episodes
 
 if TYPE_CHECKING:
-    from ..policies.evaluation import Evaluation
+    from ..policies.saved import Evaluation
 
 _VERDICTS = {
     True: "the same as recorded",
@@ -53,7 +53,7 @@ def play(
 
     from ..base.checks import check_count
     from ..policies import Evaluation, load_policy, play_episodes
-    from ..policies.evaluation import EPISODES, SEED, check_not_negative
+    from ..policies.saved import EPISODES, SEED, check_not_negative
 
     if episodes is not None:
         check_count("--episodes", episodes)

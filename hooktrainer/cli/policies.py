@@ -130,7 +130,7 @@ def evaluate(
     """
     from ..base.checks import check_count
     from ..policies.evaluate_run import alone, evaluate_run
-    from ..policies.evaluation import SEED, check_not_negative
+    from ..policies.saved import SEED, check_not_negative
 
     check_count("--episodes", episodes)
     check_not_negative("--seed", seed)

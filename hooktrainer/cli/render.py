@@ -46,7 +46,7 @@ def render(
         trust: run the code that its environment needs, if that is not installed
     """
     from ..policies import find_policy, list_policies
-    from ..policies.evaluation import SEED, check_not_negative
+    from ..policies.saved import SEED, check_not_negative
     from ..show.gallery import View, encode, film_policies
     from ..show.gallery.film import check_format
 

@@ -12,7 +12,7 @@ from torch import nn
 from ..base.tensordicts import is_loss
 from ..objectives.common import Entries
 from ..optim import FlatAdam
-from ..optim.adam import AdamState, adam_step, hyperparameters
+from ..optim.flat_adam import AdamState, adam_step, hyperparameters
 from .compiling import CannotCompileError, Graph, quiet
 from .functional_loss import FunctionalLoss, Losses, Objective, Reached
 

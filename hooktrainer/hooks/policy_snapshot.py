@@ -20,8 +20,7 @@ from ..errors import ConfigError
 from ..loop.cadence import Every
 from ..loop.hook import TrainerHookBase
 from ..policies.environment import Environment
-from ..policies.evaluation import EPISODES, SEED, check_not_negative
-from ..policies.saved import best_policy, list_policies
+from ..policies.saved import EPISODES, SEED, best_policy, check_not_negative, list_policies
 from ..store import EveryFrames, Last, Retention, Spread
 from ..store.retention import as_retention
 from ..store.rng import undisturbed

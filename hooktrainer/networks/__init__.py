@@ -1,106 +1,65 @@
-"""Policies and value networks: TensorDict modules that are fast to act with and to learn with.
+"""Policies and value networks: TensorDict modules that are fast to act with and to train.
 
-They work with TorchRL's losses and collectors as they are, and with `hooktrainer.objectives` and
-`VectorCollector` without the cost of TensorDicts and distribution objects.
+They work with TorchRL's losses and collectors. `hooktrainer.objectives` and `VectorCollector` call
+them without TensorDicts and distribution objects.
 """
 
-from .agents import (
-    AgentLinear,
-    AgentMLP,
-    AgentsPolicy,
-    CentralNetwork,
-    EncodedMixer,
-    JointEncoder,
-    MonotonicMixer,
-    SumMixer,
-)
-from .deterministic import AdditiveGaussian, Box, DeterministicPolicy
-from .distributions import (
-    ActionDistribution,
-    Bernoulli,
-    Beta,
-    Categorical,
-    DiagonalGaussian,
-    Joint,
-    MultiCategorical,
-    SquashedGaussian,
-    SquashedStateDependentGaussian,
-    StateDependentGaussian,
-    distribution_for,
-)
-from .dynamics import DynamicsEnsemble
-from .encoders import (
-    DiscreteEncoder,
-    EncodedNetwork,
-    GridEncoder,
-    ImageEncoder,
-    ObservationEncoder,
-    VectorEncoder,
-    impala_cnn,
-    nature_cnn,
-    small_cnn,
-)
-from .inputs import copy_network, fresh_copy
-from .memory import GRUMemory, LSTMMemory, Memory, MemoryTrunk, TransformerMemory, memory_for
-from .mlp import mlp, orthogonal_init
-from .network_factory import NetworkFactory
-from .normalization import RunningNorm
-from .policy import CategoricalPolicy, DiagonalGaussianPolicy, Policy, TanhGaussianPolicy
-from .q_network import EpsilonGreedy, QNetwork
-from .state_dependent_exploration import StateDependentExploration
-from .value import ValueNetwork
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ActionDistribution",
-    "AdditiveGaussian",
-    "AgentLinear",
-    "AgentMLP",
-    "AgentsPolicy",
-    "Bernoulli",
-    "Beta",
-    "Box",
-    "Categorical",
-    "CategoricalPolicy",
-    "CentralNetwork",
-    "DeterministicPolicy",
-    "DiagonalGaussian",
-    "DiagonalGaussianPolicy",
-    "DiscreteEncoder",
-    "DynamicsEnsemble",
-    "EncodedMixer",
-    "EncodedNetwork",
-    "EpsilonGreedy",
-    "GRUMemory",
-    "GridEncoder",
-    "ImageEncoder",
-    "Joint",
-    "JointEncoder",
-    "LSTMMemory",
-    "Memory",
-    "MemoryTrunk",
-    "MonotonicMixer",
-    "MultiCategorical",
-    "NetworkFactory",
-    "ObservationEncoder",
-    "Policy",
-    "QNetwork",
-    "RunningNorm",
-    "SquashedGaussian",
-    "SquashedStateDependentGaussian",
-    "StateDependentExploration",
-    "StateDependentGaussian",
-    "SumMixer",
-    "TanhGaussianPolicy",
-    "TransformerMemory",
-    "ValueNetwork",
-    "VectorEncoder",
-    "copy_network",
-    "distribution_for",
-    "fresh_copy",
-    "impala_cnn",
-    "memory_for",
-    "mlp",
-    "nature_cnn",
-    "orthogonal_init",
-    "small_cnn",
-]
+from ..base.lazy import attach
+
+if TYPE_CHECKING:
+    from .agents import AgentLinear as AgentLinear
+    from .agents import AgentMLP as AgentMLP
+    from .agents import AgentsPolicy as AgentsPolicy
+    from .agents import CentralNetwork as CentralNetwork
+    from .agents import EncodedMixer as EncodedMixer
+    from .agents import JointEncoder as JointEncoder
+    from .agents import MonotonicMixer as MonotonicMixer
+    from .agents import SumMixer as SumMixer
+    from .deterministic import AdditiveGaussian as AdditiveGaussian
+    from .deterministic import Box as Box
+    from .deterministic import DeterministicPolicy as DeterministicPolicy
+    from .distributions import ActionDistribution as ActionDistribution
+    from .distributions import Bernoulli as Bernoulli
+    from .distributions import Beta as Beta
+    from .distributions import Categorical as Categorical
+    from .distributions import DiagonalGaussian as DiagonalGaussian
+    from .distributions import Joint as Joint
+    from .distributions import MultiCategorical as MultiCategorical
+    from .distributions import SquashedGaussian as SquashedGaussian
+    from .distributions import SquashedStateDependentGaussian as SquashedStateDependentGaussian
+    from .distributions import StateDependentGaussian as StateDependentGaussian
+    from .distributions import distribution_for as distribution_for
+    from .dynamics import DynamicsEnsemble as DynamicsEnsemble
+    from .encoders import DiscreteEncoder as DiscreteEncoder
+    from .encoders import EncodedNetwork as EncodedNetwork
+    from .encoders import GridEncoder as GridEncoder
+    from .encoders import ImageEncoder as ImageEncoder
+    from .encoders import ObservationEncoder as ObservationEncoder
+    from .encoders import VectorEncoder as VectorEncoder
+    from .encoders import impala_cnn as impala_cnn
+    from .encoders import nature_cnn as nature_cnn
+    from .encoders import small_cnn as small_cnn
+    from .inputs import copy_network as copy_network
+    from .inputs import fresh_copy as fresh_copy
+    from .layers import mlp as mlp
+    from .layers import orthogonal_init as orthogonal_init
+    from .memory import GRUMemory as GRUMemory
+    from .memory import LSTMMemory as LSTMMemory
+    from .memory import Memory as Memory
+    from .memory import MemoryTrunk as MemoryTrunk
+    from .memory import TransformerMemory as TransformerMemory
+    from .memory import memory_for as memory_for
+    from .network_factory import NetworkFactory as NetworkFactory
+    from .normalization import RunningNorm as RunningNorm
+    from .policy import CategoricalPolicy as CategoricalPolicy
+    from .policy import DiagonalGaussianPolicy as DiagonalGaussianPolicy
+    from .policy import Policy as Policy
+    from .policy import TanhGaussianPolicy as TanhGaussianPolicy
+    from .q_network import EpsilonGreedy as EpsilonGreedy
+    from .q_network import QNetwork as QNetwork
+    from .state_dependent_exploration import StateDependentExploration as StateDependentExploration
+    from .value import ValueNetwork as ValueNetwork
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

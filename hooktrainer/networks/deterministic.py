@@ -13,8 +13,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .inference import Inference
 from .inputs import arguments, is_deterministic
-from .memory.any_memory import MemoryTrunk
-from .trunks import next_states, step_through, through
+from .memory import MemoryTrunk, next_states, step_through, through
 
 
 class DeterministicPolicy(TensorDictModuleBase):

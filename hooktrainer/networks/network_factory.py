@@ -14,10 +14,16 @@ from torch import Tensor, nn
 from ..base.space_parts import MASK, leaves_of
 from ..base.words import did_you_mean
 from ..errors import ConfigError
-from .encoders import CONVOLUTIONS, Convolutions, EncodedNetwork, Encoder, ObservationEncoder
-from .encoders.encoder import has_convolutions
+from .encoders import (
+    CONVOLUTIONS,
+    Convolutions,
+    EncodedNetwork,
+    Encoder,
+    ObservationEncoder,
+    has_convolutions,
+)
 from .inputs import fresh_copy
-from .mlp import mlp
+from .layers import mlp
 from .normalization import RunningNorm
 from .own_network import OwnNetwork, made_by
 

@@ -18,8 +18,7 @@ from .distributions.action_distribution import Draws
 from .distributions.continuous import Bound
 from .inference import Inference
 from .inputs import arguments, check_inputs, is_deterministic, split_mask
-from .memory.any_memory import States
-from .trunks import next_states, step_through, through
+from .memory import States, next_states, step_through, through
 
 
 class Policy(TensorDictModuleBase):

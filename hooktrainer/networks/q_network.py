@@ -15,8 +15,7 @@ from ..errors import ConfigError
 from .distributions.action_distribution import forbid
 from .inference import Inference
 from .inputs import arguments, is_deterministic, split_mask
-from .memory.any_memory import MemoryTrunk, States
-from .trunks import next_states, step_through, through
+from .memory import MemoryTrunk, States, next_states, step_through, through
 
 
 class QNetwork(TensorDictModuleBase):

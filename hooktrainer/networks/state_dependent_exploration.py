@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ..base.checks import check_count
 from ..errors import ConfigError
-from .distributions.state_dependent import StateDependentGaussian
+from .distributions.continuous import StateDependentGaussian
 from .inputs import check_inputs, is_deterministic
 from .policy import Policy
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from .inference import Inference
 from .inputs import arguments
-from .trunks import through
+from .memory import through
 
 
 class ValueNetwork(TensorDictModuleBase):

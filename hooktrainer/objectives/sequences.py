@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ..base.checks import check_count
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
-from ..networks.trunks import lasting_keys, memory_of
+from ..networks.memory import lasting_keys, memory_of
 from .common import Entries, Loss, next_key, this_key
 
 _OWN: NestedKey = ("features", "own")

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 from ..base.lazy import attach
 
 if TYPE_CHECKING:
-    from .evaluation import Evaluation as Evaluation
     from .loaded import LoadedPolicy as LoadedPolicy
     from .loaded import load_policy as load_policy
     from .play import Episode as Episode
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from .play import episode_seed as episode_seed
     from .play import evaluate_policy as evaluate_policy
     from .play import play_episodes as play_episodes
+    from .saved import Evaluation as Evaluation
     from .saved import SavedPolicy as SavedPolicy
     from .saved import find_policy as find_policy
     from .saved import list_policies as list_policies

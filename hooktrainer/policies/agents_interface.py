@@ -13,9 +13,8 @@ from torch import Tensor
 
 from ..base.words import listed, printable
 from ..errors import ConfigError, DamagedCheckpointError
-from .actions import Action, JointAction, decode_action
+from .actions import Action, JointAction, decode, decode_action
 from .interface import MASK, Answer, Array, Interface, Observation, one_size
-from .plain_parts import decode
 
 PRESENCE = "mask"
 

@@ -6,17 +6,20 @@ import dataclasses
 import functools
 import importlib
 import json
+import os
+import resource
 import signal
 import subprocess
+import sys
 from collections.abc import Mapping
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
 
-from ..base.child_program import ChildProgram
+from ..base.child_program import ChildProgram, end_with_parent
 from ..base.untrusted import one_line
 from ..base.words import printable
 from ..errors import ConfigError
-from .trust import code_of, find_callable
+from .trust import code_of, code_of_agents, find_callable
 
 if TYPE_CHECKING:
     import gymnasium as gym
@@ -28,7 +31,7 @@ MOST_BYTES: Final = 2 << 30
 MOST_SECONDS: Final = 60
 """So much time of a CPU likewise."""
 
-_TRY: Final = "hooktrainer.policies.try_environment"
+_TRY: Final = "hooktrainer.policies.environment"
 _MOST_WRAPPERS: Final = 100
 _OUT_OF_MEMORY: Final = 3  # exit code of that
 _GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that are not the file's
@@ -264,3 +267,111 @@ def _wrapper(place: str) -> Any:
 def _check(value: object, *types: type | None) -> None:
     if not any(value is None if kind is None else isinstance(value, kind) for kind in types):
         raise TypeError(f"{value!r:.80} is in the place of something else")
+
+
+# -- Environments of several agents.
+
+VMAS, PETTINGZOO = "vmas/", "pettingzoo/"
+
+
+class AgentsEnvironment(Environment):
+    """How to make an environment of several agents again, as a parallel one of PettingZoo.
+
+    Its ``id`` is ``"vmas/<scenario>"`` or ``"pettingzoo/<family>/<name>"``; its ``factory`` is a
+    scenario class of VMAS, or what makes a parallel environment. Both take ``kwargs``.
+    """
+
+    def encode(self) -> dict[str, Any]:
+        """Return plain data."""
+        return {**super().encode(), "several": True}
+
+    def _is_known(self) -> bool:
+        return True
+
+    def _code_of_id(self) -> str | None:
+        return code_of_agents(str(self.id), self.kwargs)
+
+    def _make_by_id(self, kwargs: Mapping[str, Any]) -> Any:
+        from ..collect.agents.parallel_world import pettingzoo_factory
+
+        name = str(self.id)
+        if name.startswith(VMAS):
+            return _vmas(name.removeprefix(VMAS), self.kwargs, kwargs)
+        if not name.startswith(PETTINGZOO):
+            raise ConfigError(f"{self.name} is no environment of several agents.")
+        return pettingzoo_factory(name.removeprefix(PETTINGZOO), {**self.kwargs, **kwargs})()
+
+    def _make_by_factory(self, kwargs: Mapping[str, Any]) -> Any:
+        from ..collect.agents.parallel_world import checked_env
+        from ..collect.agents.worlds import is_scenario
+
+        factory = find_callable(str(self.factory), str(self.module), self.file)
+        if is_scenario(factory):
+            return _vmas(factory, self.kwargs, kwargs)
+        env = checked_env(factory(**self.kwargs), self.name)
+        self._only_render_mode(kwargs)
+        if kwargs:
+            getattr(env, "unwrapped", env).render_mode = kwargs["render_mode"]
+        return env
+
+
+def _vmas(scenario: Any, own: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
+    from ..collect.agents.vmas_parallel import VmasParallel
+
+    return VmasParallel(scenario, **{**own, **kwargs})
+
+
+def decode_environment(data: Mapping[str, Any]) -> Environment:
+    """What ``encode`` of an environment wrote, of one agent or of several.
+
+    Raises:
+        KeyError: As `Environment.decode`.
+        TypeError: Likewise.
+        ValueError: Likewise.
+    """
+    return (AgentsEnvironment if data.get("several") is True else Environment).decode(data)
+
+
+# -- The child process that tries an untrusted environment: ``python -m … JSON BYTES SECONDS``.
+
+
+def _try(env: Any, *, renders: bool) -> None:
+    env.reset(seed=0)
+    if renders:
+        env.render()
+    several = hasattr(env, "possible_agents")
+    if several:
+        env.step({name: env.action_space(name).sample() for name in env.agents})
+    else:
+        env.step(env.action_space.sample())
+
+
+def _is_out_of_memory(error: BaseException | None) -> bool:
+    while error is not None:
+        if isinstance(error, MemoryError) or "allocat" in str(error):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def main() -> int:
+    """Try what the command line says, within its bounds."""
+    end_with_parent()
+    coded, memory, seconds = sys.argv[1:]
+    environment, renders = json.loads(coded)
+    for kind, bound in (
+        (resource.RLIMIT_DATA, int(memory)),
+        (resource.RLIMIT_CPU, int(seconds)),
+        (resource.RLIMIT_CORE, 0),
+    ):
+        resource.setrlimit(kind, (bound, bound))
+    try:
+        kwargs = {"render_mode": "rgb_array"} if renders else {}
+        _try(decode_environment(environment).made(**kwargs), renders=renders)
+    except Exception as error:  # which is said where it is made in earnest
+        return _OUT_OF_MEMORY if _is_out_of_memory(error) else 0
+    return 0
+
+
+if __name__ == "__main__":
+    os._exit(main())  # whatever an environment does at its end

@@ -19,11 +19,9 @@ import torch
 from ..base.child_program import end_with_parent
 from ..base.text_file import open_to_lock
 from ..base.untrusted import one_line
-from .agents_environment import decode_environment
-from .environment import Environment
-from .evaluation import EPISODES, SEED
+from .environment import Environment, decode_environment
 from .play import evaluate_policy
-from .saved import SavedPolicy, list_policies, policy_directory
+from .saved import EPISODES, SEED, SavedPolicy, list_policies, policy_directory
 
 _LOCK = ".evaluate.lock"
 

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from ..errors import ConfigError
-from .actions import Action, JointAction, decode_action
-from .plain_parts import DTYPES, Path, check_start, decode
+from .actions import DTYPES, Action, JointAction, Path, check_start, decode, decode_action
 
 Array = npt.NDArray[Any]
 Answer = Callable[[Sequence[Tensor]], Any]

@@ -13,11 +13,10 @@ from ..base.words import printable
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .agents_interface import AnyInterface, decode_interface
 from .draws import Draw, decode_draws
-from .evaluation import Evaluation
 from .interface import Array
 from .policy_files import PolicyContent, read_content, read_facts
 from .program import Program
-from .saved import SavedPolicy, find_policy
+from .saved import Evaluation, SavedPolicy, find_policy
 
 
 def load_policy(

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from ..errors import CheckpointError, ConfigError
-from .evaluation import EPISODES, SEED, Evaluation, check_not_negative
 from .interface import MASK
 from .loaded import LoadedPolicy
-from .saved import SavedPolicy, find_policy
+from .saved import EPISODES, SEED, Evaluation, SavedPolicy, check_not_negative, find_policy
 
 if TYPE_CHECKING:
     import gymnasium as gym

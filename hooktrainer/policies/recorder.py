@@ -21,7 +21,7 @@ from ..store.provenance import origin
 from ..store.retention import best_of
 from ..store.sealed import seal
 from ..store.stored import TRASH, UNFINISHED, delete, move_away, surplus, sweep
-from .describe_agents import describe
+from .describe_environment import describe
 from .environment import Environment
 from .policy_files import FACTS, LATEST, POLICY, SCHEMA, SEAL, PolicyContent, encode, read_facts
 from .saved import SavedPolicy, scan_policies

@@ -18,7 +18,7 @@ from ..hooks.profiler import Profiler, Tracer
 from ..hooks.run_recorder import RunRecorder
 from ..log.factory import DEFAULT_LOGGERS, check_kinds
 from ..loop.state import branched
-from ..networks.mlp import Network
+from ..networks.layers import Network
 from ..store import Best, Checkpoint, CheckpointManager, Last, find, list_checkpoints
 from ..store.backends import backend_name, get_backend
 from ..store.lookup import find_runs, run_of

@@ -16,7 +16,7 @@ from hooktrainer.base.seed_ranges import (
 )
 from hooktrainer.errors import ConfigError
 from hooktrainer.hooks import Evaluate
-from hooktrainer.policies import evaluation
+from hooktrainer.policies import saved as evaluation
 
 
 def test_no_seed_is_for_two_things():

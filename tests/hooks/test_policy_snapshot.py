@@ -23,9 +23,9 @@ from hooktrainer import (
     load_policy,
 )
 from hooktrainer.networks import CategoricalPolicy, mlp
-from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.policy_files import read_content, read_facts
 from hooktrainer.policies.recorder import change_facts
+from hooktrainer.policies.saved import Evaluation
 from hooktrainer.store import Best, EveryFrames, Last
 
 

@@ -22,8 +22,7 @@ from hooktrainer.networks import (
     mlp,
     nature_cnn,
 )
-from hooktrainer.networks.encoders.encoder import cell_of
-from hooktrainer.networks.encoders.image import layout_of
+from hooktrainer.networks.encoders import cell_of, layout_of
 
 IMAGE = spaces.Box(0, 255, (84, 84, 3), "uint8")
 NESTED = spaces.Dict(

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hooktrainer.optim import FlatAdam
-from hooktrainer.optim.adam import AdamState, adam_step, computed_once, hyperparameters
+from hooktrainer.optim.flat_adam import AdamState, adam_step, computed_once, hyperparameters
 
 
 @pytest.mark.parametrize("decoupled", [False, True])

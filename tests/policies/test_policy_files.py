@@ -22,7 +22,6 @@ from hooktrainer.errors import DamagedCheckpointError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import SavedPolicy, find_policy, list_policies, load_policy, policy_files
-from hooktrainer.policies.evaluation import Evaluation
 from hooktrainer.policies.policy_files import (
     FACTS,
     POLICY,
@@ -32,6 +31,7 @@ from hooktrainer.policies.policy_files import (
     read_facts,
 )
 from hooktrainer.policies.recorder import PolicyRecorder, change_facts, write_policy
+from hooktrainer.policies.saved import Evaluation
 from hooktrainer.store.stored import TRASH, UNFINISHED, sweep
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "store"))

@@ -26,7 +26,7 @@ from hooktrainer.networks import (
     distribution_for,
     mlp,
 )
-from hooktrainer.policies.agents_environment import AgentsEnvironment, decode_environment
+from hooktrainer.policies.environment import AgentsEnvironment, decode_environment
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import episode_seed, evaluate_policy
 from hooktrainer.policies.policy_files import read_facts

@@ -15,8 +15,7 @@ from hooktrainer import ConfigError, find_policy, load_policy
 from hooktrainer.cli import main
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.policies import environment as environments
-from hooktrainer.policies.agents_environment import decode_environment
-from hooktrainer.policies.environment import Environment
+from hooktrainer.policies.environment import Environment, decode_environment
 from hooktrainer.policies.evaluate_run import evaluate_run
 from hooktrainer.policies.play import evaluate_policy, play_episodes
 from hooktrainer.policies.policy_files import read_facts

@@ -14,9 +14,8 @@ from typing import Final
 
 from ...errors import CheckpointError, ConfigError
 from ...policies import Evaluation, SavedPolicy, evaluate_policy, load_policy
-from ...policies.evaluation import EPISODES, SEED
 from ...policies.policy_files import POLICY, read_facts
-from ...policies.saved import policy_directory, scan_policies
+from ...policies.saved import EPISODES, SEED, policy_directory, scan_policies
 from .picture import Picture
 from .recording import View, draw_off_screen, record_episodes
 

@@ -14,7 +14,7 @@ import numpy as np
 from ...base.words import duration
 from ...errors import ConfigError
 from ...policies import Evaluation, SavedPolicy, load_policy
-from ...policies.evaluation import SEED
+from ...policies.saved import SEED
 from .recording import Frame, Recording, View, record_episodes
 
 _HOLD_SECONDS: Final = 0.8  # how long the last picture stands before the film begins again

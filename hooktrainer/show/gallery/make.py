@@ -18,8 +18,7 @@ from ...base.text_file import write_atomically
 from ...errors import CheckpointError, NotFoundError
 from ...log.media import gif
 from ...log.tensorboard import read_events
-from ...policies.evaluation import EPISODES, SEED
-from ...policies.saved import policy_directory
+from ...policies.saved import EPISODES, SEED, policy_directory
 from ...store.run_dir import RunDir
 from ..html import LIGHT
 from ..report import read_curves, summarize

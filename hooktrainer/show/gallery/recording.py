@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 from ...errors import ConfigError
 from ...log.media import DEFAULT_FPS
 from ...policies import Step, play_episodes
-from ...policies.evaluation import SEED
 from ...policies.play import Plays
+from ...policies.saved import SEED
 
 Frame = NDArray[np.uint8]
 """Of an environment that does not say how fast it is."""

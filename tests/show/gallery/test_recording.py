@@ -15,7 +15,7 @@ from hooktrainer.errors import ConfigError
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.networks import AgentsPolicy, Policy, distribution_for, mlp
 from hooktrainer.policies import load_policy, play_episodes
-from hooktrainer.policies.describe_agents import describe
+from hooktrainer.policies.describe_environment import describe
 from hooktrainer.policies.recorder import PolicyRecorder
 from hooktrainer.show.gallery import View, record_episodes
 from hooktrainer.show.gallery.recording import scaled

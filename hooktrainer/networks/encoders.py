@@ -1,0 +1,500 @@
+"""`ObservationEncoder`: from an observation of any space to one vector of features."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, cast
+
+import numpy as np
+import torch
+from gymnasium import spaces
+from tensordict import NestedKey, unravel_key
+from torch import Tensor, nn
+from torch.nn.functional import relu
+
+from ..base.space_parts import MASK, Leaf, leaves_of
+from ..base.words import did_you_mean
+from ..errors import ConfigError
+from .normalization import RunningNorm
+from .own_network import OwnNetwork, made_by
+
+Layout = Literal["HWC", "CHW", "HW", "NHWC"]
+SMALLEST = 5  # pixels on a side, for convolutions
+_LARGEST_SMALL = 36  # the network of Mnih et al. needs that many
+
+
+def layout_of(space: spaces.Space[Any]) -> Layout | None:
+    """How the images of a space lie in memory; ``None`` if they are none.
+
+    Images are uint8 or bool, or floats bounded to ``[0, 1]``, with two dimensions of at least 5
+    pixels and, before or behind these, a smaller one of channels; or four dimensions, the first of
+    them frames that were stacked.
+    """
+    if isinstance(space, spaces.MultiBinary):
+        low, high, dtype = np.zeros(1), np.ones(1), np.dtype(bool)
+    elif isinstance(space, spaces.Box):
+        low, high, dtype = space.low, space.high, np.dtype(space.dtype)
+    else:
+        return None
+    counts = dtype in (np.dtype(np.uint8), np.dtype(bool))
+    if not counts and not (dtype.kind == "f" and np.all(low >= 0) and np.all(high <= 1)):
+        return None
+    shape = tuple(space.shape or ())
+    if len(shape) == 2 and counts and min(shape) >= _LARGEST_SMALL:
+        return "HW"
+    if len(shape) == 4 and min(shape[1:3]) >= SMALLEST and shape[3] <= 4:
+        return "NHWC"
+    if len(shape) != 3:
+        return None
+    if min(shape[:2]) >= SMALLEST and shape[2] < min(shape[:2]):
+        return "HWC"
+    if min(shape[1:]) >= SMALLEST and shape[0] < min(shape[1:]):
+        return "CHW"
+    if min(shape[:2]) >= SMALLEST and shape[2] <= 2 * max(shape[:2]):  # more channels than pixels
+        return "HWC"
+    return None
+
+
+class ImageEncoder(nn.Module):
+    """Images, as the environment gives them, to features: ``[*batch, *shape]`` to ``[*batch, n]``.
+
+    They stay uint8 until here, and are scaled to ``[0, 1]`` by the bounds of their space.
+
+    Args:
+        space: The space of the images.
+        convolutions: Makes the network from the number of channels and the height and width;
+            by default `nature_cnn`, or `small_cnn` where that does not fit.
+
+    Attributes:
+        out_features: Size of the last dimension.
+
+    Raises:
+        ConfigError: If the space holds no images, or the network does not fit them.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
+    ) -> None:
+        super().__init__()
+        layout = layout_of(space)
+        if layout is None:
+            raise ConfigError(f"{space} holds no images.")
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        self.layout: Layout = layout
+        high = float(np.max(getattr(space, "high", 1)))
+        self._scale = 1.0 / high if high > 0 else 1.0
+        channels, *pixels = self._as_chw(torch.zeros(1, *self.shape)).shape[1:]
+        self.convolutions, shape = made_convolutions(convolutions, channels, pixels)
+        self.out_features = math.prod(shape)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """The features of some images."""
+        batch = images.shape[: images.ndim - len(self.shape)]
+        # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
+        x = self._as_chw(images.reshape(-1, *self.shape))
+        x = x.contiguous(memory_format=torch.channels_last)
+        if not x.is_floating_point():
+            x = x.to(torch.get_default_dtype()).mul_(self._scale)
+        elif self._scale != 1.0:
+            x = x * self._scale
+        return self.convolutions(x).reshape(*batch, self.out_features)
+
+    def _as_chw(self, images: Tensor) -> Tensor:
+        """``[n, channels, height, width]``."""
+        if self.layout == "HWC":
+            return images.permute(0, 3, 1, 2)
+        if self.layout == "HW":
+            return images.unsqueeze(1)
+        if self.layout == "NHWC":
+            return images.permute(0, 1, 4, 2, 3).flatten(1, 2)
+        return images
+
+
+def made_convolutions(
+    convolutions: Callable[[int], nn.Module] | None, channels: int, pixels: Sequence[int]
+) -> tuple[nn.Module, tuple[int, ...]]:
+    """A network for images, and the shape of what it makes of one.
+
+    Args:
+        convolutions: Makes it from the number of channels; by default `nature_cnn`, or `small_cnn`
+            where that does not fit.
+        channels: Of the images.
+        pixels: Their height and width.
+
+    Raises:
+        ConfigError: If the network does not fit.
+    """
+    if convolutions is None:
+        convolutions = nature_cnn if min(pixels) >= _LARGEST_SMALL else small_cnn
+    network = convolutions(channels)
+    try:
+        with torch.no_grad():
+            example = network(torch.zeros(1, channels, *pixels))
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the convolutions do not fit images of {channels} channels and {list(pixels)} pixels "
+            f"({str(error).splitlines()[0]})."
+        ) from None
+    return network, tuple(example.shape[1:])
+
+
+def nature_cnn(channels: int) -> nn.Sequential:
+    """The convolutions of Mnih et al., 2015, Human-level control through deep RL.
+
+    Args:
+        channels: Of the images, at least 36 pixels on a side.
+
+    Returns:
+        A network to ``[batch, 64, height, width]``; of 84 x 84 pixels 7 x 7 are left. The layer of
+        512 units behind it belongs to the network's hidden layers.
+    """
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 8, stride=4),
+        nn.ReLU(),
+        nn.Conv2d(32, 64, 4, stride=2),
+        nn.ReLU(),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(),
+    )
+
+
+def small_cnn(channels: int) -> nn.Sequential:
+    """Convolutions for images of a few pixels, such as those of grid worlds.
+
+    Args:
+        channels: Of the images, at least 5 pixels on a side.
+    """
+    return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
+
+
+def impala_cnn(channels: int) -> nn.Sequential:
+    """The residual network of Espeholt et al., 2018, IMPALA, arXiv:1802.01561, figure 3, right.
+
+    Args:
+        channels: Of the images, at least 5 pixels on a side.
+    """
+    layers: list[nn.Module] = []
+    for depth in (16, 32, 32):
+        layers += [
+            nn.Conv2d(channels, depth, 3, padding=1),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            ResidualBlock(depth),
+            ResidualBlock(depth),
+        ]
+        channels = depth
+    return nn.Sequential(*layers, nn.ReLU())
+
+
+class ResidualBlock(nn.Module):
+    """Two convolutions around which the input goes past, of `impala_cnn`.
+
+    Args:
+        channels: Of input and output.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.first = nn.Conv2d(channels, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return ``[batch, channels, height, width]`` for such."""
+        return x + self.second(relu(self.first(relu(x))))
+
+
+Convolutions = Literal["nature", "impala", "small"]
+CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
+    "nature": nature_cnn,
+    "impala": impala_cnn,
+    "small": small_cnn,
+}
+"""Convolutional networks by name; each is made from the number of channels."""
+Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
+"""What encodes: a name of ``CONVOLUTIONS``, a module, or what makes one from the space."""
+
+
+class ObservationEncoder(nn.Module):
+    """Encodes each array of an observation by what it is, and joins the features.
+
+    Images go through convolutions (`ImageEncoder`), as grids of discrete values do (`GridEncoder`),
+    other discrete values become one-hot vectors or are embedded (`DiscreteEncoder`), everything
+    else is a vector (`VectorEncoder`). An action mask is left out.
+
+    Args:
+        space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
+            MultiBinary, Dict or Tuple of these, nested.
+        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or what makes a
+            network from the number of channels; ``None`` chooses by the number of pixels.
+        normalize: Whether numbers are normalized by their running mean and variance, which
+            `hooktrainer.ObservationNormalizer` updates; or what another encoder's `norms` gave, to
+            share them.
+        encoders: What takes the place of those that would be made, by key: a module from
+            ``[batch, *shape]`` to ``[batch, n]``, a function that makes one from the space of that
+            entry, or the name of ``convolutions``.
+
+    Attributes:
+        in_keys: Keys of the arrays, in the order in which `forward` takes them.
+        out_features: Size of the features.
+
+    Raises:
+        ConfigError: If an array has no encoder here, or a key of ``encoders`` is none of the space.
+
+    Examples:
+        >>> space = spaces.Dict(image=spaces.Box(0, 255, (84, 84, 3), "uint8"),
+        ...                     carries=spaces.Discrete(3))
+        >>> ObservationEncoder(space).in_keys
+        ['image', 'carries']
+    """
+
+    def __init__(
+        self,
+        space: spaces.Space[Any],
+        convolutions: Convolutions | Callable[[int], nn.Module] | None = None,
+        *,
+        normalize: bool | Mapping[NestedKey, RunningNorm] = False,
+        encoders: Mapping[Any, Encoder] | None = None,
+    ) -> None:
+        super().__init__()
+        given = {unravel_key(key): one for key, one in (encoders or {}).items()}
+        leaves = [leaf for leaf in leaves_of(space) if leaf.key[-1] != MASK]
+        self.in_keys: list[NestedKey] = [unravel_key(leaf.key) for leaf in leaves]
+        if unknown := [key for key in given if key not in self.in_keys]:
+            raise ConfigError(
+                f"encoders={unknown}: the observation has the keys {self.in_keys}; name one of "
+                "these."
+            )
+        shared = {} if isinstance(normalize, bool) else normalize
+        made: list[Any] = [
+            _given_encoder(leaf, given[key])
+            if key in given
+            else _encoder_of(leaf, convolutions, shared.get(key) or bool(normalize))
+            for key, leaf in zip(self.in_keys, leaves, strict=True)
+        ]
+        self.encoders = nn.ModuleList(made)
+        self.out_features = sum(encoder.out_features for encoder in made)
+
+    def forward(self, *arrays: Tensor) -> Tensor:
+        """The features ``[*batch, out_features]`` of the entries ``in_keys``."""
+        parts = [encoder(x) for encoder, x in zip(self.encoders, arrays, strict=True)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    @property
+    def has_images(self) -> bool:
+        """Whether a part of the observation goes through convolutions."""
+        return any(isinstance(encoder, ImageEncoder | GridEncoder) for encoder in self.encoders)
+
+    def norms(self) -> dict[NestedKey, RunningNorm]:
+        """The normalizations, by the key of what they normalize."""
+        return {
+            key: encoder.norm
+            for key, encoder in zip(self.in_keys, self.encoders, strict=True)
+            if isinstance(encoder, VectorEncoder) and encoder.norm is not None
+        }
+
+
+def has_convolutions(space: spaces.Space[Any]) -> bool:
+    """Whether an array of a space is an image or a grid, which go through convolutions."""
+    return layout_of(space) is not None or cell_of(space) is not None
+
+
+class EncodedNetwork(nn.Module):
+    """A network behind an encoder: takes the entries ``encoder.in_keys``, one tensor each.
+
+    Args:
+        encoder: To features.
+        network: From features.
+    """
+
+    def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.network = network
+
+    def forward(self, *arrays: Tensor) -> Tensor:
+        """``[*batch, ...]`` of the network."""
+        return self.network(self.encoder(*arrays))
+
+
+def _encoder_of(
+    leaf: Leaf, convolutions: str | Callable[[int], nn.Module] | None, normalize: bool | RunningNorm
+) -> nn.Module:
+    space = leaf.space
+    if space is not None and has_convolutions(space):
+        kind = ImageEncoder if cell_of(space) is None else GridEncoder
+        try:
+            return kind(space, _convolutions(convolutions))
+        except ConfigError as error:
+            raise ConfigError(f"the observation {unravel_key(leaf.key)!r}: {error}") from None
+    if isinstance(space, spaces.Discrete | spaces.MultiDiscrete):
+        return DiscreteEncoder(space)
+    if isinstance(space, spaces.Box | spaces.MultiBinary):
+        return VectorEncoder(space, normalize)
+    raise ConfigError(f"the observation {unravel_key(leaf.key)!r} is {space}: give an encoder.")
+
+
+def _convolutions(
+    given: str | Callable[[int], nn.Module] | None,
+) -> Callable[[int], nn.Module] | None:
+    if isinstance(given, str):
+        if given not in CONVOLUTIONS:
+            raise ConfigError(f"convolutions={given!r}: the choices are {', '.join(CONVOLUTIONS)}.")
+        return CONVOLUTIONS[given]
+    return given
+
+
+def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
+    """The encoder of one entry, of what was given for it."""
+    key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
+    if isinstance(given, str):
+        if given not in CONVOLUTIONS or not has_convolutions(space):
+            raise ConfigError(
+                f"encoders={{{key!r}: {given!r}}}:{did_you_mean(given, CONVOLUTIONS)} The names "
+                f"are {', '.join(CONVOLUTIONS)}, which are for images and grids; {key!r} is "
+                f"{space}."
+            )
+        return _encoder_of(leaf, given, False)
+    if isinstance(given, nn.Module):
+        return OwnNetwork(given, [leaf])
+    return OwnNetwork(made_by(given, space, f"the encoder of {key!r}"), [leaf])
+
+
+def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
+    """The space of one cell of a grid; ``None`` if the space is no grid.
+
+    A grid is a MultiDiscrete ``[height, width]`` or ``[height, width, values]`` of at least 5 cells
+    on a side, all of which can hold the same values.
+    """
+    if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) not in (2, 3):
+        return None
+    sizes = space.nvec.reshape(*space.shape[:2], -1)
+    if min(space.shape[:2]) < SMALLEST or np.any(sizes != sizes[0, 0]):
+        return None
+    return spaces.MultiDiscrete(sizes[0, 0])
+
+
+class GridEncoder(nn.Module):
+    """Grids of discrete values to features: ``[*batch, *shape]`` to ``[*batch, features]``.
+
+    Each value of a cell becomes a one-hot vector (`DiscreteEncoder`), whose places are the planes
+    that convolutions see: numbers that stand for objects have no order and no distance.
+
+    Args:
+        space: The space of the grids, see `cell_of`; values count from 0.
+        convolutions: Makes the network from the number of planes; by default `small_cnn`.
+
+    Attributes:
+        out_features: Size of the last dimension.
+
+    Raises:
+        ConfigError: If the space holds no grids, or the network does not fit them.
+    """
+
+    def __init__(
+        self, space: spaces.Space[Any], convolutions: Callable[[int], nn.Module] | None = None
+    ) -> None:
+        super().__init__()
+        cell = cell_of(space)
+        if cell is None:
+            raise ConfigError(f"{space} holds no grids of cells that are alike.")
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        self.values = DiscreteEncoder(cell)
+        self.convolutions, shape = made_convolutions(
+            convolutions, self.values.out_features, self.shape[:2]
+        )
+        self.out_features = math.prod(shape)
+
+    def forward(self, grids: Tensor) -> Tensor:
+        """The features of some grids."""
+        batch = grids.shape[: grids.ndim - len(self.shape)]
+        planes = self.values(grids.reshape(-1, *self.shape[:2], *self.values.shape))
+        return self.convolutions(planes.permute(0, 3, 1, 2)).reshape(*batch, self.out_features)
+
+
+_LARGEST_ONE_HOT = 64
+_EMBEDDING = 32
+
+
+class VectorEncoder(nn.Module):
+    """Numbers of any shape and type, flat: ``[*batch, *shape]`` to ``[*batch, features]``.
+
+    Integers with narrow bounds, as a byte has them, are scaled to ``[0, 1]``.
+
+    Args:
+        space: A Box or MultiBinary.
+        normalize: Whether the features are normalized by their running mean and variance; bits and
+            bytes are not. Or what normalizes them.
+
+    Attributes:
+        norm: Does that; ``None`` if they are not normalized.
+        out_features: Size of the last dimension.
+    """
+
+    def __init__(self, space: spaces.Space[Any], normalize: bool | RunningNorm = False) -> None:
+        super().__init__()
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        self.out_features = math.prod(self.shape)
+        dtype = np.dtype(space.dtype)
+        is_byte = dtype.itemsize == 1
+        self._scale = 1.0 / 255 if dtype == np.dtype(np.uint8) and _is_wide(space) else 1.0
+        if isinstance(normalize, bool):
+            wanted = normalize and not is_byte
+            self.norm = RunningNorm(self.out_features) if wanted else None
+        else:
+            self.norm = normalize
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The features of some arrays."""
+        batch = x.shape[: x.ndim - len(self.shape)]
+        flat = x.reshape(*batch, self.out_features).to(torch.get_default_dtype())
+        if self._scale != 1.0:
+            flat = flat * self._scale
+        return flat if self.norm is None else self.norm(flat)
+
+
+class DiscreteEncoder(nn.Module):
+    """Discrete values: each as a one-hot vector, or embedded if it has more than 64 values.
+
+    Args:
+        space: Discrete or MultiDiscrete.
+
+    Attributes:
+        out_features: Size of the last dimension.
+    """
+
+    _values: Tensor
+
+    def __init__(self, space: spaces.Discrete | spaces.MultiDiscrete) -> None:
+        super().__init__()
+        self.shape: tuple[int, ...] = tuple(space.shape or ())
+        sizes = (
+            [int(space.n)] if isinstance(space, spaces.Discrete) else space.nvec.ravel().tolist()
+        )
+        self._sizes = sizes
+        self.embeddings = nn.ModuleDict(
+            {
+                str(place): nn.Embedding(size, _EMBEDDING)
+                for place, size in enumerate(sizes)
+                if size > _LARGEST_ONE_HOT
+            }
+        )
+        self.out_features = sum(_EMBEDDING if size > _LARGEST_ONE_HOT else size for size in sizes)
+        self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The features of some values, integers ``[*batch, *shape]``."""
+        batch = x.shape[: x.ndim - len(self.shape)]
+        columns = x.reshape(*batch, len(self._sizes))
+        parts = []
+        for place, size in enumerate(self._sizes):
+            if size > _LARGEST_ONE_HOT:
+                parts.append(self.embeddings[str(place)](columns[..., place].long()))
+            else:
+                one_hot = columns[..., place, None] == self._values[:size]
+                parts.append(one_hot.to(torch.get_default_dtype()))
+        return torch.cat(parts, -1)
+
+
+def _is_wide(space: spaces.Space[Any]) -> bool:
+    """Whether bytes are more than a few levels."""
+    return float(np.max(getattr(space, "high", 1))) > 15
