@@ -1,16 +1,15 @@
-"""Intermediate policies: saved while a run trains, and used without any training code.
+"""Saved policies: written while a run trains, used without any training code.
 
-A run keeps them in ``<run>/policies/step_<12 digits of frames>/``, and ``latest`` leads to the
-newest. Each directory is complete or absent, and holds
+A run keeps them in ``<run>/policies/step_<12 digits of frames>/``; ``latest`` links to the newest.
+Each directory is complete or absent, and holds
 
-- ``policy.safetensors``: the policy as a program of PyTorch's basic operators, with its weights;
-  there is no code in it, and nothing that it could hold is executed;
-- ``policy.json``: frames, seconds of training, environment, observations and actions, versions,
-  size and hash of the file, and, once it was played, the evaluation; with a checksum of its own.
+- ``policy.safetensors``: the policy as a program of PyTorch's basic operators, with its weights. It
+  contains no code, and nothing in it is executed;
+- ``policy.json``: frames, seconds of training, environment, spaces, versions, the file's size and
+  hash, and the evaluation; sealed by a checksum.
 
-`hooktrainer.PolicySnapshot` writes them. Nothing here imports the trainer, TorchRL or TensorDict;
-Gymnasium is imported when an environment is made, and PyTorch when a policy is loaded: to list what
-there is needs neither.
+`hooktrainer.PolicySnapshot` writes them. Reading imports neither the trainer nor TorchRL. Gymnasium
+is imported when an environment is made, PyTorch when a policy is loaded; listing needs neither.
 """
 
 from typing import TYPE_CHECKING

@@ -1,4 +1,4 @@
-"""What becomes of a policy's action before an environment takes it, as plain data."""
+"""Conversion of a policy's action to the environment's, as plain data."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _MOST_PARTS = 1 << 12
 
 @dataclasses.dataclass(frozen=True)
 class Action:
-    """What becomes of a policy's action before an environment takes it.
+    """Converts a policy's action to what the environment takes.
 
     Attributes:
-        shape: The shape that the environment takes.
-        dtype: The type that the environment takes.
-        start: What is added to discrete actions, which count from 0.
-        sizes: Of the one-hot vectors, one after another, that the policy gives; empty if it gives
-            indices or numbers.
-        low: Least action, ``[*shape]``, if the environment clips what it is given; else ``None``.
+        shape: The environment's shape.
+        dtype: The environment's type.
+        start: Offset of discrete actions, which count from 0.
+        sizes: Sizes of the concatenated one-hot vectors that the policy returns; empty for indices
+            or numbers.
+        low: Least action ``[*shape]`` if the environment clips actions; else ``None``.
         high: Greatest action, likewise.
     """
 
@@ -60,7 +60,7 @@ class Action:
         return array.astype(self.dtype)
 
     def single(self, converted: Any) -> Any:
-        """The only one of a batch of one that was converted."""
+        """The only action of a converted batch of one."""
         return converted[0]
 
     def __str__(self) -> str:
@@ -69,7 +69,7 @@ class Action:
 
 @dataclasses.dataclass(frozen=True)
 class JointAction:
-    """The same for an action that is a dict or a tuple; its parts stand side by side in a vector.
+    """The same for a dict or tuple of actions, which the policy returns as one vector.
 
     Attributes:
         parts: For each part the keys that lead to it, and the part.
@@ -85,7 +85,7 @@ class JointAction:
         _ = _tree([(path, None) for path, _ in self.parts])  # else there is no such tree
 
     def convert(self, actions: Tensor) -> Any:
-        """Return the actions, a tree of ``[batch, *shape]``, for the policy's ``[batch, n]``."""
+        """Return a tree of actions ``[batch, *shape]`` for the policy's ``[batch, n]``."""
         widths = [math.prod(action.shape) for _, action in self.parts]
         if actions.ndim != 2 or actions.shape[1] != sum(widths):
             raise ConfigError(
@@ -102,7 +102,7 @@ class JointAction:
         return _tree(converted)
 
     def single(self, converted: Any) -> Any:
-        """The only one of a batch of one that was converted."""
+        """The only action of a converted batch of one."""
         if isinstance(converted, dict):
             return {key: self.single(part) for key, part in converted.items()}
         if isinstance(converted, tuple):
@@ -114,10 +114,10 @@ class JointAction:
 
 
 def decode_action(data: Mapping[str, Any]) -> Action | JointAction:
-    """What was made plain data.
+    """Read an action from plain data.
 
     Raises:
-        ValueError: If it was none.
+        ValueError: If it is invalid.
     """
     if "parts" not in data:
         return decode(Action, data)
@@ -128,7 +128,7 @@ def decode_action(data: Mapping[str, Any]) -> Action | JointAction:
 
 
 def _tree(parts: list[tuple[Path, Any]]) -> Any:
-    """A dict, or a tuple where the keys are places, of parts by path."""
+    """A dict of parts by path, or a tuple where the keys are integers."""
     if any(not path for path, _ in parts):
         if len(parts) > 1:
             raise ValueError("two parts of the action have one place")
@@ -152,7 +152,7 @@ _MOST_DIMS = 16
 
 
 def decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
-    """A dataclass from its fields as plain data."""
+    """Make a dataclass from its fields as plain data."""
     values = {name: data[name] for name in (field.name for field in dataclasses.fields(cls))}
     for name in ("shape", "sizes"):
         if name in values:
@@ -165,7 +165,7 @@ def decode(cls: type[Any], data: Mapping[str, Any]) -> Any:
 
 
 def sizes_of(values: Any) -> tuple[int, ...]:
-    """A list of sizes, checked."""
+    """A validated list of sizes."""
     if not isinstance(values, (list, tuple)) or len(values) > 1 << 20:
         raise ValueError(f"{values!r:.80} is not a list")
     if not all(type(value) is int and 0 <= value < 1 << 40 for value in values):
@@ -174,7 +174,7 @@ def sizes_of(values: Any) -> tuple[int, ...]:
 
 
 def path_of(values: Any) -> Path:
-    """A list of keys and places, checked."""
+    """A validated list of keys and indices."""
     if not isinstance(values, (list, tuple)) or len(values) > 99:
         raise ValueError(f"{values!r:.80} is not a list")
     if not all(type(v) is str or (type(v) is int and 0 <= v < 1 << 20) for v in values):
@@ -183,7 +183,7 @@ def path_of(values: Any) -> Path:
 
 
 def check_start(start: Any, shape: tuple[int, ...]) -> None:
-    """What is added must not make an array larger."""
+    """Refuse an offset that would enlarge an array."""
     if len(shape) > _MOST_DIMS:
         raise ValueError(f"{len(shape)} dimensions")
     if start is None:

@@ -1,4 +1,4 @@
-"""What goes into the policies of several agents and what comes out, as plain data."""
+"""Observations and actions of several agents' policies as plain data."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SavedGroup:
     """Agents that have the same observations and actions.
 
     Attributes:
-        name: Its name, the key of its entries in a TensorDict.
-        agents: The names of its agents, in their order along the dimension of agents.
+        name: The key of its entries in a TensorDict.
+        agents: The names of its agents, in their order along the agent dimension.
         action: The action of one agent.
     """
 
@@ -41,11 +41,10 @@ class GroupInput:
     """One tensor ``[batch, agents, *shape]`` that the policies read.
 
     Attributes:
-        group: The group whose agents see it; ``None`` for the state of the whole environment, which
-            is ``[batch, *shape]``.
+        group: The group whose agents observe it; ``None`` for the global state ``[batch, *shape]``.
         keys: The keys that lead to it in the group's TensorDict.
-        part: What it is of one agent, and where in its observation. What is called ``"mask"`` and
-            is nowhere in it says which agents act.
+        part: Its form for one agent, and its place in the observation. ``"mask"`` without a place
+            marks the agents that act.
     """
 
     group: str | None
@@ -54,20 +53,20 @@ class GroupInput:
 
     @property
     def is_presence(self) -> bool:
-        """Whether it says which agents act."""
+        """Whether it marks the agents that act."""
         return self.part.key == PRESENCE and not self.part.path
 
     def blank(self, batch: int) -> Array:
-        """What stands in the place of an agent that is not there, ``[batch, *shape]``."""
+        """Padding for an absent agent, ``[batch, *shape]``."""
         allows_all = self.part.key == MASK
         return np.full((batch, *self.part.shape), allows_all, self.part.dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentsInterface:
-    """All that the policies of several agents read, in the order of the inputs, and their actions.
+    """Everything that several agents' policies read, in the order of the inputs, and their actions.
 
-    An action of each group comes out, ``[batch, agents, ...]``.
+    The program returns actions ``[batch, agents, ...]`` of each group.
     """
 
     groups: tuple[SavedGroup, ...]
@@ -112,17 +111,17 @@ class AgentsInterface:
         return cls(groups, entries)
 
     def examples(self) -> list[Tensor]:
-        """What the policies read, one of each, without content."""
+        """Empty examples of the policies' inputs."""
         return [entry.part.example(*self._agents_of(entry)) for entry in self.entries]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Look at the shapes of what the policies return for one observation.
+        """Check the shapes of the policies' outputs for one observation.
 
         Returns:
-            What they return behind the actions.
+            The outputs after the actions.
 
         Raises:
-            ValueError: If there is no action for each agent.
+            ValueError: If there is not one action for each agent.
         """
         for group, action in zip(self.groups, outputs, strict=False):
             if tuple(action.shape[:2]) != (1, len(group.agents)):
@@ -133,28 +132,28 @@ class AgentsInterface:
 
     @property
     def reads_state(self) -> bool:
-        """Whether the policies read the state of the whole environment."""
+        """Whether the policies read the global state."""
         return any(entry.group is None for entry in self.entries)
 
     def read(
         self, observation: Any, action_mask: Any = None, state: Any = None
     ) -> tuple[list[Tensor], Answer]:
-        """Return the policies' inputs, and what makes actions of their outputs.
+        """Return the policies' inputs, and a function from their outputs to actions.
 
         Args:
-            observation: By the name of an agent, what it observes, each as `Interface.read` takes
-                it; who is left out does not act. Or a TensorDict ``[*batch]`` with one of its own
-                for each group, whose entries are ``[*batch, agents, ...]``.
-            action_mask: By the name of an agent, its mask; a TensorDict holds them itself.
-            state: The state of the whole environment, if the policies read it; likewise.
+            observation: A dict by agent of what `Interface.read` takes, without agents that do not
+                act; or a TensorDict ``[*batch]`` with one for each group, of entries ``[*batch,
+                agents, ...]``.
+            action_mask: A dict of masks by agent; a TensorDict holds them itself.
+            state: The global state, if the policies read it; a TensorDict holds it itself.
 
         Returns:
-            The inputs, and a function whose result is a dict with the action of each agent that
-            was given, as the environment takes it; or the TensorDict, in which ``(group,
-            "action")`` was written, discrete ones counting from 0.
+            The inputs, and a function that returns a dict of the given agents' actions for the
+            environment; or the TensorDict with ``(group, "action")``, discrete ones counting from
+            0.
 
         Raises:
-            ConfigError: If something that the policies read is missing, or has another shape.
+            ConfigError: If an input is missing, or has another shape.
         """
         if hasattr(observation, "batch_size"):
             return self._read_groups(observation)
@@ -239,12 +238,12 @@ class AgentsInterface:
         return next((group.agents for group in self.groups if group.name == entry.group), ())
 
     def _agents_of(self, entry: GroupInput) -> tuple[int, ...]:
-        """The dimension of agents, if there is one."""
+        """The agent dimension, if there is one."""
         return () if entry.group is None else (len(self._members(entry)),)
 
     @property
     def reads(self) -> str:
-        """What they read, for people."""
+        """The inputs, for people."""
         return ", ".join(
             str(entry.part) if entry.group is None else f"{entry.group}.{entry.part}"
             for entry in self.entries
@@ -252,14 +251,14 @@ class AgentsInterface:
 
     @property
     def acts(self) -> str:
-        """What they give, for people."""
+        """The actions, for people."""
         return ", ".join(
             f"{group.name} ({len(group.agents)}): {group.action}" for group in self.groups
         )
 
 
 def _whole(entry: GroupInput, state: Any) -> tuple[Tensor, bool]:
-    """The state of the whole environment, ``[batch, *shape]``, and whether it was a batch."""
+    """The global state ``[batch, *shape]``, and whether it was a batch."""
     if state is None:
         raise ConfigError(
             "these policies read the state of the whole environment: pass state=, which a parallel "
@@ -275,7 +274,7 @@ def decode_interface(data: Mapping[str, Any]) -> AnyInterface:
     """Return what the ``encode`` of an interface wrote.
 
     Raises:
-        DamagedCheckpointError: If it is something else; says what, without naming the file.
+        DamagedCheckpointError: If it is invalid; the message does not name the file.
     """
     try:
         return AgentsInterface.of(data) if "groups" in data else Interface.of(data)

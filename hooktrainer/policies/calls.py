@@ -1,7 +1,6 @@
-"""One call of an operator in a program: its arguments, each checked against the operator's schema.
+"""One operator call of a program, its arguments checked against the operator's schema.
 
-A program knows no other types than those here, so an argument that would take another (a storage,
-a generator, another layout) can only be left out.
+Arguments of other types (a storage, a generator, another layout) cannot be given.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import torch
 from ..errors import CheckpointError
 
 MOST_ITEMS: Final = 4_096
-"""So many values may be in one list of arguments."""
+"""Largest number of values in one list of arguments."""
 DTYPES: Final = {
     name: getattr(torch, name)
     for name in (
@@ -23,7 +22,7 @@ DTYPES: Final = {
         *("float16", "bfloat16", "float32", "float64"),
     )
 }
-"""The types of numbers of programs, weights and observations."""
+"""Types of programs, weights and observations."""
 _FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 _KINDS: Final[dict[str, dict[str, Any]]] = {
     "dtype": DTYPES,
@@ -38,33 +37,33 @@ _BITS = 63
 
 
 class Value(int):
-    """The number of a value, in place of an argument."""
+    """An argument that is the value of this number."""
 
 
 class Batch(int):
-    """How many times the batch size, in place of an argument."""
+    """An argument that is this many times the batch size."""
 
 
 class Call:
-    """One call: its constant arguments, and where the others are filled in.
+    """One call: its constant arguments, and the places of the others.
 
     Args:
         target: The operator's name, or ``getitem``.
         args: Its arguments; see `Program`.
         kwargs: Its keyword arguments.
-        index: Numbers of the values there are, by name.
+        index: Numbers of the known values, by name.
 
     Attributes:
         target: The operator's name.
         reads: The numbers of the values that it uses.
-        needs_batch: Whether an argument follows the batch size.
+        needs_batch: Whether an argument depends on the batch size.
         result: The number of its result.
 
     Raises:
         CheckpointError: If the operator is unknown or not allowed.
-        KeyError: If there is no such value.
-        TypeError: If an argument is not what the operator takes.
-        ValueError: Likewise.
+        KeyError: If a value does not exist.
+        TypeError: If an argument has the wrong type.
+        ValueError: If an argument has an invalid value.
     """
 
     def __init__(
@@ -116,12 +115,12 @@ class Call:
         return given
 
     def __call__(self, values: Sequence[Any], batch: int, device: str = "cpu") -> Any:
-        """Calculate.
+        """Call the operator.
 
         Args:
             values: All values, by number.
             batch: The batch size.
-            device: Where tensors are made.
+            device: Where new tensors are made.
         """
         args = self._args.copy()
         for place, value in self._filled:
@@ -131,7 +130,7 @@ class Call:
         return self._function(*args, **self._kwargs)
 
     def named(self, values: Sequence[Any], batch: int) -> dict[str, Any]:
-        """Return the arguments by name, those that were left out with their defaults."""
+        """Return all arguments by name, defaults included."""
         args = self._args.copy()
         for place, value in self._filled:
             args[place] = _fill(value, values, batch)
@@ -250,7 +249,7 @@ _MAKING: Final = """
     zeros zeros_like
 """
 ALLOWED: Final = frozenset(" ".join((_ELEMENTWISE, _REDUCING, _LAYERS, _INDEXING, _MAKING)).split())
-"""The operators by name, in every overload that only calculates."""
+"""Names of allowed operators, in every overload that has no side effects."""
 INSTEAD: Final = {
     "aten.empty.memory_format": "aten.zeros.default",
     "aten.empty_like.default": "aten.zeros_like.default",
@@ -259,7 +258,7 @@ INSTEAD: Final = {
     "aten.unsafe_split.Tensor": "aten.split.Tensor",
     "aten._reshape_copy.default": "aten.view.default",
 }
-"""What is written down in place of operators that are not allowed and do the same."""
+"""Replacements of operators that are not allowed by equivalent ones."""
 _REFUSED: Final = ("aten.view.dtype",)
 
 
@@ -267,7 +266,7 @@ def operator_named(target: str) -> Callable[..., Any]:
     """Return the operator of a name such as ``aten.add.Tensor``.
 
     Raises:
-        CheckpointError: If there is none in this PyTorch, or no program may call it.
+        CheckpointError: If this PyTorch lacks it, or programs may not call it.
     """
     if not isinstance(target, str):
         raise ValueError(f"{target!r:.80} is no operator")

@@ -1,4 +1,4 @@
-"""What is recorded of an environment while its policy is trained."""
+"""Describes the environment of a policy in training: how to make it, its spaces, examples."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _NOT_OF_ONE = ("num_envs", "vectorization_mode", "vector_kwargs")
 
 @dataclasses.dataclass(frozen=True)
 class Described:
-    """An environment, looked at once.
+    """The description of an environment.
 
     Attributes:
         environment: How to make it again.
-        keys: What its observation holds, as a policy calls it.
-        leaves: The same, in detail.
+        keys: The policy's keys of the observation.
+        leaves: The arrays of the observation.
         action: Its actions.
-        action_format: What a policy's actions have to look like.
-        examples: Made-up observations, ``[12, ...]`` for each key.
+        action_format: The required form of a policy's actions.
+        examples: Sampled observations, ``[12, ...]`` for each key.
     """
 
     environment: Environment
@@ -61,17 +61,17 @@ class Described:
     examples: list[Tensor]
 
     def interface(self, reads: Sequence[NestedKey]) -> Interface:
-        """Return what a policy that reads these keys takes and gives."""
+        """Return the interface of a policy that reads these keys."""
         by_key = {unravel_key(leaf.key): leaf for leaf in self.leaves}
         return Interface(tuple(observation_of(by_key[key]) for key in reads), self.action)
 
     @property
     def actions(self) -> list[NestedKey]:
-        """What a policy writes its action to."""
+        """The policy's action key."""
         return ["action"]
 
     def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse a policy's actions for the examples that the environment does not take.
+        """Refuse a policy's actions for the examples if the environment does not take them.
 
         Raises:
             ConfigError: If they have another shape or type.
@@ -83,7 +83,7 @@ class Described:
 def describe_environment(
     env: Envs, env_kwargs: Mapping[str, Any] | None = None, *, categorical_actions: bool = True
 ) -> Described:
-    """Look at an environment: one is built, reset and closed.
+    """Describe an environment: one is built, reset and closed.
 
     Args:
         env: As for `VectorCollector`.
@@ -91,7 +91,7 @@ def describe_environment(
         categorical_actions: Whether the policy's discrete actions are indices.
 
     Raises:
-        ConfigError: If the environment cannot be built, or its spaces have no tensor form.
+        ConfigError: If it cannot be built, or its spaces have no tensor form.
     """
     if isinstance(env, gym.vector.VectorEnv):
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
@@ -166,10 +166,7 @@ def _by_spec(spec: EnvSpec | None, kwargs: Mapping[str, Any]) -> Environment | N
 
 
 def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
-    """Add what is registered under an id that is not Gymnasium's own.
-
-    Other processes do not know the id before they import what registers it.
-    """
+    """Add the registration of an id that is not Gymnasium's own, for other processes."""
     entry = spec.entry_point
     own = isinstance(entry, str) and entry.startswith("gymnasium.")
     if environment.id is None or entry is None or own or spec.additional_wrappers:
@@ -194,11 +191,7 @@ def _by_name(factory: Any) -> Environment | None:
 
 
 def place_of(factory: Any) -> dict[str, Any] | None:
-    """Where other processes find a function or class, as fields of an `Environment`.
-
-    Returns:
-        ``None`` if they cannot find it.
-    """
+    """Where other processes find a function or class, as `Environment` fields, or ``None``."""
     name, module = getattr(factory, "__name__", None), getattr(factory, "__module__", None)
     if not isinstance(name, str) or module not in sys.modules:
         return None
@@ -220,7 +213,7 @@ def _needs_arguments(factory: Any) -> bool:
 
 
 def _by_rebuilding(made: gym.Env[Any, Any]) -> Environment:
-    """From what the environment says of itself, if that leads to one that looks the same."""
+    """From the environment's spec, if that makes one with the same layers."""
     cannot = "it comes from a function that other processes cannot import"
     try:
         spec = made.spec
@@ -257,7 +250,7 @@ def _is_limit(layer: Any) -> bool:
 
 
 def _kinds(env: gym.Env[Any, Any]) -> list[type]:
-    """The layers that change what happens, but for the limit of steps."""
+    """The layers that matter, without time limits and checks."""
     checks = (gym.wrappers.PassiveEnvChecker, gym.wrappers.OrderEnforcing)
     kinds = [type(layer) for layer in _layers(env) if not _is_limit(layer)]
     return [kind for kind in kinds if kind not in checks]
@@ -269,7 +262,7 @@ def _examples(space: gym.Space[Any], layout: ObservationLayout, mask: Any) -> li
 
 
 def observation_of(leaf: Leaf, before: tuple[str | int, ...] = ()) -> Observation:
-    """A leaf, as plain data, behind some keys."""
+    """A leaf as plain data, its path after some keys."""
     start = leaf.start.tolist() if hasattr(leaf.start, "tolist") else leaf.start
     return Observation(
         ".".join(leaf.key), (*before, *leaf.path), leaf.shape, leaf.dtype.name, start
@@ -284,7 +277,7 @@ def action_of(
     Args:
         space: The space.
         categorical: Whether discrete ones are indices; else they are one-hot.
-        bounded: The space to whose bounds the environment clips them; ``None`` if it does not.
+        bounded: The space to whose bounds the environment clips; ``None`` if it does not.
     """
     limits = [part for _, part in parts_of(bounded)] if bounded is not None else None
     if isinstance(space, gym.spaces.Dict | gym.spaces.Tuple):
@@ -314,11 +307,7 @@ def _one(space: gym.Space[Any], categorical: bool, limit: gym.Space[Any] | None)
 def draw_examples(
     space: gym.Space[Any], layout: ObservationLayout, info: Mapping[str, Any], number: int
 ) -> list[npt.NDArray[Any]]:
-    """Observations drawn from a copy of the space, so that nobody's random numbers are used.
-
-    Returns:
-        ``[number, ...]`` for each leaf.
-    """
+    """Sample observations ``[number, ...]`` of each leaf, from a copy of the space."""
     drawing = copy.deepcopy(space)
     drawing.seed(0)
     rows = [layout.copies(drawing.sample(), info) for _ in range(number)]
@@ -327,13 +316,13 @@ def draw_examples(
 
 @dataclasses.dataclass(frozen=True)
 class DescribedAgents:
-    """An environment of several agents, looked at once; as `Described`.
+    """The description of an environment of several agents; as `Described`.
 
     Attributes:
         environment: How to make it again.
         groups: The agents.
-        entries: What they observe, by the key of a batch.
-        examples: Made-up observations, ``[12, agents, ...]`` for each.
+        entries: Their observations, by the key of a batch.
+        examples: Sampled observations, ``[12, agents, ...]`` for each.
     """
 
     environment: AgentsEnvironment
@@ -343,16 +332,16 @@ class DescribedAgents:
 
     @property
     def keys(self) -> list[NestedKey]:
-        """What is observed, as a policy calls it."""
+        """The policy's keys of the observations."""
         return list(self.entries)
 
     @property
     def actions(self) -> list[NestedKey]:
-        """What a policy writes its actions to."""
+        """The policy's action keys."""
         return [(group.name, "action") for group in self.groups]
 
     def interface(self, reads: Sequence[NestedKey]) -> AgentsInterface:
-        """Return what policies that read these keys take and give."""
+        """Return the interface of policies that read these keys."""
         groups = tuple(
             SavedGroup(one.name, one.agents, action_of(one.action_space, True, one.action_space))
             for one in self.groups
@@ -360,7 +349,7 @@ class DescribedAgents:
         return AgentsInterface(groups, tuple(self.entries[key] for key in reads))
 
     def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse the policies' actions for the examples that the environment does not take.
+        """Refuse the policies' actions for the examples if the environment does not take them.
 
         Raises:
             ConfigError: If they have another shape or type.
@@ -383,16 +372,16 @@ def describe(
     categorical_actions: bool = True,
     groups: Grouping | None = None,
 ) -> Described | DescribedAgents:
-    """Look at an environment of one agent or of several: one is built, reset and closed.
+    """Describe an environment of one agent or of several: one is built, reset and closed.
 
     Args:
         env: As for `VectorCollector`, or as for `AgentsCollector`.
         env_kwargs: Keyword arguments of the environment.
-        categorical_actions: Whether discrete actions are indices, as those of several agents are.
-        groups: Of several agents, the groups; as for `AgentsCollector`.
+        categorical_actions: Whether discrete actions are indices; those of several agents are.
+        groups: The groups of several agents; as for `AgentsCollector`.
 
     Raises:
-        ConfigError: If the environment cannot be built, or its spaces have no tensor form.
+        ConfigError: If it cannot be built, or its spaces have no tensor form.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
         return describe_agents(env, env_kwargs, groups)
@@ -402,12 +391,7 @@ def describe(
 def describe_agents(
     env: Any, env_kwargs: Mapping[str, Any] | None = None, groups: Grouping | None = None
 ) -> DescribedAgents:
-    """Look at an environment of several agents: one is built, reset and closed.
-
-    Args:
-        env: As for `AgentsCollector`.
-        env_kwargs: Likewise.
-        groups: Likewise.
+    """Describe an environment of several agents; the arguments are those of `AgentsCollector`.
 
     Raises:
         ConfigError: If it cannot be built.
@@ -431,7 +415,7 @@ def describe_agents(
 
 
 def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
-    """Whether a function makes a parallel environment of PettingZoo."""
+    """Whether a function makes a parallel PettingZoo environment."""
     if not callable(env):
         return False
     if isinstance(env, type):
@@ -442,7 +426,7 @@ def _makes_several(env: Any, env_kwargs: Mapping[str, Any] | None) -> bool:
 
 
 def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]]:
-    """What the agents of a group observe, with examples ``[12, agents, ...]``."""
+    """The observations of a group, with examples ``[12, agents, ...]``."""
     agents = len(group.agents)
     layout = ObservationLayout(group.observation_space)
     drawn = draw_examples(group.observation_space, layout, {}, EXAMPLES * agents)
@@ -461,7 +445,7 @@ def _entries(group: AgentGroup, seen: Entries) -> list[tuple[GroupInput, Tensor]
 
 
 def _state(space: spaces.Space[Any]) -> tuple[GroupInput, Tensor]:
-    """The state of the whole, with examples ``[12, ...]``."""
+    """The global state, with examples ``[12, ...]``."""
     layout = ObservationLayout(space)
     (drawn,) = draw_examples(space, layout, {}, EXAMPLES)
     part = dataclasses.replace(observation_of(layout.leaves[0], ()), key="state")
@@ -469,7 +453,6 @@ def _state(space: spaces.Space[Any]) -> tuple[GroupInput, Tensor]:
 
 
 def _recorded_agents(env: Any, env_kwargs: Mapping[str, Any]) -> AgentsEnvironment:
-    """How to make it again: by its id, or as a class or function that others can import."""
     given = dict(env_kwargs)
     if isinstance(env, functools.partial) and not env.args:
         env, given = env.func, {**env.keywords, **given}

@@ -1,7 +1,7 @@
-"""The random numbers of a saved policy: what its program is passed in place of drawing them.
+"""Random numbers of a saved policy, which are inputs of its program.
 
-A program calculates and cannot draw. So what a policy draws becomes an input of its program, and
-whoever plays it makes that input with a generator of his own: the same seed, the same actions.
+A program is deterministic. Its random numbers come from the player's generator: the same seed gives
+the same actions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 MOST_NUMBERS: Final = 1 << 24
-"""So many random numbers may one action take."""
+"""Largest number of random numbers for one action."""
 _MOST_DRAWS: Final = 1 << 10
 _NORMAL, _UNIFORM, _EXPONENTIAL, _INTEGERS = "normal", "uniform", "exponential", "integers"
 _KINDS: Final = {
@@ -35,13 +35,13 @@ _STANDARD: Final = {_NORMAL: (0, 1), _UNIFORM: (0, 1), _EXPONENTIAL: (1,)}
 
 @dataclass(frozen=True)
 class Draw:
-    """Random numbers that are drawn for one action.
+    """Random numbers drawn for one action.
 
     Attributes:
-        kind: ``"normal"`` (mean 0, deviation 1), ``"uniform"`` (from 0 to 1), ``"exponential"``
-            (rate 1) or ``"integers"`` (from 0).
-        shape: How many, without the batch dimension.
-        high: Of integers the bound, which is not among them; 0 otherwise.
+        kind: ``"normal"`` (mean 0, deviation 1), ``"uniform"`` (0 to 1), ``"exponential"`` (rate 1)
+            or ``"integers"`` (from 0).
+        shape: Shape without the batch dimension.
+        high: Exclusive bound of integers; otherwise 0.
     """
 
     kind: str
@@ -50,10 +50,10 @@ class Draw:
 
     @classmethod
     def decode(cls, data: Any) -> Draw:
-        """What a program's description says: the kind, the shape with the batch, the bound.
+        """Read a program's description: the kind, the shape with the batch, the bound.
 
         Raises:
-            ValueError: If it says something else, or too many numbers.
+            ValueError: If it is invalid, or of too many numbers.
         """
         kind, shape, high = data
         if kind not in _KINDS.values() or not isinstance(shape, list) or not 0 < len(shape) < 16:
@@ -67,7 +67,7 @@ class Draw:
         return cls(kind, tuple(shape[1:]), high)
 
     def make(self, batch: int, generator: torch.Generator) -> Tensor:
-        """Draw, for ``batch`` actions: ``[batch, *shape]``."""
+        """Draw ``[batch, *shape]``."""
         shape = (batch, *self.shape)
         if self.kind == _NORMAL:
             return torch.randn(shape, generator=generator)
@@ -78,7 +78,7 @@ class Draw:
         return torch.randint(self.high, shape, generator=generator)
 
     def example(self) -> Tensor:
-        """A tensor ``[1, *shape]`` without content, on the device ``meta``."""
+        """An empty tensor ``[1, *shape]`` on the device ``meta``."""
         dtype = torch.int64 if self.kind == _INTEGERS else torch.float32
         return torch.empty((1, *self.shape), dtype=dtype, device="meta")
 
@@ -87,7 +87,7 @@ def decode_draws(data: Any) -> list[Draw]:
     """The draws of a program's description.
 
     Raises:
-        ValueError: If they are none.
+        ValueError: If they are invalid.
     """
     if not isinstance(data, list) or len(data) > _MOST_DRAWS:
         raise ValueError(f"{data!r:.80} is no list of draws")
@@ -95,10 +95,10 @@ def decode_draws(data: Any) -> list[Draw]:
 
 
 def take_draws(graph: torch.fx.Graph) -> list[Any]:
-    """Make inputs of what a recorded graph draws, behind those that it has.
+    """Turn the random operators of a recorded graph into inputs, after those that it has.
 
     Returns:
-        For each its kind, its shape and its bound. What cannot be made an input stays in the graph.
+        For each its kind, shape and bound. Operators that cannot become inputs stay in the graph.
     """
     nodes = list(graph.nodes)
     first = next(node for node in nodes if node.op != "placeholder")
@@ -121,9 +121,9 @@ def take_draws(graph: torch.fx.Graph) -> list[Any]:
 
 
 class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """In the block, keeps what is drawn, in the order in which `take_draws` finds it.
+    """Context that stores all random numbers drawn, in the order of `take_draws`.
 
-    What is drawn from other distributions is calculated from standard ones, as in the recording.
+    Other distributions are computed from standard ones, as in the recording.
     """
 
     def __init__(self) -> None:
@@ -149,7 +149,7 @@ class RecordedDraws(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def _kind(node: torch.fx.Node) -> str | None:
-    """What a node draws; ``None`` if nothing, or nothing that can be an input."""
+    """What a node draws; ``None`` if it draws nothing that can be an input."""
     kind = _KINDS.get(str(node.target))
     value = node.meta.get("val")
     if kind is None or not isinstance(value, Tensor):
@@ -175,11 +175,10 @@ _TRIES: Final = 8
 
 
 def _log_gamma(alpha: Tensor) -> Tensor:
-    """The logarithm of Gamma variates of these shapes, each above 0.
+    """Logarithms of Gamma variates of these shapes, each above 0.
 
-    By Marsaglia and Tsang, 2000, A Simple Method for Generating Gamma Variables. A try is accepted
-    with a probability above 0.95, and there are eight; where none is, with a probability below
-    4e-11, the mode takes its place.
+    Marsaglia and Tsang, 2000, A Simple Method for Generating Gamma Variables. Each of eight tries
+    is accepted with a probability above 0.95. If all fail (probability below 4e-11) it is the mode.
     """
     boosted = torch.where(alpha < 1, alpha + 1, alpha)
     d = (boosted - 1 / 3).unsqueeze(-1)
@@ -213,7 +212,7 @@ def _bernoulli(probs: Tensor, generator: Any = None) -> Tensor:
 def _multinomial(
     probs: Tensor, number: int, replacement: bool = False, generator: Any = None
 ) -> Tensor:
-    """By exponential clocks: the first to ring has a probability in proportion to its rate."""
+    """Exponential clocks: the first rings with a probability proportional to its rate."""
     if number != 1:
         return NotImplemented
     return (probs / torch.empty_like(probs).exponential_()).argmax(-1, keepdim=True)
@@ -226,4 +225,4 @@ FROM_STANDARD: Final[Mapping[Any, Callable[..., Tensor]]] = {
     _aten.bernoulli.default: _bernoulli,
     _aten.multinomial.default: _multinomial,
 }
-"""By what draws, what gives numbers of the same distribution from standard ones."""
+"""Replacements of random operators, which use standard distributions alone."""

@@ -1,4 +1,4 @@
-"""The environment of a saved policy: how to make it again."""
+"""The environment of a saved policy, of one agent or several: how to make it again."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     Env = gym.Env[Any, Any]
 
 MOST_BYTES: Final = 2 << 30
-"""So much memory may an environment take that is made untrusted, and its first step."""
+"""Memory for making an untrusted environment and taking its first step."""
 MOST_SECONDS: Final = 60
-"""So much time of a CPU likewise."""
+"""CPU time for the same."""
 
 _TRY: Final = "hooktrainer.policies.environment"
 _MOST_WRAPPERS: Final = 100
@@ -39,17 +39,16 @@ _GYMNASIUMS = ("id", "disable_env_checker")  # arguments of gymnasium.make that 
 
 @dataclasses.dataclass(frozen=True)
 class Environment:
-    """How to make an environment again: by its id, or by a function or class without arguments.
+    """How to make an environment: by its id, or by a function or class without arguments.
 
     Attributes:
-        id: As `gymnasium.make` takes it.
+        id: As for `gymnasium.make`.
         kwargs: Its keyword arguments, with an id.
-        wrappers: What is put around it, the innermost first: name of the class, as
-            ``module:class``, and keyword arguments.
+        wrappers: Its wrappers, the innermost first: ``module:class`` and keyword arguments.
         factory: The name of a function or class: without an id, the one that makes it; with an id
             that is not Gymnasium's own, the one registered under it.
-        module: The module that has it.
-        file: The file of that module: that of a script, or where to look if it cannot be imported.
+        module: The factory's module.
+        file: The module's file: a script, or where to look if the module cannot be imported.
         registered: With an id and a factory, the other arguments of the registration.
         reason: Without id and factory, why it cannot be made again.
     """
@@ -65,7 +64,7 @@ class Environment:
 
     @property
     def name(self) -> str:
-        """What to call it."""
+        """Its name for messages."""
         return printable(self.id or self.factory or "unknown")
 
     def encode(self) -> dict[str, Any]:
@@ -79,7 +78,7 @@ class Environment:
         Raises:
             KeyError: If a wrapper lacks something.
             TypeError: If a value has another type.
-            ValueError: If there is an argument that no environment can have.
+            ValueError: If an argument is invalid.
         """
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
@@ -98,9 +97,9 @@ class Environment:
 
     @property
     def code(self) -> str | None:
-        """What making it would import, run or read that is not installed; ``None`` if nothing.
+        """What making it would import, run or read beyond installed packages; ``None`` if nothing.
 
-        The rule is in `trust`. Nothing is imported to find out but Gymnasium.
+        `trust` has the rule. Only Gymnasium is imported to find out.
         """
         if self.id is not None and self._is_known():
             return self._code_of_id()
@@ -114,7 +113,7 @@ class Environment:
         return printable(f"{self.factory} of {place}")
 
     def _is_known(self) -> bool:
-        """Whether the id is one that is registered here, or that leads to a module."""
+        """Whether the id is registered here, or names a module."""
         import gymnasium as gym
 
         _register(str(self.id))
@@ -127,13 +126,13 @@ class Environment:
         """Make the environment.
 
         Args:
-            trust: Whether to import, run or read what it needs beyond what is installed; see
+            trust: Whether to import, run or read what it needs beyond installed packages; see
                 `code`.
-            **kwargs: Keyword arguments beside its own, such as ``render_mode="rgb_array"``.
+            **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.
 
         Raises:
-            ConfigError: If it cannot be made here, or needs trust that it is not given; says why.
-            ModuleNotFoundError: If a package it needs is not installed; it says what to type.
+            ConfigError: If it cannot be made here, or needs trust.
+            ModuleNotFoundError: If a package is not installed; the message has the install command.
         """
         if not trust and (code := self.code) is not None:
             raise ConfigError(
@@ -155,7 +154,7 @@ class Environment:
         return self.made(**kwargs)
 
     def made(self, **kwargs: Any) -> Any:
-        """Make the environment, without asking what that needs; see `make`."""
+        """Make the environment without checking trust; see `make`."""
         import gymnasium as gym
 
         if self.id is None and self.factory is None:
@@ -186,7 +185,7 @@ class Environment:
         return env
 
     def _spec(self) -> Any:
-        """What is registered under the id, or what was where the policy was saved."""
+        """What is registered under the id, here or where the policy was saved."""
         import gymnasium as gym
 
         module, _, name = str(self.id).rpartition(":")
@@ -227,7 +226,7 @@ class Environment:
 
 @functools.lru_cache(maxsize=64)
 def _too_large(coded: str, memory: int, seconds: int) -> str | None:
-    """Make an environment in a child; say which bound it went beyond, ``None`` if none."""
+    """Make an environment in a child process; describe the bound that it exceeded."""
     try:
         child = ChildProgram(
             *(_TRY, coded, str(memory), str(seconds)),
@@ -248,7 +247,7 @@ def _too_large(coded: str, memory: int, seconds: int) -> str | None:
 
 
 def _register(env_id: str) -> None:
-    """Have a known package register what it has under such ids."""
+    """Import a known package that registers this id."""
     from ..base.env_packages import register_known
 
     register_known(env_id)
@@ -275,10 +274,10 @@ VMAS, PETTINGZOO = "vmas/", "pettingzoo/"
 
 
 class AgentsEnvironment(Environment):
-    """How to make an environment of several agents again, as a parallel one of PettingZoo.
+    """How to make a parallel environment of several agents again.
 
     Its ``id`` is ``"vmas/<scenario>"`` or ``"pettingzoo/<family>/<name>"``; its ``factory`` is a
-    scenario class of VMAS, or what makes a parallel environment. Both take ``kwargs``.
+    VMAS scenario class, or a function that makes a parallel environment. Both take ``kwargs``.
     """
 
     def encode(self) -> dict[str, Any]:
@@ -322,13 +321,7 @@ def _vmas(scenario: Any, own: Mapping[str, Any], kwargs: Mapping[str, Any]) -> A
 
 
 def decode_environment(data: Mapping[str, Any]) -> Environment:
-    """What ``encode`` of an environment wrote, of one agent or of several.
-
-    Raises:
-        KeyError: As `Environment.decode`.
-        TypeError: Likewise.
-        ValueError: Likewise.
-    """
+    """Return what ``encode`` wrote, with the errors of `Environment.decode`."""
     return (AgentsEnvironment if data.get("several") is True else Environment).decode(data)
 
 
@@ -355,7 +348,10 @@ def _is_out_of_memory(error: BaseException | None) -> bool:
 
 
 def main() -> int:
-    """Try what the command line says, within its bounds."""
+    """Make the environment of the command line and take one step, within bounds of memory and time.
+
+    The exit code is 0 within the bounds, also if the environment raises another error.
+    """
     end_with_parent()
     coded, memory, seconds = sys.argv[1:]
     environment, renders = json.loads(coded)

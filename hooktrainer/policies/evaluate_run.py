@@ -1,4 +1,4 @@
-"""Plays the policies of a run that were not played yet, at the lowest priority.
+"""Evaluates the policies of a run in the background, at the lowest priority.
 
 python -m hooktrainer.policies.evaluate_run RUN
 """
@@ -34,17 +34,17 @@ def evaluate_run(
     again: bool = False,
     trust: bool | Environment = False,
 ) -> Iterator[tuple[SavedPolicy, Exception | None]]:
-    """Evaluate the policies of a run, the earliest first, those that are saved meanwhile included.
+    """Evaluate a run's policies, the earliest first, including those saved meanwhile.
 
     Args:
         run: The run's directory.
-        seed: See `play_episodes`.
-        episodes: Likewise.
-        again: Whether to play those as well that were played already.
+        seed: As for `play_episodes`.
+        episodes: As for `play_episodes`.
+        again: Whether to evaluate policies that have an evaluation.
         trust: As for `load_policy`; or the one environment that is trusted.
 
     Yields:
-        Each policy with its evaluation, or with what went wrong.
+        Each policy with its evaluation, or with the error.
     """
     done: set[Path] = set()
     while waiting := [
@@ -64,7 +64,7 @@ def evaluate_run(
 
 @contextmanager
 def alone(run: Path) -> Iterator[bool]:
-    """Whether no other process evaluates policies of the run; none will while the block runs."""
+    """Lock the evaluation of a run; yields whether no other process holds the lock."""
     fd = open_to_lock(policy_directory(run) / _LOCK)
     try:
         try:

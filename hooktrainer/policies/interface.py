@@ -1,8 +1,4 @@
-"""What goes into a policy and what comes out, as plain data.
-
-It says of a policy what `hooktrainer.collect.spaces` finds out from Gymnasium's spaces, so that
-a saved policy needs neither.
-"""
+"""A policy's observations and actions as plain data, so that loading needs no Gymnasium."""
 
 from __future__ import annotations
 
@@ -24,7 +20,7 @@ Answer = Callable[[Sequence[Tensor]], Any]
 MASK = "action_mask"
 
 MOST_NUMBERS = 1 << 30
-"""So many numbers may an observation have."""
+"""Largest number of elements of an observation."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,11 +28,11 @@ class Observation:
     """One array that a policy reads.
 
     Attributes:
-        key: What the policy calls it, with dots between the parts.
-        path: The keys that lead to it in a dict observation, the places in a tuple.
+        key: The policy's name for it, with dots between the parts.
+        path: The keys, or tuple indices, that lead to it in the observation.
         shape: Its shape for one environment.
         dtype: The type it is converted to.
-        start: What is subtracted, so that discrete values count from 0.
+        start: Subtracted, so that discrete values count from 0.
     """
 
     key: str
@@ -51,7 +47,7 @@ class Observation:
         check_start(self.start, self.shape)
 
     def example(self, *agents: int) -> Tensor:
-        """Return a tensor ``[1, *agents, *shape]`` without content, on the device ``meta``."""
+        """Return an empty tensor ``[1, *agents, *shape]`` on the device ``meta``."""
         shape = (*agents, *self.shape)
         if math.prod(shape) > MOST_NUMBERS:
             raise ValueError(f"{self.key} has {math.prod(shape):,} numbers")
@@ -59,12 +55,12 @@ class Observation:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The type it is converted to, as PyTorch calls it."""
+        """The type it is converted to, in PyTorch."""
         return torch.from_numpy(np.empty(0, self.dtype)).dtype
 
     @property
     def is_mask(self) -> bool:
-        """Whether it is the mask that an environment gives beside the observation."""
+        """Whether it is the action mask, which is not part of the observation."""
         return self.key == MASK and not self.path
 
     def take(
@@ -73,15 +69,15 @@ class Observation:
         """Find it in an observation, or take the mask, and convert it.
 
         Args:
-            observation: The whole observation of one environment or a batch.
-            action_mask: The mask that the environment gives beside it.
-            whose: Of which agent, for messages.
+            observation: The observation of one environment or a batch.
+            action_mask: The mask that comes with it.
+            whose: The agent, for messages.
 
         Returns:
             The tensor ``[batch, *shape]``, and whether it was a batch.
 
         Raises:
-            ConfigError: If it is missing, has another shape, or does not hold numbers.
+            ConfigError: If it is missing, has another shape, or is not numeric.
         """
         if self.is_mask:
             if action_mask is None:
@@ -103,7 +99,7 @@ class Observation:
         """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
 
         Raises:
-            ConfigError: If ``value`` has another shape, or does not hold numbers.
+            ConfigError: If ``value`` has another shape, or is not numeric.
         """
         name = self.key + whose
         try:
@@ -132,7 +128,7 @@ class Observation:
 
 @dataclasses.dataclass(frozen=True)
 class Interface:
-    """All that a policy reads, in the order of its inputs, and its action."""
+    """Everything that a policy reads, in the order of its inputs, and its action."""
 
     observations: tuple[Observation, ...]
     action: Action | JointAction
@@ -150,17 +146,17 @@ class Interface:
         )
 
     def examples(self) -> list[Tensor]:
-        """What the policy reads, one of each, without content."""
+        """Empty examples of the policy's inputs."""
         return [part.example() for part in self.observations]
 
     def check(self, outputs: Sequence[Tensor]) -> list[Tensor]:
-        """Look at the shapes of what a policy returns for one observation.
+        """Check the shapes of a policy's outputs for one observation.
 
         Returns:
-            What it returns behind the action.
+            The outputs after the action.
 
         Raises:
-            ValueError: If there is no action for each observation.
+            ValueError: If there is not one action for each observation.
         """
         if not outputs[0].dim() or len(outputs[0]) != 1:
             raise ValueError("its program does not return an action for each observation")
@@ -171,16 +167,15 @@ class Interface:
     def read(
         self, observation: Any, action_mask: Any = None, state: Any = None
     ) -> tuple[list[Tensor], Answer]:
-        """Return the policy's inputs, ``[batch, ...]`` each, and what makes actions of its outputs.
+        """Return the policy's inputs, ``[batch, ...]``, and a function from its outputs to actions.
 
         Args:
             observation: An array, or a dict of them, of one environment or a batch.
-            action_mask: Boolean ``[actions]`` or ``[batch, actions]``, for a policy that reads the
-                mask an environment gives beside its observation.
-            state: Is not read: it is for the policies of several agents.
+            action_mask: Boolean ``[actions]`` or ``[batch, actions]``, if the policy reads a mask.
+            state: Not used; for several agents.
 
         Raises:
-            ConfigError: If something that the policy reads is missing, or has another shape.
+            ConfigError: If an input is missing, or has another shape.
         """
         taken = {part.key: part.take(observation, action_mask) for part in self.observations}
         batched = one_size(taken)
@@ -193,17 +188,17 @@ class Interface:
 
     @property
     def reads(self) -> str:
-        """What it reads, for people."""
+        """The inputs, for people."""
         return ", ".join(map(str, self.observations))
 
     @property
     def acts(self) -> str:
-        """What it gives, for people."""
+        """The action, for people."""
         return str(self.action)
 
 
 def one_size(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
-    """Whether all parts are batches, which have to be of one size; else each is a single one.
+    """Whether all parts are batches, which must have one size; otherwise all are single.
 
     Raises:
         ConfigError: If they differ.

@@ -20,15 +20,15 @@ IS_INIT = "is_init"
 
 
 class LivePolicy(nn.Module):
-    """A policy as a function of tensors: what it reads in, an action out, or those of all groups.
+    """A policy as a function of tensors, from its inputs to the actions of all groups.
 
     Args:
         policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
             observations to actions.
-        keys: What it is passed, in this order.
-        hidden: The hidden states, behind that.
-        random: Whether actions are drawn; else they are the best.
-        actions: What it writes them to.
+        keys: Its inputs, in this order.
+        hidden: The hidden states, which are further inputs.
+        random: Whether actions are sampled instead of the best ones.
+        actions: The keys of its actions.
     """
 
     def __init__(
@@ -50,17 +50,17 @@ class LivePolicy(nn.Module):
         self._never: dict[int, Tensor] = {}
 
     def prepare(self, batch: int) -> None:
-        """Make what a batch of this size needs beside; to be called before recording begins."""
+        """Make constants for this batch size; call it before recording."""
         self._never[batch] = _never(batch)
 
     def on(self, inputs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Call it, prepared."""
+        """Prepare and call it."""
         self.prepare(len(inputs[0]))
         return self.forward(*inputs)
 
     @torch.no_grad()
     def forward(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the actions ``[batch, ...]`` and the next hidden states ``[batch, ...]``."""
+        """Return the actions and the next hidden states, ``[batch, ...]`` each."""
         with set_interaction_type(self._mode):
             if getattr(self.policy, "in_keys", None) is None:
                 out = self._call_on_observations(*inputs)
@@ -71,7 +71,7 @@ class LivePolicy(nn.Module):
         return tuple(out[key] for key in self.actions) if isinstance(out, Mapping) else (out,)
 
     def _call_on_observations(self, *inputs: Tensor) -> Any:
-        """As `VectorCollector` calls a function: with a tensor or a dict of them, and the mask."""
+        """Call a function as `VectorCollector` does, with the mask if it takes one."""
         call = getattr(self.policy, "act", self.policy)
         given = dict(zip(self.keys, inputs, strict=True))
         mask = {}
@@ -103,10 +103,10 @@ class LivePolicy(nn.Module):
 def read_keys(
     policy: nn.Module, observed: Sequence[NestedKey]
 ) -> tuple[list[NestedKey], list[NestedKey]]:
-    """Which observations a policy reads, and its hidden states.
+    """Return the observations that a policy reads, and its hidden states.
 
     Raises:
-        ConfigError: If it reads what is neither.
+        ConfigError: If it reads anything else.
     """
     in_keys = getattr(policy, "in_keys", None)
     if in_keys is None:
@@ -145,7 +145,7 @@ def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedK
 
 
 def without_numpy(policy: nn.Module) -> None:
-    """Let a policy's networks be called as they are, so that torch sees what is done."""
+    """Have a policy's networks evaluated by torch, so that it can be recorded."""
     for module in policy.modules():
         for value in vars(module).values():
             if isinstance(value, Inference):
@@ -158,11 +158,11 @@ def parts(key: NestedKey) -> tuple[str, ...]:
 
 
 class _Known(Tensor):
-    """The same everywhere, and known to be: what tells a policy that no episode begins.
+    """A constant boolean tensor for ``is_init``: no episode begins while a saved policy plays.
 
-    A module may branch on whether any of it is true, and choose by it between two values. Whoever
-    plays a saved policy sets the hidden states back instead. What is made of it is known where that
-    follows; else it is what it is, for this batch alone, which recording refuses.
+    A module may branch on it and select by it. Results that follow from the constant stay constant.
+    Others have values of this batch alone, which recording refuses. Players reset the hidden
+    states.
     """
 
     value: bool

@@ -26,20 +26,20 @@ def load_policy(
     seed: int | None = None,
     trust: bool = False,
 ) -> LoadedPolicy:
-    """Load a saved policy. Needs none of the code that trained it.
+    """Load a saved policy, without the code that trained it.
 
     Args:
-        saved: The policy: what `list_policies` lists; or its directory, such as
-            ``<run>/policies/latest``, or anything else that `find_policy` understands.
-        deterministic: Whether it takes the best action; else it draws one, as in training.
-        seed: Seed of what it draws; by default another one each time.
+        saved: An item of `list_policies`; or a directory such as ``<run>/policies/latest``, or
+            anything else that `find_policy` accepts.
+        deterministic: Whether it takes the best action; otherwise it samples, as in training.
+        seed: Seed of the samples; random by default.
         trust: Whether its environment may be made by code that it names: a script, a module.
 
     Raises:
-        ConfigError: If it is to draw, and how it does was not saved; says why.
-        CheckpointError: If there is none, or its program calls what it may not or would take more
-            memory than it may; nothing in it is executed.
-        DamagedCheckpointError: If its files are not what was written.
+        ConfigError: If it has to sample, but its sampling was not saved.
+        CheckpointError: If it does not exist, calls a forbidden operator, or would need too much
+            memory; nothing in it is executed.
+        DamagedCheckpointError: If its files have changed.
 
     Examples:
         >>> policy = load_policy("runs/a/policies/latest")  # doctest: +SKIP
@@ -52,15 +52,14 @@ def load_policy(
 
 
 def _cause(sampling: Any) -> str:
-    """Why it could not be said how a policy draws, without what to do about its best action."""
+    """Why sampling was not saved, without the advice about the best action."""
     return printable(str(sampling).split(": use other layers")[0])[:200]
 
 
 class LoadedPolicy:
-    """A policy that takes observations as its environment gives them, and returns actions for it.
+    """A policy from the environment's observations to its actions.
 
-    It takes the best action, the mode of the distribution or the highest value; or, if it is not to
-    be deterministic, draws it from the distribution, with random numbers of its own.
+    It takes the best action (the mode or the highest value), or samples with its own generator.
 
     Args:
         saved: What to load.
@@ -69,8 +68,8 @@ class LoadedPolicy:
         trust: As for `load_policy`.
 
     Attributes:
-        saved: What is known of it: frames, seconds, environment, evaluation.
-        interface: What it reads, and what its actions look like.
+        saved: Its frames, seconds, environment and evaluation.
+        interface: Its observations and actions.
         deterministic: Whether it takes the best action.
     """
 
@@ -103,7 +102,6 @@ class LoadedPolicy:
         self._states: list[Tensor] = []
 
     def _sampling_of(self, content: PolicyContent) -> dict[str, Any]:
-        """The program that draws."""
         sampling = content.program["sampling"]
         if not isinstance(sampling, dict):
             raise ConfigError(
@@ -114,7 +112,7 @@ class LoadedPolicy:
         return sampling
 
     def _states_of(self, content: PolicyContent) -> dict[str, Tensor]:
-        """The first hidden states, after looking at what the program would take and return."""
+        """Check the program's memory and outputs; return the first hidden states."""
         inputs = (content.program if self.deterministic else content.program["sampling"])["inputs"]
         given = self.interface.examples()
         names = inputs[len(given) : len(inputs) - len(self._draws)]
@@ -137,42 +135,39 @@ class LoadedPolicy:
 
     @property
     def evaluation(self) -> Evaluation | None:
-        """The episodes it was played for."""
+        """Its recorded evaluation."""
         return self.saved.evaluation
 
     @property
     def recurrent(self) -> bool:
-        """Whether it remembers what it saw since `reset`."""
+        """Whether it has hidden states."""
         return bool(self._first)
 
     @property
     def reads_state(self) -> bool:
-        """Whether it is to be given the state of the whole environment, of several agents."""
+        """Whether it reads the global state of several agents."""
         return self.interface.reads_state
 
     def __call__(self, observation: Any, action_mask: Any = None, state: Any = None) -> Any:
-        """Return an action, or, for several agents, their actions.
+        """Return an action, or the actions of several agents.
 
         Args:
-            observation: An array as the environment gives it, ``[*shape]``, or a batch of them,
-                ``[batch, *shape]``; for a dict observation, a dict of such arrays. For several
-                agents a dict of these by the name of the agent, as PettingZoo has it, without those
-                that do not act; or a TensorDict ``[*batch]`` in TorchRL's layout, with one of its
-                own for each group, ``[*batch, agents, ...]``.
-            action_mask: Boolean, ``[actions]`` or ``[batch, actions]``: which actions are allowed,
-                for an environment that gives it beside its observation; for several agents a dict
-                of these. A TensorDict holds them itself.
-            state: The state of the whole environment, ``[*shape]`` or ``[batch, *shape]``, for
-                policies of several agents that read it. A TensorDict holds it itself.
+            observation: The environment's observation ``[*shape]``, or a batch ``[batch, *shape]``;
+                a dict of arrays for a dict observation. For several agents a dict of these by
+                agent, as in PettingZoo, without those that do not act; or a TensorDict ``[*batch]``
+                in TorchRL's layout, with groups ``[*batch, agents, ...]``.
+            action_mask: Boolean ``[actions]`` or ``[batch, actions]``, the allowed actions; for
+                several agents a dict of these. A TensorDict holds them itself.
+            state: The global state ``[*shape]`` or ``[batch, *shape]`` for several agents' policies
+                that read it. A TensorDict holds it itself.
 
         Returns:
-            The action as the environment takes it, or ``[batch, ...]`` for a batch. A single
-            discrete action is a NumPy integer. For several agents a dict of the actions of those
-            that were given; or the TensorDict, in which ``(group, "action")`` was written, discrete
-            ones counting from 0.
+            The environment's action, or ``[batch, ...]``. A single discrete action is a NumPy
+            integer. For several agents a dict of the given agents' actions; or the TensorDict with
+            ``(group, "action")``, discrete ones counting from 0.
 
         Raises:
-            ConfigError: If the observation is not what the policy reads.
+            ConfigError: If the observation does not fit.
         """
         inputs, answer = self.interface.read(observation, action_mask, state)
         if self._first and (not self._states or len(self._states[0]) != len(inputs[0])):
@@ -183,14 +178,14 @@ class LoadedPolicy:
         return answer(outputs)
 
     def seed(self, seed: int | None) -> None:
-        """Seed what it draws; ``None`` for another seed each time."""
+        """Seed the samples; ``None`` for a random seed."""
         if seed is None:
             self._generator.seed()
         else:
             self._generator.manual_seed(seed)
 
     def reset(self, rows: Sequence[int] | Array | None = None) -> None:
-        """Forget what was seen, as at the start of an episode; does nothing without memory.
+        """Reset the hidden states, as at the start of an episode.
 
         Args:
             rows: Which of a batch: indices, or booleans ``[batch]``; all by default.
@@ -204,15 +199,15 @@ class LoadedPolicy:
             state[index] = first
 
     def make_env(self, **kwargs: Any) -> Any:
-        """Make the environment that it was trained in; of several agents, a parallel one.
+        """Make the environment that it was trained in; for several agents a parallel one.
 
-        A scenario of VMAS is made as one environment in the manner of PettingZoo's.
+        A VMAS scenario is made as one environment with PettingZoo's interface.
 
         Args:
             **kwargs: Further keyword arguments, such as ``render_mode="rgb_array"``.
 
         Raises:
-            ConfigError: If it cannot be made here, or needs trust; says why.
+            ConfigError: If it cannot be made here, or needs trust.
         """
         return self.saved.environment.make(trust=self._trust, **kwargs)
 

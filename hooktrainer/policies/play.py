@@ -1,4 +1,4 @@
-"""Playing a saved policy: episodes that can be repeated exactly, and what it is worth."""
+"""Plays and evaluates a saved policy, in episodes that can be repeated exactly."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Episode:
     """One episode that was played.
 
     Attributes:
-        return_: Sum of its rewards; of several agents the mean over all of them.
+        return_: Sum of its rewards; for several agents the mean over them.
         length: Number of its actions.
     """
 
@@ -35,16 +35,14 @@ class Episode:
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """A moment of an episode: what whoever looks on is shown.
-
-    There is one before every action, and one more at the end.
+    """A moment of an episode: before every action, and at the end.
 
     Attributes:
-        env: The environment as it is at this moment, to be rendered.
+        env: The environment at this moment, to be rendered.
         episode: Number of the episode, from 0.
-        index: How many actions were taken before in this episode.
-        observation: What the policy sees.
-        action: What it is about to do; ``None`` at the end.
+        index: Number of actions taken before in this episode.
+        observation: The policy's observation.
+        action: The action about to be taken; ``None`` at the end.
         return_: Sum of the rewards so far.
     """
 
@@ -57,7 +55,7 @@ class Step:
 
 
 class Plays(Protocol):
-    """What can be played: a `LoadedPolicy`, or anything like it."""
+    """A `LoadedPolicy`, or an object with its methods."""
 
     saved: SavedPolicy
 
@@ -65,10 +63,10 @@ class Plays(Protocol):
         """Return the action."""
 
     def reset(self) -> None:
-        """Forget what was seen."""
+        """Reset the hidden states."""
 
     def seed(self, seed: int | None) -> None:
-        """Seed what it draws; asked for only if it says that it is not ``deterministic``."""
+        """Seed the samples; called only if ``deterministic`` is false."""
 
     def make_env(self, **kwargs: Any) -> Any:
         """Make an environment."""
@@ -98,23 +96,22 @@ def play_episodes(
     env: Any = None,
     **env_kwargs: Any,
 ) -> list[Episode]:
-    """Play whole episodes, one after the other, in one environment.
+    """Play whole episodes, one after another, in one environment.
 
-    The same policy, seed and number give the same episodes; fewer episodes are the first of these.
+    The same policy and seed give the same episodes, however many are played.
 
     Args:
         policy: A `LoadedPolicy`.
-        seed: The episodes are seeded from it; see `episode_seed`.
+        seed: The seed of all episodes; see `episode_seed`.
         episodes: How many.
-        on_step: Is shown every moment; see `Step`.
-        env: The environment to play in, which stays open; by default one is made. For several
-            agents a parallel environment of PettingZoo.
+        on_step: Called with every `Step`.
+        env: The environment, which stays open; by default one is made. For several agents a
+            parallel environment of PettingZoo.
         **env_kwargs: Keyword arguments for the environment that is made, such as
             ``render_mode="rgb_array"``.
 
     Raises:
-        ConfigError: If the environment cannot be made, or does not fit the policy, or the seed is
-            negative.
+        ConfigError: If the environment cannot be made or does not fit, or the seed is negative.
     """
     check_not_negative("seed", seed)
     made = policy.make_env(**env_kwargs) if env is None else env
@@ -159,10 +156,10 @@ def evaluate_policy(
     """Play a saved policy, and record the result in its ``policy.json``.
 
     Args:
-        saved: The policy, or what `find_policy` understands.
-        seed: See `play_episodes`.
-        episodes: Likewise.
-        env: Likewise.
+        saved: The policy, or what `find_policy` accepts.
+        seed: As for `play_episodes`.
+        episodes: As for `play_episodes`.
+        env: As for `play_episodes`.
         trust: As for `load_policy`.
 
     Returns:
@@ -196,7 +193,7 @@ def evaluate_policy(
 
 
 class GymStepper:
-    """An environment of Gymnasium.
+    """Steps a Gymnasium environment.
 
     Args:
         env: The environment.
@@ -215,7 +212,7 @@ class GymStepper:
         self.mask = info.get(MASK)
 
     def step(self, action: Any) -> tuple[float, bool]:
-        """Take an action as often as it is repeated, or until the episode ends."""
+        """Repeat an action ``frame_skip`` times, or until the episode ends."""
         total = 0.0
         for _ in range(self._frame_skip):
             step = self._env.step(_own(action))
@@ -227,16 +224,16 @@ class GymStepper:
         return total, bool(terminated or truncated)
 
     def check(self, action: Any) -> None:
-        """Refuse what no environment with these actions takes."""
+        """Refuse an action of another space."""
         _check(action, self._env.action_space)
 
 
 class ParallelStepper:
-    """A parallel environment of PettingZoo. The reward is the mean over all its agents.
+    """Steps a parallel PettingZoo environment; the reward is the mean over all agents.
 
     Args:
         env: The environment.
-        name: What it is called in messages.
+        name: Its name for messages.
     """
 
     def __init__(self, env: Any, name: str) -> None:
@@ -252,7 +249,7 @@ class ParallelStepper:
             raise ConfigError(f"{self._name} has no agents after reset().")
 
     def step(self, action: Any) -> tuple[float, bool]:
-        """Take the actions of all agents that are there; one that has left counts 0."""
+        """Take the actions of all present agents; the reward of an absent one is 0."""
         from ..collect.agents.parallel_world import reward_of
 
         acted = list(self._env.agents)
@@ -263,7 +260,7 @@ class ParallelStepper:
         return total / len(self._env.possible_agents), not self._env.agents
 
     def check(self, action: Any) -> None:
-        """Refuse what no environment with these actions takes."""
+        """Refuse actions of another space."""
         for agent in self._env.agents:
             if agent not in action:
                 raise ConfigError(
@@ -281,17 +278,17 @@ class ParallelStepper:
 
 
 def stepper_of(env: Any, frame_skip: int, name: str) -> GymStepper | ParallelStepper:
-    """Take an environment of Gymnasium, or a parallel one of PettingZoo."""
+    """The stepper for an environment."""
     if hasattr(env, "possible_agents"):
         return ParallelStepper(env, name)
     return GymStepper(env, frame_skip)
 
 
 def _check(action: Any, space: gym.Space[Any]) -> None:
-    """Refuse what no environment with these actions takes; bounds of numbers are its own affair.
+    """Refuse an action of another space; bounds are left to the environment.
 
     Raises:
-        ConfigError: If it is so.
+        ConfigError: If it does not fit.
     """
     if not _fits(action, space):
         shown = action.tolist() if hasattr(action, "tolist") else action
@@ -323,7 +320,7 @@ def _fits(action: Any, space: gym.Space[Any]) -> bool:
 
 
 def _own(action: Any) -> Any:
-    """An action that the environment may keep: Python integers, and arrays of its own."""
+    """A copy that the environment may keep; Python integers for discrete actions."""
     if isinstance(action, dict):
         return {key: _own(part) for key, part in action.items()}
     if isinstance(action, tuple):

@@ -1,9 +1,9 @@
 """The files of a saved policy, read without trust: nothing in them is executed.
 
-- ``policy.json``: what is known of it, sealed by a checksum.
+- ``policy.json``: the policy's facts, sealed by a checksum.
 - ``policy.safetensors``: its tensors (``weights/...`` and ``state/...``), and the program as text.
 
-Both are plain files, no links; their sizes are compared before anything is taken into memory.
+Both must be regular files; sizes are checked before memory is taken.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ SEAL: Final = "policy"
 SCHEMA: Final = 3
 
 MOST_FACTS: Final = 1 << 24
-"""Bytes that ``policy.json`` may have, and the program."""
+"""Largest size of ``policy.json`` and of the program, in bytes."""
 
 MOST_POLICY: Final = 1 << 32
-"""Bytes that ``policy.safetensors`` may have."""
+"""Largest size of ``policy.safetensors``, in bytes."""
 
 
 @dataclass(frozen=True)
 class PolicyContent:
-    """What ``policy.safetensors`` holds.
+    """The content of ``policy.safetensors``.
 
     Attributes:
-        program: The description of a `Program`; its ``sampling`` is another, which draws.
+        program: The description of a `Program`; ``sampling`` in it is that of the sampling program.
         weights: Its tensors by name.
-        state: The first hidden states of an episode by name, without a batch dimension.
+        state: The initial hidden states by name, without a batch dimension.
     """
 
     program: dict[str, Any]
@@ -52,11 +52,11 @@ class PolicyContent:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the content of a saved policy's ``policy.json``.
+    """Return the content of a ``policy.json``.
 
     Raises:
-        DamagedCheckpointError: If it is missing, cannot be read, or is not what was written.
-        CheckpointError: If its schema is not known.
+        DamagedCheckpointError: If it is missing, unreadable or changed.
+        CheckpointError: If its schema is unknown.
     """
     try:
         facts = unseal(SEAL, read_file(path / FACTS, path, MOST_FACTS))
@@ -78,12 +78,12 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the size and the hash of ``policy.safetensors`` that the facts tell.
+    """Return the recorded size and hash of ``policy.safetensors``.
 
     Raises:
-        KeyError: If they do not.
-        TypeError: If they are something else.
-        ValueError: If the size cannot be.
+        KeyError: If there is no record.
+        TypeError: If it has another type.
+        ValueError: If the size is invalid.
     """
     ((name, record),) = facts["files"].items()
     size, digest = record["size"], record["xxh3_128"]
@@ -95,10 +95,10 @@ def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
-    """Return the content of a saved policy's ``policy.safetensors``, after comparing its hash.
+    """Return the content of a ``policy.safetensors`` after comparing its hash.
 
     Raises:
-        DamagedCheckpointError: If the file is not the one that was written.
+        DamagedCheckpointError: If the file has changed.
     """
     import xxhash
 
@@ -118,10 +118,10 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
 
 
 def encode(content: PolicyContent) -> bytes:
-    """Return the content of ``policy.safetensors``.
+    """Return the bytes of ``policy.safetensors``.
 
     Raises:
-        CheckpointError: If it would be larger than may be read.
+        CheckpointError: If it would be too large to be read.
     """
     from safetensors.torch import save
 
@@ -141,7 +141,7 @@ def decode(data: bytes) -> PolicyContent:
     """Return what `encode` wrote.
 
     Raises:
-        ValueError: If the sizes in it do not fit each other, or it holds something else.
+        ValueError: If it is invalid.
     """
     import torch
     from safetensors import SafetensorError

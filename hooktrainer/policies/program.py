@@ -1,8 +1,7 @@
 """A function of tensors as plain data: a list of calls of ATen, PyTorch's basic operators.
 
-A program needs no Python code but what is here, and can do nothing but calculate: which operators
-it may call is a list (`operators`), what they are passed is checked by type (`calls`), and how much
-memory they may take is found out before (`bounds`).
+It can only compute. Operators and argument types are restricted (`calls`), and the memory they need
+is computed before it is taken.
 """
 
 from __future__ import annotations
@@ -20,21 +19,20 @@ from .calls import DTYPES, Call
 
 
 class Program:
-    """Calculates tensors from tensors.
+    """Computes tensors from tensors.
 
-    Values are named ``%<name>`` where they are used. An argument is a number, a boolean, ``None``,
-    such a name, a list of these, or an object with one key: ``batch`` (so many times the batch
-    size), ``dtype``, ``device``, ``layout``, ``memory_format``, ``float`` (what JSON lacks: inf,
-    -inf and nan) or ``text``.
+    Values are referred to as ``%<name>``. An argument is a number, a boolean, ``None``, such a
+    name, a list of these, or an object with one key: ``batch`` (a multiple of the batch size),
+    ``dtype``, ``device``, ``layout``, ``memory_format``, ``float`` (inf, -inf or nan) or ``text``.
 
     Args:
-        description: ``inputs``, the names of what is passed; ``steps``, each a list of the name of
-            the result, the operator, its arguments and its keyword arguments; ``outputs``, the
-            names of what is returned.
+        description: ``inputs``, the names of the inputs; ``steps``, each a list of the name of the
+            result, the operator, its arguments and its keyword arguments; ``outputs``, the names of
+            the results.
         weights: Tensors by name.
 
     Raises:
-        CheckpointError: If the description is none, or an operator is unknown or not allowed.
+        CheckpointError: If the description is invalid, or an operator is unknown or not allowed.
     """
 
     def __init__(self, description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -66,7 +64,7 @@ class Program:
 
     @torch.no_grad()
     def __call__(self, *inputs: Tensor) -> list[Tensor]:
-        """Calculate.
+        """Run the program.
 
         Args:
             *inputs: Tensors ``[batch, ...]``.
@@ -75,7 +73,7 @@ class Program:
             Tensors ``[batch, ...]``.
 
         Raises:
-            CheckpointError: If it cannot be, or would take more memory than it may.
+            CheckpointError: If it fails, or would need too much memory.
         """
         key = tuple((x.shape, x.dtype) for x in inputs)
         if key not in self._checked:
@@ -94,18 +92,18 @@ class Program:
 
     @torch.no_grad()
     def check(self, *inputs: Tensor) -> list[Tensor]:
-        """Find out what the program would return and take, without taking it.
+        """Compute the shapes of the results and the memory needed, on the device ``meta``.
 
-        For one observation it may take `bounds.limit`; for several, no more than in proportion.
+        For one observation the bound is `limit`; for several it grows in proportion.
 
         Args:
-            *inputs: Tensors ``[batch, ...]``, of which shape and type matter alone.
+            *inputs: Tensors ``[batch, ...]``; only shapes and types matter.
 
         Returns:
             Tensors on the device ``meta``.
 
         Raises:
-            CheckpointError: If it cannot be calculated, or would take too much memory.
+            CheckpointError: If it cannot be computed, or would need too much memory.
         """
         if len(inputs) != len(self._inputs) or not inputs or any(x.dim() < 1 for x in inputs):
             raise CheckpointError(
@@ -118,7 +116,7 @@ class Program:
         return self._measure(inputs, max(batch, 1) * self._for_one)[1]
 
     def _measure(self, inputs: Sequence[Tensor], most: int) -> tuple[int, list[Tensor]]:
-        """Bytes that the program takes, and what it returns, without content."""
+        """The bytes that the program needs, and its results on ``meta``."""
         values: list[Any] = [None] * len(self._index)
         for name, weight in self._weights.items():
             values[self._index[name]] = weight.to("meta")
@@ -149,7 +147,7 @@ class Program:
         return total, outputs
 
     def _prepare(self) -> None:
-        """Calculate once what depends on the weights alone, such as a weight's transpose."""
+        """Compute once what depends on the weights alone, such as a transpose."""
         values: list[Any] = [None] * len(self._index)
         known = set()
         for name, weight in self._weights.items():
@@ -188,39 +186,39 @@ def _failed(call: Call, error: Exception) -> CheckpointError:
 # -- How much memory a program may take, found out before it takes any.
 
 MOST_STEPS: Final = 10_000
-"""So many calls may be in a program."""
+"""Largest number of calls in a program."""
 MOST_BYTES: Final = 1 << 30
-"""So much memory may a program take for one observation, beside four times that of its weights."""
+"""Memory for one observation, in addition to four times that of the weights."""
 MOST_DIMS: Final = 16
-"""So many dimensions may a tensor have."""
+"""Largest number of dimensions of a tensor."""
 MOST_PIECES: Final = 4_096
-"""So many tensors may a call return."""
+"""Largest number of tensors returned by a call."""
 _OVERHEAD = 1 << 10  # bytes of a tensor without content, at least
 
 
 def check_arguments(call: Call, values: Sequence[Any], batch: int) -> int:
-    """Refuse arguments that an operator would not check itself.
+    """Check arguments that the operator does not check itself.
 
     Args:
         call: The call.
-        values: All values, which may be without content.
+        values: All values, which may be on ``meta``.
         batch: The batch size.
 
     Returns:
-        Bytes that it takes meanwhile, beside its results.
+        Bytes that it needs temporarily.
 
     Raises:
-        CheckpointError: If there is one.
+        CheckpointError: If an argument is invalid.
     """
     check = _CHECKS.get(call.target.partition(".")[2].partition(".")[0])
     return 0 if check is None else check(call.target, call.named(values, batch))
 
 
 def bytes_of(target: str, result: Any) -> int:
-    """Return the memory that a result takes, at most: views count as if they were copies.
+    """Return an upper bound of a result's memory: views count as copies.
 
     Raises:
-        CheckpointError: If it is none of tensors, or has too many dimensions.
+        CheckpointError: If it holds anything but tensors, or has too many dimensions.
     """
     tensors = result if isinstance(result, (list, tuple)) else [result]
     total = 0
@@ -235,7 +233,7 @@ def bytes_of(target: str, result: Any) -> int:
 
 
 def _pieces(target: str, arguments: Mapping[str, Any]) -> int:
-    """What is cut into pieces: how many there will be."""
+    """Bound the number of pieces of a split."""
     tensor, dim = arguments["self"], int(arguments.get("dim") or 0)
     shape = list(tensor.shape)
     size = shape[dim] if -len(shape) <= dim < len(shape) else 0
@@ -247,7 +245,7 @@ def _pieces(target: str, arguments: Mapping[str, Any]) -> int:
 
 
 def _convolution(target: str, arguments: Mapping[str, Any]) -> int:
-    """The columns that a convolution may be unfolded into."""
+    """Memory of the columns that a convolution may be unfolded into."""
     given, weight = arguments["input"], arguments["weight"]
     spatial = weight.dim() - 2
     numbers = {
@@ -283,7 +281,7 @@ def _repeated(value: Any, count: int) -> list[int]:
 
 
 def _scales(target: str, arguments: Mapping[str, Any]) -> int:
-    """What is scaled: by factors for which places in the image can be calculated."""
+    """Bound the scale factors of an interpolation."""
     scales = [v for n, v in arguments.items() if n.startswith("scale") and v is not None]
     scales = list(chain.from_iterable(v if isinstance(v, list) else [v] for v in scales))
     if not all(1e-3 <= scale <= 1e3 for scale in scales):
@@ -292,14 +290,14 @@ def _scales(target: str, arguments: Mapping[str, Any]) -> int:
 
 
 def _padding(target: str, arguments: Mapping[str, Any]) -> int:
-    """What is padded with itself: by no negative number."""
+    """Refuse negative padding."""
     if any(pad < 0 for pad in _repeated(arguments["padding"], 1)):
         raise CheckpointError(f"{target} pads by {arguments['padding']}.")
     return 0
 
 
 def _division(target: str, arguments: Mapping[str, Any]) -> int:
-    """Integers are not divided towards zero: the processor fails at the least one by -1."""
+    """Refuse integer division towards zero: the least integer by -1 crashes the processor."""
     tensors = [arguments["self"], arguments["other"]]
     floats = any(
         value.is_floating_point() if isinstance(value, Tensor) else isinstance(value, float)
@@ -311,7 +309,7 @@ def _division(target: str, arguments: Mapping[str, Any]) -> int:
 
 
 def _masks(target: str, arguments: Mapping[str, Any]) -> int:
-    """A mask becomes the numbers of its places."""
+    """Memory of a mask's indices."""
     masks = [t for t in arguments["indices"] if t is not None and t.element_size() == 1]
     if masks and target.startswith("aten.index."):
         raise CheckpointError(f"{target} takes as many values as a mask has; use torch.where.")
@@ -335,5 +333,5 @@ _CHECKS: Final[Mapping[str, Callable[[str, Mapping[str, Any]], int]]] = {
 
 
 def limit(weights: Sequence[Tensor]) -> int:
-    """Return how much a program with these weights may take for one observation, in bytes."""
+    """Return how many bytes a program with these weights may need for one observation."""
     return MOST_BYTES + 4 * sum(weight.nbytes for weight in weights)

@@ -1,4 +1,4 @@
-"""`PolicyRecorder`: saves a policy again and again as it changes, and thins out what it saved."""
+"""`PolicyRecorder`: saves snapshots of a policy and deletes old ones."""
 
 from __future__ import annotations
 
@@ -31,22 +31,22 @@ _log = logging.getLogger(__name__)
 
 
 class PolicyRecorder:
-    """Saves a policy as it is, in the background, under ``<directory>/step_<frames>/``.
+    """Saves a policy in the background, under ``<directory>/step_<frames>/``.
 
-    Neither the policy nor any random number that training uses is changed.
+    It changes neither the policy nor training's random numbers.
 
     Args:
         directory: Where to save.
         policy: The policy.
-        env: Its environment, as for `VectorCollector`, or as for `AgentsCollector`.
+        env: Its environment, as for `VectorCollector` or `AgentsCollector`.
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often each action is repeated.
         categorical_actions: Whether the policy's discrete actions are indices.
-        groups: Of several agents, the groups; as for `AgentsCollector`.
-        run_id: The run whose policy it is; policies of other runs in the directory are left alone.
+        groups: The groups of several agents, as for `AgentsCollector`.
+        run_id: The policy's run; policies of other runs in the directory are left alone.
 
     Raises:
-        ConfigError: If the policy or the environment cannot be recorded; says why.
+        ConfigError: If the policy or the environment cannot be recorded.
     """
 
     def __init__(
@@ -76,17 +76,17 @@ class PolicyRecorder:
 
     @property
     def environment(self) -> Environment:
-        """How the environment can be made again."""
+        """How to make the environment again."""
         return self._described.environment
 
     def save(self, progress: Progress, keep: Retention | None = None) -> None:
-        """Save the policy as it is now; one of the same frames is replaced.
+        """Save the policy as it is now, replacing one of the same frames.
 
-        What fails on the disk is logged: training goes on without the policy.
+        A failure on the disk is logged, and training continues.
 
         Args:
-            progress: How far the run is.
-            keep: What to keep of those that are there then.
+            progress: The run's progress.
+            keep: Which saved policies to keep afterwards.
 
         Raises:
             ConfigError: If the policy cannot be saved.
@@ -119,14 +119,14 @@ class PolicyRecorder:
         self._job.start(commit)
 
     def wait(self) -> None:
-        """Wait for what is being saved."""
+        """Wait for the save in progress."""
         if (error := self._job.wait()) is not None:
             _log.warning("a policy could not be saved; training goes on: %s", error)
 
     def thin(self, keep: Retention) -> None:
-        """Delete what a retention policy lets go of; the latest and the best stay.
+        """Delete the policies that a retention policy does not keep; the latest and the best stay.
 
-        Where the best ones are to be kept, so are those that were not evaluated yet.
+        If it keeps the best, policies that have not been evaluated stay as well.
         """
         best = best_of(keep)
         for saved in surplus(self._own(), keep, best):
@@ -134,10 +134,9 @@ class PolicyRecorder:
                 delete(saved.path)
 
     def take_up(self, frames: int) -> int:
-        """Go on in a run that has come to ``frames``, and return the frames of its newest policy.
+        """Resume a run at ``frames``, and return the frames of its newest policy, or -1.
 
-        Those of later frames are deleted: they are from a part of the run that is done again. If
-        there is none, the result is -1.
+        Policies of later frames are deleted: that part of the run is repeated.
         """
         policies = self._own()
         left = [saved for saved in policies if saved.frames <= frames]
@@ -163,16 +162,16 @@ class PolicyRecorder:
 
 
 def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -> None:
-    """Write a saved policy that appears under ``path`` complete and durable, or not at all.
+    """Write a saved policy atomically: ``path`` is complete and durable afterwards, or absent.
 
     Args:
-        path: Where it shall be; a policy of this name is replaced.
-        facts: Content of ``policy.json``; the schema and the files are added.
+        path: The directory; a policy of this name is replaced.
+        facts: Content of ``policy.json``; the schema and the file records are added.
         content: The program and its tensors.
 
     Raises:
         CheckpointError: If it is too large.
-        OSError: As the disk gives it.
+        OSError: From the disk.
     """
     data = encode(content)
     files = {POLICY: {"size": len(data), "xxh3_128": xxhash.xxh3_128_hexdigest(data)}}
@@ -196,7 +195,7 @@ def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -
 
 
 def point_latest_at(path: Path) -> None:
-    """Let ``latest`` lead to a saved policy, where the file system has links."""
+    """Link ``latest`` to a saved policy, where the file system has links."""
     beside = path.with_name(f".tmp-{LATEST}-{secrets.token_hex(4)}")
     try:
         os.symlink(path.name, beside, target_is_directory=True)
@@ -207,7 +206,7 @@ def point_latest_at(path: Path) -> None:
 
 
 def change_facts(path: Path, **fields: Any) -> None:
-    """Change fields of ``policy.json``: a reader sees the old file or the new one."""
+    """Replace fields of ``policy.json`` atomically."""
     facts = {**read_facts(path), **fields}
     with fs.replace_file(path / FACTS) as file:
         file.write(seal(SEAL, facts))

@@ -1,4 +1,4 @@
-"""`SavedPolicy`: what is known of a policy on disk, and finding the policies of a run."""
+"""`SavedPolicy`: a policy on disk, its evaluation, and finding the policies of a run."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .environment import Environment, decode_environment
 from .policy_files import DIRECTORY, FACTS, LATEST, file_record, read_facts
 
 METRIC = "eval/return"
-"""The metric that the evaluation of a policy gives."""
+"""The metric of a policy's evaluation."""
 NAME = re.compile(r"step_(\d{12,})")
 _WRONG = (KeyError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 
 
 @dataclasses.dataclass(frozen=True)
 class SavedPolicy:
-    """A policy on disk: what its ``policy.json`` says.
+    """A policy on disk: the content of its ``policy.json``.
 
     Attributes:
         path: Its directory.
@@ -34,12 +34,12 @@ class SavedPolicy:
         time: When it was saved, in seconds since 1970.
         environment: How to make its environment again.
         frame_skip: How often each action is repeated.
-        recurrent: Whether it remembers what it saw before.
-        evaluation: The episodes it was played for; ``None`` if it was not yet.
+        recurrent: Whether it has hidden states.
+        evaluation: Its evaluation; ``None`` if there is none yet.
         nbytes: Size of its file, in bytes.
         versions: Versions of Python and the libraries that saved it.
         git_commit: Commit of the user's project.
-        run_id: The run that saved it; ``None`` if it was saved outside of one.
+        run_id: The run that saved it, if any.
     """
 
     path: Path
@@ -73,7 +73,7 @@ class SavedPolicy:
 
     @property
     def metrics(self) -> dict[str, float]:
-        """The mean return as ``eval/return``, by which `Best` ranks; empty if it was not played."""
+        """The mean return as ``eval/return``, by which `Best` ranks; empty without one."""
         return {} if self.evaluation is None else {METRIC: self.mean}
 
     @property
@@ -83,11 +83,11 @@ class SavedPolicy:
 
     @classmethod
     def open(cls, path: Path) -> SavedPolicy:
-        """Return the policy in a directory, after reading its ``policy.json`` only.
+        """Read the ``policy.json`` of a directory.
 
         Raises:
-            DamagedCheckpointError: If that is missing or damaged.
-            CheckpointError: If its schema is not known.
+            DamagedCheckpointError: If it is missing or damaged.
+            CheckpointError: If its schema is unknown.
         """
         facts = read_facts(path)
         try:
@@ -134,7 +134,7 @@ def _text(value: Any) -> str:
 
 
 def policy_directory(run: str | os.PathLike[str]) -> Path:
-    """Return where a run keeps its policies; ``run`` may be that directory, or a copy of it."""
+    """Return a run's directory of policies; ``run`` may be that directory, or a copy of it."""
     path = Path(run)
     inside = path / DIRECTORY
     if not inside.is_dir() and (path.name == DIRECTORY or any(path.glob(f"step_*/{FACTS}"))):
@@ -143,7 +143,7 @@ def policy_directory(run: str | os.PathLike[str]) -> Path:
 
 
 def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
-    """Return the policies in a directory by frames, and what is wrong with those that are damaged.
+    """Return the policies in a directory by frames, and error messages of damaged ones by path.
 
     One that is deleted meanwhile is left out.
     """
@@ -163,7 +163,7 @@ def scan_policies(directory: Path) -> tuple[list[SavedPolicy], dict[Path, str]]:
 
 
 def list_policies(run: str | os.PathLike[str]) -> list[SavedPolicy]:
-    """List the saved policies of a run, the earliest first; damaged ones are left out.
+    """List the saved policies of a run, the earliest first, without damaged ones.
 
     Args:
         run: The run's directory.
@@ -172,20 +172,20 @@ def list_policies(run: str | os.PathLike[str]) -> list[SavedPolicy]:
 
 
 def best_policy(policies: list[SavedPolicy]) -> SavedPolicy | None:
-    """Return the one with the highest mean return; of equal ones the later, of none `None`."""
+    """Return the policy with the highest mean return, the later of equal ones, if any has one."""
     rated = [saved for saved in policies if not math.isnan(saved.mean)]
     return max(rated, key=lambda saved: (saved.mean, saved.frames), default=None)
 
 
 def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
-    """Return the saved policy that a user's word means.
+    """Return the saved policy that a specification names.
 
     Args:
         spec: The path of a policy or of a run (its latest), or ``RUN@latest``, ``RUN@best`` (the
             highest mean return) or ``RUN@FRAMES``.
 
     Raises:
-        CheckpointError: If there is none; lists what there is.
+        CheckpointError: If there is none; the message lists the existing ones.
     """
     word, path = "latest", Path(spec)
     if not path.exists():
@@ -209,7 +209,7 @@ def find_policy(spec: str | os.PathLike[str]) -> SavedPolicy:
 
 
 def _behind(path: Path) -> Path:
-    """Where a path leads; a link that a directory of policies has, only to a policy beside it.
+    """Resolve a path; a link in a directory of policies may only lead to a policy there.
 
     Raises:
         DamagedCheckpointError: If it leads elsewhere.
@@ -264,7 +264,7 @@ def check_not_negative(name: str, value: int | None) -> None:
     """Refuse a negative seed or number of episodes.
 
     Args:
-        name: What the user calls it.
+        name: The option's name.
         value: The number; ``None`` if it was not given.
 
     Raises:
@@ -276,13 +276,13 @@ def check_not_negative(name: str, value: int | None) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
-    """The result of playing some episodes with the deterministic policy.
+    """Returns of episodes of the deterministic policy.
 
     Attributes:
-        seed: What the episodes were seeded from; see `episode_seed`.
+        seed: The seed of all episodes; see `episode_seed`.
         returns: Undiscounted return of each episode, in order.
-        lengths: Its number of actions.
-        seconds: How long all of them took to play.
+        lengths: Number of actions of each.
+        seconds: Time that all of them took.
     """
 
     seed: int
@@ -292,7 +292,7 @@ class Evaluation:
 
     @property
     def episodes(self) -> int:
-        """How many episodes were played."""
+        """Number of episodes."""
         return len(self.returns)
 
     @property
@@ -302,7 +302,7 @@ class Evaluation:
 
     @property
     def std(self) -> float:
-        """Standard deviation of the returns, of these episodes alone (no Bessel correction)."""
+        """Standard deviation of the returns (no Bessel correction)."""
         return _std(self.returns)
 
     @property
@@ -311,7 +311,7 @@ class Evaluation:
         return sum(self.lengths) / len(self.lengths)
 
     def encode(self) -> dict[str, Any]:
-        """Return plain data; mean and deviation are there for those who read the file."""
+        """Return plain data, with mean and deviation for readers of the file."""
         return {
             "seed": self.seed,
             "episodes": self.episodes,
@@ -328,7 +328,7 @@ class Evaluation:
 
         Raises:
             KeyError: If something is missing.
-            ValueError: If it has no episode, or not a length for each, or these are no numbers.
+            ValueError: If the numbers are invalid or not one for each episode.
         """
         returns, lengths = tuple(data["returns"]), tuple(data["lengths"])
         if not returns or len(returns) != len(lengths):

@@ -1,4 +1,7 @@
-"""Turns a policy into a `Program`: records it in two batch sizes, and compares the two."""
+"""Turns a policy into a `Program`: records the calls it makes of PyTorch's basic operators.
+
+It records two batch sizes and compares them, to find the numbers that depend on the batch size.
+"""
 
 from __future__ import annotations
 
@@ -32,12 +35,13 @@ class Traced:
 
     Attributes:
         reads: The observations it reads.
-        program: The description of a `Program`: from these and the hidden states to the best action
-            and the next hidden states.
-        sampling: The same to an action that is drawn, behind `draws`; or why there is none.
+        program: The description of a `Program` from observations and hidden states to the best
+            action and the next hidden states.
+        sampling: The same for a random action, with `draws` as inputs; or why it cannot be
+            recorded.
         weights: Names of the policy's parameters and buffers that it uses.
         constants: Other tensors that it uses.
-        state: The first hidden states of an episode by name, without a batch dimension.
+        state: The initial hidden states by name, without a batch dimension.
         example: The actions for the examples, ``[examples, ...]``, of each group of agents.
     """
 
@@ -56,19 +60,19 @@ def trace(
     examples: Sequence[Tensor],
     actions: Sequence[NestedKey] = ("action",),
 ) -> Traced:
-    """Write down how a policy comes to its deterministic action.
+    """Record how a policy computes its actions.
 
-    A copy of it is run, on the CPU; the policy itself and the random generators stay as they are.
+    A copy is run on the CPU; the policy and the random generators do not change.
 
     Args:
         policy: A policy with ``act`` and ``in_keys``, a TensorDict module, or a module that maps
             observations to actions.
-        keys: The observations there are.
+        keys: The available observations.
         examples: One tensor ``[at least 12, ...]`` for each.
-        actions: What the policy writes its actions to, one key for each group of agents.
+        actions: The policy's action keys, one for each group of agents.
 
     Raises:
-        ConfigError: If the policy cannot be written down; says why.
+        ConfigError: If the policy cannot be recorded.
     """
     check_saveable(policy)
     by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
@@ -109,7 +113,7 @@ def trace(
 def _record(
     module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
 ) -> tuple[dict[str, Any], Recorded]:
-    """The description of a program, its inputs named, and one recording of it."""
+    """Record a program with named inputs; also returns one of the recordings."""
     recorded = [record_calls(module, [value[:size] for value in given]) for size in _SIZES]
     program = _merge(recorded[0].description, recorded[1].description)
     drawn = [f"draw.{i}" for i in range(len(program["draws"]))]
@@ -120,7 +124,7 @@ def _record(
 def _sampling(
     module: LivePolicy, given: Sequence[Tensor], names: Sequence[str]
 ) -> tuple[dict[str, Any] | str, dict[str, Tensor]]:
-    """How the policy draws an action, or why it cannot be said; and the constants of that."""
+    """Record how the policy samples, or the reason why it cannot be; and its constants."""
     try:
         program, recorded = _record(module, given, names)
         decode_draws(program["draws"])
@@ -137,7 +141,7 @@ def _sampling(
 
 
 def check_saveable(policy: Any) -> None:
-    """Refuse what is not a module, and parameters that are shared out among processes.
+    """Refuse a policy that is no module, and parameters sharded among processes.
 
     Raises:
         ConfigError: With the reason.
@@ -154,10 +158,10 @@ def check_saveable(policy: Any) -> None:
 
 
 def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
-    """Copies of the tensors that a traced policy uses, as they are now, on the CPU.
+    """Copy the tensors that a traced policy uses to the CPU.
 
     Raises:
-        KeyError: If the policy is no longer built as it was when it was traced.
+        KeyError: If the policy has changed its structure since it was traced.
     """
     live = named_tensors(LivePolicy(policy, ()))
     weights = {
@@ -174,16 +178,10 @@ def still_holds(
     examples: Sequence[Tensor],
     actions: Sequence[NestedKey] = ("action",),
 ) -> bool:
-    """Whether a traced policy, with its weights of now, does what the policy does.
+    """Whether a traced policy, with current weights, still computes what the policy does.
 
-    It does not if something changed that is not a tensor, such as a Python number in it.
-
-    Args:
-        traced: What `trace` returned for it.
-        policy: The policy; a copy of it is run.
-        keys: As for `trace`.
-        examples: As for `trace`.
-        actions: As for `trace`.
+    It does not if something other than a tensor has changed, such as a Python number. The arguments
+    are those of `trace`; a copy of the policy is run.
     """
     by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
     _, hidden = read_keys(policy, list(by_key))
@@ -209,7 +207,7 @@ def _sampling_difference(
     module: LivePolicy,
     given: Sequence[Tensor],
 ) -> str | None:
-    """What a program of drawn actions does other than the policy that draws the same numbers."""
+    """How a sampling program differs from the policy on the same random numbers."""
     module.prepare(len(given[0]))
     with RecordedDraws() as draws:
         theirs = module.forward(*given)
@@ -223,7 +221,7 @@ def _sampling_difference(
 
 
 def _merge(left: Any, right: Any) -> Any:
-    """What both recordings say, with the batch size for numbers that follow it.
+    """Combine two recordings: numbers proportional to the batch size become ``{"batch": n}``.
 
     Raises:
         ConfigError: If they differ otherwise.
@@ -279,7 +277,7 @@ def _used(program: Mapping[str, Any]) -> set[str]:
 
 
 def _difference(traced: Traced, module: LivePolicy, inputs: Sequence[Tensor]) -> str | None:
-    """What a program does other than the policy on inputs it was not made from; None if nothing."""
+    """How a program differs from the policy on new inputs; None if it does not."""
     own = named_tensors(module)
     if missing := [name for name in traced.weights if name not in own]:
         return f"it has no {missing[0]}"
@@ -314,12 +312,11 @@ def _name(key: NestedKey) -> str:
 
 @dataclass(frozen=True)
 class Recorded:
-    """What a policy did with one batch.
+    """The calls that a policy made for one batch.
 
     Attributes:
-        description: That of a `Program`, whose inputs are not named yet.
-        inputs: What the inputs are called in it, behind the weights; those that stand for what it
-            draws come last.
+        description: Of a `Program`, whose inputs have no names yet.
+        inputs: Placeholder names of the inputs, without the weights; random draws come last.
         weights: Names of all parameters and buffers.
         constants: Other tensors that it uses, by name.
     """
@@ -331,14 +328,14 @@ class Recorded:
 
 
 def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
-    """Run a policy on one batch, and write down every operator that it calls.
+    """Run a policy on one batch, and record every operator that it calls.
 
     Args:
         module: The policy, as a function of tensors.
         inputs: Tensors ``[batch, ...]``.
 
     Raises:
-        ConfigError: If it cannot be run, or calls what no program may.
+        ConfigError: If it cannot be run, or calls an operator that programs may not.
     """
     tensors = named_tensors(module)
     module.prepare(len(inputs[0]))
@@ -386,10 +383,7 @@ def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
 
 @contextmanager
 def _plain_operators() -> Iterator[None]:
-    """In the block, recurrent layers and attention use no operators of one kind of processor.
-
-    And distributions do not look at the values of their arguments, which have none while recording.
-    """
+    """Switch off processor-specific kernels and value checks, which cannot be recorded."""
     distribution, mkldnn = torch.distributions.Distribution, torch.backends.mkldnn
     checks, enabled, mha = distribution._validate_args, mkldnn.enabled, torch.backends.mha
     fast = mha.get_fastpath_enabled()
@@ -406,10 +400,7 @@ def _plain_operators() -> Iterator[None]:
 
 
 class _OneHotByComparison(TorchFunctionMode):
-    """In the block, ``one_hot`` does not look whether its indices are within bounds.
-
-    It would by their values, which have none while recording.
-    """
+    """Replaces ``one_hot``, which checks its indices: while recording they have no values."""
 
     def __torch_function__(
         self,
@@ -431,7 +422,7 @@ def _one_hot(tensor: Tensor, num_classes: int = -1) -> Tensor:
 
 
 def _plainer() -> Mapping[Any, Any]:
-    """How operators that trust their arguments are made of such as check them."""
+    """Decompositions of operators that do not check their arguments."""
     aten = torch.ops.aten
     table = get_decompositions(
         [
@@ -450,7 +441,7 @@ def _plainer() -> Mapping[Any, Any]:
 def _as_view(
     tensor: Tensor, size: Sequence[int], stride: Sequence[int], offset: int | None = None
 ) -> Any:
-    """What ``as_strided`` does where it only gives a tensor another shape, or the same."""
+    """Express ``as_strided`` as ``view`` where it only reshapes."""
     plain = torch.empty(size, device="meta")
     if offset or not tensor.is_contiguous() or plain.stride() != tuple(stride):
         return NotImplemented
@@ -458,9 +449,9 @@ def _as_view(
 
 
 def _without_mutation(graph: torch.fx.Graph) -> None:
-    """Replace what writes to its first argument by what returns the result.
+    """Replace in-place operators by functional ones.
 
-    Other views of that argument are not looked at; the program is compared with the policy later.
+    Other views of the argument are not updated; the program is compared with the policy later.
     """
     nodes = list(graph.nodes)
     for place, node in enumerate(nodes):
@@ -479,7 +470,7 @@ def _without_mutation(graph: torch.fx.Graph) -> None:
 
 
 def _pure(schema: Any) -> Any:
-    """The operator of the same name, without the underscore, that takes the same."""
+    """The functional operator for an in-place one."""
     packet = getattr(torch.ops.aten, schema.name.removeprefix("aten::").removesuffix("_"), None)
     types = [str(argument.type) for argument in schema.arguments]
     for name in packet.overloads() if packet is not None else ():

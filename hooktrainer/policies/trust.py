@@ -1,17 +1,16 @@
-"""Which environments a saved policy may have made for it untrusted, and what the others need.
+"""Which environments of a saved policy can be made without trust.
 
-Nothing that a file names is imported, run or read. So an environment is made untrusted only if
+Without trust, nothing that a file names is imported, run or read. So an environment is made only if
 
-- its id is one that is registered here, by Gymnasium, by a package that is installed as a plug-in
-  of Gymnasium or that hooktrainer knows for such ids, or by what this process imported anyway;
-  nothing is imported because the file names it, neither the module of an id such as ``module:Id``
-  nor the one that has a factory. Of several agents, the ids are those of VMAS and PettingZoo;
-- the wrappers around it are Gymnasium's own, or hooktrainer's,
-  and only calculate (`WRAPPERS`, `OTHERS`);
+- its id is registered by Gymnasium, by a package installed as a plug-in of Gymnasium or known to
+  hooktrainer, or by something that this process has imported already. The module of an id such as
+  ``module:Id``, or of a factory, is not imported. Ids of several agents are VMAS's and
+  PettingZoo's;
+- its wrappers are in `WRAPPERS` (Gymnasium's) or `OTHERS`, which only compute;
 - its keyword arguments are plain: numbers, booleans, ``None``, words, and lists and dicts of these.
   A word has letters, digits, ``_``, ``+`` and ``-``: no path, file, address or ``module:name``.
 
-Everything else is named, and made if whoever opens it says that he trusts it.
+Everything else is reported, and made if the user trusts it.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ WRAPPERS: Final = frozenset(
         *("StickyAction", "TimeAwareObservation", "TimeLimit"),
     }
 )
-"""Gymnasium's wrappers that only calculate."""
+"""Gymnasium's wrappers that only compute."""
 OTHERS: Final = frozenset(
     {
         "hooktrainer.collect.clip_actions:ClipParts",
@@ -52,7 +51,7 @@ OTHERS: Final = frozenset(
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )
-"""The wrappers of others that `hooktrainer.collect.families` puts around environments."""
+"""Other wrappers that `hooktrainer.collect.families` uses."""
 FAMILIES: Final = frozenset({"atari", "butterfly", "classic", "mpe", "sisl"})
 """PettingZoo's families of environments."""
 _VERSIONED = re.compile(r"[a-z0-9_]+_v\d+")
@@ -64,15 +63,15 @@ _MOST_DEPTH = 8
 def code_of(
     id: str, kwargs: Mapping[str, Any], wrappers: Iterable[tuple[str, Mapping[str, Any]]]
 ) -> str | None:
-    """Say what `gymnasium.make` would import, run or read beyond what is installed.
+    """Describe what `gymnasium.make` would import, run or read beyond installed packages.
 
     Args:
-        id: An id that is registered, or that names a module which registers it.
+        id: A registered id, or one that names a module to register it.
         kwargs: The environment's keyword arguments.
-        wrappers: The name, as ``module:class``, and the keyword arguments of what is put around it.
+        wrappers: Each wrapper's name, as ``module:class``, and keyword arguments.
 
     Returns:
-        That, in words; ``None`` if it is nothing.
+        A description; ``None`` if there is nothing.
     """
     import gymnasium as gym
 
@@ -90,17 +89,14 @@ def code_of(
 
 
 def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
-    """The same of an environment of several agents.
-
-    Scenarios of VMAS are in a list that it has; what a family of PettingZoo is called is known, and
-    what is in it is a module of its own.
+    """The same for several agents; VMAS's scenarios and PettingZoo's families are known.
 
     Args:
         id: Such as ``"vmas/balance"`` or ``"pettingzoo/mpe/simple_spread_v3"``.
         kwargs: The environment's keyword arguments.
 
     Returns:
-        That, in words; ``None`` if it is nothing.
+        A description; ``None`` if there is nothing.
     """
     origin, _, name = id.partition("/")
     family, _, own = name.partition("/")
@@ -110,7 +106,7 @@ def code_of_agents(id: str, kwargs: Mapping[str, Any]) -> str | None:
 
 
 def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | None:
-    """The first argument that is not plain, in words."""
+    """Describe the first argument that is not plain."""
     for owner, arguments in owned:
         for argument, value in _doubtful(arguments):
             told = f"of {printable(owner)} " if owner else ""
@@ -119,7 +115,6 @@ def _code_of_arguments(owned: Iterable[tuple[str, Mapping[str, Any]]]) -> str | 
 
 
 def _doubtful(kwargs: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """The arguments that are not plain."""
     for name, value in kwargs.items():
         if not _is_plain(name, value, _MOST_DEPTH):
             yield name, value
@@ -143,15 +138,15 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
 
 
 def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:
-    """Return a function or class of a module, which is imported for it.
+    """Import a module and return its function or class.
 
     Args:
-        name: What it is called there.
-        module: The module; that of a script is ``__main__``.
+        name: The name in the module.
+        module: The module; ``__main__`` for a script.
         file: The script, or where to look for a module that cannot be imported.
 
     Raises:
-        ConfigError: If the module or the name in it is gone.
+        ConfigError: If the module or the name does not exist any more.
     """
     found = getattr(_import_module(module, file), name, None)
     if not callable(found):
@@ -179,7 +174,7 @@ def _import_module(name: str, file: str | None) -> ModuleType:
 
 
 def _run_script(path: Path) -> ModuleType:
-    """A script as a module, without what it does only as a script."""
+    """Import a script as a module, so that its ``__main__`` block does not run."""
     name = f"hooktrainer_env_{path.stem}"
     if name in sys.modules and sys.modules[name].__file__ == str(path):
         return sys.modules[name]
@@ -200,7 +195,7 @@ def _run_script(path: Path) -> ModuleType:
 
 @contextmanager
 def _importing_from(directory: Path) -> Iterator[None]:
-    """In the block, modules are also looked for in a directory, after all other places."""
+    """Look for modules in a directory as well, after all other places."""
     sys.path.append(str(directory))
     try:
         yield
