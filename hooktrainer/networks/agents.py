@@ -1,4 +1,4 @@
-"""Networks of several agents: with parameters of their own each, or of all agents together."""
+"""Networks for several agents, with separate or shared parameters."""
 
 from __future__ import annotations
 
@@ -13,14 +13,9 @@ from torch.nn.functional import elu
 
 
 class AgentLinear(nn.Module):
-    """A linear layer for each agent, all of them one batched matrix product.
+    """A linear layer for each agent, computed as one batched matrix product.
 
-    Takes and returns agents first, ``[agents, batch, features]``; see `AgentMLP`.
-
-    Args:
-        agents: How many agents.
-        in_features: Size of the input's last dimension.
-        out_features: Size of the output's last dimension.
+    It maps ``[agents, batch, in_features]`` to ``[agents, batch, out_features]``; see `AgentMLP`.
 
     Attributes:
         weight: ``[agents, out_features, in_features]``.
@@ -40,16 +35,16 @@ class AgentLinear(nn.Module):
         return torch.baddbmm(self.bias, x, self.weight.transpose(1, 2))
 
     def extra_repr(self) -> str:
-        """What is printed of it."""
+        """Its part of ``repr``."""
         agents, outputs, inputs = self.weight.shape
         return f"agents={agents}, in_features={inputs}, out_features={outputs}"
 
 
 class AgentMLP(nn.Module):
-    """A multi-layer perceptron for each agent, with parameters of its own.
+    """A multi-layer perceptron for each agent, with separate parameters.
 
     Args:
-        agents: How many agents.
+        agents: Number of agents.
         in_features: Size of the input's last dimension.
         out_features: Size of the output's last dimension.
         num_cells: Width of each hidden layer.
@@ -76,19 +71,19 @@ class AgentMLP(nn.Module):
         self.layers = nn.Sequential(*layers, AgentLinear(agents, in_features, out_features))
 
     def forward(self, x: Tensor) -> Tensor:
-        """``[*batch, agents, out_features]`` of ``[*batch, agents, in_features]``."""
+        """Map ``[*batch, agents, in_features]`` to ``[*batch, agents, out_features]``."""
         batch, last = x.shape[:-2], x.shape[-2:]
         out = self.layers(x.reshape(-1, *last).transpose(0, 1)).transpose(0, 1)
         return out.reshape(*batch, *out.shape[1:])
 
 
 class JointEncoder(nn.Module):
-    """Features of what all agents see, and of the state of the whole environment.
+    """Encodes the observations of all agents and the global state.
 
     Args:
-        parts: In the order in which `forward` takes their arrays: what makes features of a part,
-            how many arrays it takes, and whether they are those of a group of agents, ``[*batch,
-            agents, ...]``, or of the whole environment, ``[*batch, ...]``.
+        parts: In the order of `forward`'s arrays: an encoder, how many arrays it takes, and whether
+            they are a group's, ``[*batch, agents, ...]``, or the whole environment's, ``[*batch,
+            ...]``.
     """
 
     def __init__(self, parts: Sequence[tuple[nn.Module, int, bool]]) -> None:
@@ -97,7 +92,7 @@ class JointEncoder(nn.Module):
         self._parts = [(number, of_group) for _, number, of_group in parts]
 
     def forward(self, *arrays: Tensor) -> Tensor:
-        """The features of all parts, joined, ``[*batch, features]``."""
+        """The concatenated features, ``[*batch, features]``."""
         found, start = [], 0
         for encoder, (number, of_group) in zip(self.encoders, self._parts, strict=True):
             features = encoder(*arrays[start : start + number])
@@ -107,13 +102,13 @@ class JointEncoder(nn.Module):
 
 
 class CentralNetwork(nn.Module):
-    """A network that sees what all agents see, for each agent of one group.
+    """A network of all agents' observations, with an output for each agent of one group.
 
     Args:
-        encoder: Takes what all of them see.
-        network: From these features to ``[*batch, out_features]``, the same for each agent; or, if
-            it is an `AgentMLP`, to ``[*batch, agents, out_features]``.
-        agents: How many agents the group has.
+        encoder: Encodes all observations.
+        network: Maps the features to ``[*batch, out_features]``, shared by the agents; or, as an
+            `AgentMLP`, to ``[*batch, agents, out_features]``.
+        agents: Number of agents of the group.
     """
 
     def __init__(self, encoder: JointEncoder, network: nn.Module, agents: int) -> None:
@@ -137,13 +132,13 @@ Entries = dict[NestedKey, Tensor]
 
 
 class AgentsPolicy(TensorDictModuleBase):
-    """A policy for each group of agents: what it writes stands in the group's TensorDict.
+    """Combines the policies of groups of agents; outputs are nested under the group's name.
 
     Args:
-        policies: By the name of a group, its policy: anything with ``in_keys`` and ``act``, such as
-            `Policy` or `QNetwork`. It reads entries ``[*batch, agents, ...]`` by their full keys,
-            such as ``("agents", "observation")``, and returns ``"action"`` ``[*batch, agents,
-            ...]``, which becomes ``("agents", "action")``.
+        policies: A policy by group: a module with ``in_keys`` and ``act``, such as `Policy` or
+            `QNetwork`. It reads entries ``[*batch, agents, ...]`` by their full keys, such as
+            ``("agents", "observation")``, and returns ``"action"`` ``[*batch, agents, ...]``, which
+            becomes ``("agents", "action")``.
 
     Examples:
         >>> policy = CategoricalPolicy(mlp(4, 2), in_keys=[("agents", "observation")])
@@ -166,21 +161,17 @@ class AgentsPolicy(TensorDictModuleBase):
         ]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write what all policies write, without gradient, and return ``tensordict``."""
+        """Write all policies' entries, without gradient, and return ``tensordict``."""
         for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
             tensordict.set(key, value)
         return tensordict
 
     def act(self, *inputs: Tensor) -> Entries:
-        """What the policies write, by group and key, without gradient.
-
-        Args:
-            *inputs: The entries ``in_keys``.
-        """
+        """Return all policies' entries for the entries ``in_keys``, without gradient."""
         return self.complete(self.sample(*inputs))
 
     def sample(self, *inputs: Tensor) -> Entries:
-        """The half of `act` that has to be done at every step; see `Policy.sample`."""
+        """The part of `act` that is needed at every step; see `Policy.sample`."""
         out: Entries = {}
         for name, policy in self.policies.items():
             own = [inputs[place] for place in self._places[name]]
@@ -189,7 +180,7 @@ class AgentsPolicy(TensorDictModuleBase):
         return out
 
     def complete(self, sample: Entries) -> Entries:
-        """The other half, which can be done for all steps of a rollout at once."""
+        """The rest of `act`, for all steps of a rollout at once."""
         out: Entries = {}
         for name, policy in self.policies.items():
             own = {key[1]: value for key, value in sample.items() if key[0] == name}
@@ -210,18 +201,19 @@ class SumMixer(nn.Module):
     """The sum of all agents' values (Sunehag et al., 2018, arXiv:1706.05296, VDN)."""
 
     def forward(self, values: Tensor) -> Tensor:
-        """``[*batch, 1]`` of ``[*batch, agents, 1]``."""
+        """Map ``[*batch, agents, 1]`` to ``[*batch, 1]``."""
         return values.sum(-2)
 
 
 class MonotonicMixer(nn.Module):
-    """Mixes values by a network whose weights, all positive, come from the state (QMIX).
+    """Mixes values by a network whose weights are positive functions of the state (QMIX).
 
-    Rashid et al., 2018, arXiv:1803.11485. So the best actions of all together are the best of each.
+    Rashid et al., 2018, arXiv:1803.11485. The best joint action consists of the agents' best
+    actions.
 
     Args:
         state_features: Size of a state.
-        agents: How many agents.
+        agents: Number of agents.
         cells: Units of the hidden layer.
     """
 
@@ -237,14 +229,11 @@ class MonotonicMixer(nn.Module):
         )
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
-        """The value of all together.
+        """The joint value ``[*batch, 1]``.
 
         Args:
-            values: Those of the agents' actions, ``[*batch, agents, 1]``.
+            values: Values of the agents' actions, ``[*batch, agents, 1]``.
             state: ``[*batch, state_features]``.
-
-        Returns:
-            ``[*batch, 1]``.
         """
         weight = self.hidden_weight(state).abs().unflatten(-1, (self.agents, self.cells))
         hidden = elu((values * weight).sum(-2) + self.hidden_bias(state))
@@ -253,10 +242,10 @@ class MonotonicMixer(nn.Module):
 
 
 class EncodedMixer(nn.Module):
-    """A mixer that reads a state of several arrays.
+    """A mixer whose state consists of several arrays.
 
     Args:
-        encoder: From the arrays to one vector; see `JointEncoder`.
+        encoder: Maps the arrays to one vector; see `JointEncoder`.
         mixer: Takes values and that vector.
     """
 
@@ -266,5 +255,5 @@ class EncodedMixer(nn.Module):
         self.mixer = mixer
 
     def forward(self, values: Tensor, *arrays: Tensor) -> Tensor:
-        """``[*batch, 1]`` of ``[*batch, agents, 1]`` and the state's arrays."""
+        """Map ``[*batch, agents, 1]`` and the state's arrays to ``[*batch, 1]``."""
         return self.mixer(values, self.encoder(*arrays))

@@ -1,4 +1,4 @@
-"""A deterministic policy over continuous actions, and Gaussian noise for it to explore with."""
+"""A deterministic policy over continuous actions, and Gaussian exploration noise."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .memory import MemoryTrunk, next_states, step_through, through
 class DeterministicPolicy(TensorDictModuleBase):
     """One action for each observation, squashed into a box by tanh; the policy of DDPG and TD3.
 
-    Writes ``"action"`` ``[*batch, *shape]``, with gradient, as TorchRL's losses need it. To
-    explore, wrap it in `AdditiveGaussian`.
+    It writes ``"action"`` ``[*batch, *shape]`` with gradient, for TorchRL's losses.
+    `AdditiveGaussian` adds exploration.
 
     Args:
-        network: Maps the inputs to ``[*batch, features]``. If its ``forward`` takes one tensor, it
-            gets the inputs joined along their last dimension; if it takes several, each.
+        network: Maps the inputs to ``[*batch, features]``. If its ``forward`` takes one tensor, the
+            inputs are concatenated along their last dimension.
         action_features: Size of an action, or its shape.
         low: Least action, one number or one for each feature.
         high: Greatest action, likewise.
@@ -35,7 +35,7 @@ class DeterministicPolicy(TensorDictModuleBase):
         box: The bounds of the action.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
 
     Examples:
         >>> policy = DeterministicPolicy(mlp(3, 1), action_features=1, low=-2.0, high=2.0)
@@ -75,13 +75,13 @@ class DeterministicPolicy(TensorDictModuleBase):
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: What the trunk makes of them, if that is known.
+            features: The trunk's output for them, if it is known.
         """
         inputs = through(self.trunk, inputs, features)  # type: ignore[assignment]
         return self.box(self.network(*arguments(inputs, self._infer.joins)))
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """The action, without gradient, as fast as possible, and the next hidden states."""
+        """The action and the next hidden states, without gradient, as fast as possible."""
         if self.trunk is None:
             return {"action": self.box(self._infer(*inputs))}
         inputs, states = step_through(self.trunk, inputs)  # type: ignore[assignment]
@@ -91,21 +91,20 @@ class DeterministicPolicy(TensorDictModuleBase):
 class AdditiveGaussian(TensorDictModuleBase):
     """Adds Gaussian noise to the actions of a deterministic policy, and clips them to its box.
 
-    The noise is independent from step to step, of a deviation given in halves of the box: 0.1 means
-    a tenth of the way from its middle to its edge, in every feature. The deviation, ``sigma``, may
-    change linearly as `step` counts frames, which a `hooktrainer.Trainer` calls after every batch,
-    or be set by a `hooktrainer.Schedule`; it is part of the state dict. Random numbers come from
-    torch's global generator. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM``
-    switches the noise off.
+    The noise is independent between steps. Its deviation ``sigma`` is in halves of the box: 0.1 is
+    a tenth of the way from the middle to the edge. It may change linearly with the frames that
+    `step` counts (a `hooktrainer.Trainer` calls it after every batch), or be set by a
+    `hooktrainer.Schedule`; it is part of the state dict. Noise comes from torch's global generator.
+    TorchRL's ``set_exploration_type`` switches it off, except with ``RANDOM``.
 
     Args:
         policy: The policy.
-        sigma_init: Deviation at first.
-        sigma_end: Deviation after ``annealing_num_steps`` frames; ``None``: it stays.
+        sigma_init: Initial deviation.
+        sigma_end: Deviation after ``annealing_num_steps`` frames; ``None`` for no change.
         annealing_num_steps: Frames over which the deviation changes.
 
     Attributes:
-        sigma: The present deviation, in halves of the box.
+        sigma: The current deviation, in halves of the box.
 
     Raises:
         ConfigError: If a deviation is negative, or ``annealing_num_steps`` is not positive.
@@ -136,7 +135,7 @@ class AdditiveGaussian(TensorDictModuleBase):
         self.sigma = sigma_init
 
     def step(self, frames: int = 1) -> None:
-        """Count ``frames`` more frames; the deviation changes accordingly."""
+        """Count ``frames`` more frames, and update the deviation."""
         self.frames += frames
         passed = min(self.frames / self.annealing_num_steps, 1.0)
         self.sigma = self.sigma_init + (self.sigma_end - self.sigma_init) * passed
@@ -157,11 +156,11 @@ class AdditiveGaussian(TensorDictModuleBase):
         return out
 
     def get_extra_state(self) -> dict[str, float]:
-        """Part of the state dict: the frames counted so far, and the deviation."""
+        """Part of the state dict: frames and deviation."""
         return {"frames": self.frames, "sigma": self.sigma}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore the frames counted so far, and the deviation."""
+        """Restore frames and deviation."""
         self.frames = int(state["frames"])
         self.sigma = state["sigma"]
 
@@ -170,7 +169,7 @@ class AdditiveGaussian(TensorDictModuleBase):
 
 
 class Box(nn.Module):
-    """Maps any real numbers into a box, by tanh: the last layer of a policy whose mean is bounded.
+    """Maps real numbers into a box by tanh: the last layer of a policy with a bounded mean.
 
     Args:
         shape: Shape of an action, or the number of its features.
@@ -181,10 +180,10 @@ class Box(nn.Module):
         shape: Shape of an action.
         low: Lower bounds ``[*shape]``.
         high: Upper bounds ``[*shape]``.
-        half_width: Half the difference of the two, ``[*shape]``.
+        half_width: Half their difference, ``[*shape]``.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
 
     Examples:
         >>> Box(1, low=0.0, high=4.0)(torch.zeros(3, 1)).flatten().tolist()
@@ -221,32 +220,29 @@ class Box(nn.Module):
         self.register_buffer("_center", low_ + half_width, persistent=False)
 
     def forward(self, unbounded: Tensor) -> Tensor:
-        """The point of the box, ``[*batch, *shape]``, for ``[*batch, features]``."""
+        """Map ``[*batch, features]`` to points ``[*batch, *shape]`` of the box."""
         return torch.addcmul(self._center, self.half_width, self.shaped(unbounded.tanh()))
 
     def shaped(self, flat: Tensor) -> Tensor:
-        """``[*batch, features]`` as ``[*batch, *shape]``."""
+        """Reshape ``[*batch, features]`` to ``[*batch, *shape]``."""
         if len(self.shape) == 1:
             return flat
         return flat.reshape(*flat.shape[:-1], *self.shape)
 
     def flat(self, action: Tensor) -> Tensor:
-        """``[*batch, *shape]`` as ``[*batch, features]``."""
+        """Reshape ``[*batch, *shape]`` to ``[*batch, features]``."""
         if len(self.shape) == 1:
             return action
         return action.reshape(*action.shape[: action.ndim - len(self.shape)], -1)
 
     def invert(self, action: Tensor) -> Tensor:
-        """What `forward` maps to ``action``, ``[*batch, features]``.
-
-        At the very edge of the box it is as far out as float32 can tell.
-        """
+        """The inverse of `forward`, ``[*batch, features]``; finite at the edge of the box."""
         unit = self.flat((action - self._center) / self.half_width)
         edge = 1.0 - torch.finfo(unit.dtype).eps
         return unit.clamp(-edge, edge).atanh()
 
     def perturb(self, action: Tensor, noise: Tensor) -> Tensor:
-        """Add ``noise``, in halves of the box, to ``action``, and clip the sum to the box."""
+        """Add ``noise``, in halves of the box, to ``action``, and clip to the box."""
         moved = torch.addcmul(action, self.half_width, noise)
         return torch.minimum(torch.maximum(moved, self.low), self.high)
 

@@ -13,12 +13,12 @@ from .normalization import RunningNorm
 
 
 class DynamicsEnsemble(nn.Module):
-    """Predicts the next observation and the reward, each network of the ensemble on its own.
+    """Predicts the next observation and the reward, with independent networks.
 
-    A network maps an observation and an action to a normal distribution over the change of the
-    observation and the reward, with a deviation of its own for every feature (Chua et al., 2018,
-    arXiv:1805.12114, probabilistic ensembles). What goes in and what comes out is normalized by the
-    statistics that `update` keeps.
+    Each network maps an observation and an action to a normal distribution over the change of the
+    observation and the reward, with a variance for every feature (Chua et al., 2018,
+    arXiv:1805.12114, probabilistic ensembles). Inputs and outputs are normalized by the statistics
+    of `update`.
 
     Args:
         observation_features: Size of an observation.
@@ -54,20 +54,19 @@ class DynamicsEnsemble(nn.Module):
     def update(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, reward: Tensor
     ) -> None:
-        """Add transitions ``[*batch, features]`` to the statistics of inputs and outputs."""
+        """Add transitions ``[*batch, features]`` to the statistics."""
         self.inputs.update(torch.cat([observation, action], -1))
         self.outputs.update(torch.cat([next_observation - observation, reward], -1))
 
     def forward(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-variance of the normalized change and reward, by each network.
+        """The mean and log-variance of the normalized change and reward.
+
+        Both are ``[num_models, batch, features + 1]``.
 
         Args:
-            observation: ``[batch, features]``, or ``[num_models, batch, features]`` to show each
-                network something else.
+            observation: ``[batch, features]``, or a different one for each network, ``[num_models,
+                batch, features]``.
             action: Likewise.
-
-        Returns:
-            ``[num_models, batch, features + 1]`` each.
         """
         x = self.inputs(torch.cat([observation, action], -1))
         x = x.expand(self.num_models, *x.shape[-2:])
@@ -81,12 +80,12 @@ class DynamicsEnsemble(nn.Module):
     def loss(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, reward: Tensor
     ) -> Tensor:
-        """Negative log-likelihood of transitions, up to a constant: a scalar.
+        """The negative log-likelihood of transitions, up to a constant: a scalar.
 
         Args:
-            observation: ``[num_models, batch, features]``; the others likewise.
-            action: The actions.
-            next_observation: What followed.
+            observation: ``[num_models, batch, features]``.
+            action: ``[num_models, batch, features]``.
+            next_observation: ``[num_models, batch, features]``.
             reward: ``[num_models, batch, 1]``.
         """
         mean, log_var = self(observation, action)
@@ -97,14 +96,13 @@ class DynamicsEnsemble(nn.Module):
 
     @torch.no_grad()
     def sample(self, observation: Tensor, action: Tensor) -> tuple[Tensor, Tensor]:
-        """A next observation and a reward, each row by a network chosen at random.
+        """Sample next observations ``[batch, features]`` and rewards ``[batch, 1]``.
+
+        Each row uses a random network.
 
         Args:
             observation: ``[batch, features]``.
             action: ``[batch, features]``.
-
-        Returns:
-            ``[batch, features]`` and ``[batch, 1]``.
         """
         mean, log_var = self(observation, action)
         rows = torch.arange(len(observation), device=mean.device)

@@ -1,4 +1,4 @@
-"""`ObservationEncoder`: from an observation of any space to one vector of features."""
+"""Encoders: from observations of any space to one vector of features."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ _LARGEST_SMALL = 36  # the network of Mnih et al. needs that many
 
 
 def layout_of(space: spaces.Space[Any]) -> Layout | None:
-    """How the images of a space lie in memory; ``None`` if they are none.
+    """The memory layout of the images of a space; ``None`` if they are not images.
 
-    Images are uint8 or bool, or floats bounded to ``[0, 1]``, with two dimensions of at least 5
-    pixels and, before or behind these, a smaller one of channels; or four dimensions, the first of
-    them frames that were stacked.
+    Images are uint8 or bool, or floats in ``[0, 1]``. They have two dimensions of at least 5 pixels
+    and a smaller one of channels, first or last; or four dimensions, the first one of stacked
+    frames.
     """
     if isinstance(space, spaces.MultiBinary):
         low, high, dtype = np.zeros(1), np.ones(1), np.dtype(bool)
@@ -57,20 +57,20 @@ def layout_of(space: spaces.Space[Any]) -> Layout | None:
 
 
 class ImageEncoder(nn.Module):
-    """Images, as the environment gives them, to features: ``[*batch, *shape]`` to ``[*batch, n]``.
+    """Maps images ``[*batch, *shape]`` of an environment to features ``[*batch, n]``.
 
     They stay uint8 until here, and are scaled to ``[0, 1]`` by the bounds of their space.
 
     Args:
         space: The space of the images.
-        convolutions: Makes the network from the number of channels and the height and width;
-            by default `nature_cnn`, or `small_cnn` where that does not fit.
+        convolutions: Makes the network from the number of channels; by default `nature_cnn`, or
+            `small_cnn` for small images.
 
     Attributes:
-        out_features: Size of the last dimension.
+        out_features: Number of features.
 
     Raises:
-        ConfigError: If the space holds no images, or the network does not fit them.
+        ConfigError: If the space has no images, or the network does not fit them.
     """
 
     def __init__(
@@ -89,7 +89,7 @@ class ImageEncoder(nn.Module):
         self.out_features = math.prod(shape)
 
     def forward(self, images: Tensor) -> Tensor:
-        """The features of some images."""
+        """The features of images."""
         batch = images.shape[: images.ndim - len(self.shape)]
         # Channels last in memory: a step of convolutions takes two thirds of the time on a CPU.
         x = self._as_chw(images.reshape(-1, *self.shape))
@@ -114,13 +114,13 @@ class ImageEncoder(nn.Module):
 def made_convolutions(
     convolutions: Callable[[int], nn.Module] | None, channels: int, pixels: Sequence[int]
 ) -> tuple[nn.Module, tuple[int, ...]]:
-    """A network for images, and the shape of what it makes of one.
+    """Make a convolutional network, and return the shape of its output for one image.
 
     Args:
         convolutions: Makes it from the number of channels; by default `nature_cnn`, or `small_cnn`
-            where that does not fit.
-        channels: Of the images.
-        pixels: Their height and width.
+            for small images.
+        channels: Number of channels.
+        pixels: Height and width.
 
     Raises:
         ConfigError: If the network does not fit.
@@ -142,12 +142,8 @@ def made_convolutions(
 def nature_cnn(channels: int) -> nn.Sequential:
     """The convolutions of Mnih et al., 2015, Human-level control through deep RL.
 
-    Args:
-        channels: Of the images, at least 36 pixels on a side.
-
-    Returns:
-        A network to ``[batch, 64, height, width]``; of 84 x 84 pixels 7 x 7 are left. The layer of
-        512 units behind it belongs to the network's hidden layers.
+    It returns ``[batch, 64, height, width]``: 7 x 7 for images of 84 x 84 pixels, which need at
+    least 36 x 36. The paper's layer of 512 units belongs to the hidden layers.
     """
     return nn.Sequential(
         nn.Conv2d(channels, 32, 8, stride=4),
@@ -160,20 +156,12 @@ def nature_cnn(channels: int) -> nn.Sequential:
 
 
 def small_cnn(channels: int) -> nn.Sequential:
-    """Convolutions for images of a few pixels, such as those of grid worlds.
-
-    Args:
-        channels: Of the images, at least 5 pixels on a side.
-    """
+    """Convolutions for small images such as those of grid worlds, at least 5 x 5 pixels."""
     return nn.Sequential(nn.Conv2d(channels, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU())
 
 
 def impala_cnn(channels: int) -> nn.Sequential:
-    """The residual network of Espeholt et al., 2018, IMPALA, arXiv:1802.01561, figure 3, right.
-
-    Args:
-        channels: Of the images, at least 5 pixels on a side.
-    """
+    """The residual network of Espeholt et al., 2018, IMPALA, arXiv:1802.01561, figure 3, right."""
     layers: list[nn.Module] = []
     for depth in (16, 32, 32):
         layers += [
@@ -187,11 +175,7 @@ def impala_cnn(channels: int) -> nn.Sequential:
 
 
 class ResidualBlock(nn.Module):
-    """Two convolutions around which the input goes past, of `impala_cnn`.
-
-    Args:
-        channels: Of input and output.
-    """
+    """Two convolutions with a residual connection, of `impala_cnn`."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -199,7 +183,7 @@ class ResidualBlock(nn.Module):
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return ``[batch, channels, height, width]`` for such."""
+        """Map ``[batch, channels, height, width]`` to the same shape."""
         return x + self.second(relu(self.first(relu(x))))
 
 
@@ -211,34 +195,33 @@ CONVOLUTIONS: Mapping[str, Callable[[int], nn.Module]] = {
 }
 """Convolutional networks by name; each is made from the number of channels."""
 Encoder = str | nn.Module | Callable[[spaces.Space[Any]], nn.Module]
-"""What encodes: a name of ``CONVOLUTIONS``, a module, or what makes one from the space."""
+"""A name of ``CONVOLUTIONS``, a module, or a function that makes one from the space."""
 
 
 class ObservationEncoder(nn.Module):
-    """Encodes each array of an observation by what it is, and joins the features.
+    """Encodes each array of an observation, and concatenates the features.
 
-    Images go through convolutions (`ImageEncoder`), as grids of discrete values do (`GridEncoder`),
-    other discrete values become one-hot vectors or are embedded (`DiscreteEncoder`), everything
-    else is a vector (`VectorEncoder`). An action mask is left out.
+    Images and grids of discrete values go through convolutions (`ImageEncoder`, `GridEncoder`).
+    Other discrete values become one-hot vectors or embeddings (`DiscreteEncoder`). Everything else
+    is a vector (`VectorEncoder`). An action mask is left out.
 
     Args:
         space: The observation space: Box of any shape and type, Discrete, MultiDiscrete,
             MultiBinary, Dict or Tuple of these, nested.
-        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or what makes a
-            network from the number of channels; ``None`` chooses by the number of pixels.
+        convolutions: For images and grids: ``"nature"``, ``"impala"``, ``"small"``, or a function
+            from the number of channels to a network; ``None`` chooses by the number of pixels.
         normalize: Whether numbers are normalized by their running mean and variance, which
-            `hooktrainer.ObservationNormalizer` updates; or what another encoder's `norms` gave, to
-            share them.
-        encoders: What takes the place of those that would be made, by key: a module from
-            ``[batch, *shape]`` to ``[batch, n]``, a function that makes one from the space of that
-            entry, or the name of ``convolutions``.
+            `hooktrainer.ObservationNormalizer` updates; or another encoder's `norms`, to share
+            them.
+        encoders: Replacements by key: a module from ``[batch, *shape]`` to ``[batch, n]``, a
+            function that makes one from the space of that entry, or a name of ``convolutions``.
 
     Attributes:
         in_keys: Keys of the arrays, in the order in which `forward` takes them.
-        out_features: Size of the features.
+        out_features: Number of features.
 
     Raises:
-        ConfigError: If an array has no encoder here, or a key of ``encoders`` is none of the space.
+        ConfigError: If an array has no encoder here, or a key of ``encoders`` is not in the space.
 
     Examples:
         >>> space = spaces.Dict(image=spaces.Box(0, 255, (84, 84, 3), "uint8"),
@@ -285,7 +268,7 @@ class ObservationEncoder(nn.Module):
         return any(isinstance(encoder, ImageEncoder | GridEncoder) for encoder in self.encoders)
 
     def norms(self) -> dict[NestedKey, RunningNorm]:
-        """The normalizations, by the key of what they normalize."""
+        """The normalizations, by the key of their input."""
         return {
             key: encoder.norm
             for key, encoder in zip(self.in_keys, self.encoders, strict=True)
@@ -294,16 +277,16 @@ class ObservationEncoder(nn.Module):
 
 
 def has_convolutions(space: spaces.Space[Any]) -> bool:
-    """Whether an array of a space is an image or a grid, which go through convolutions."""
+    """Whether an array of a space is an image or a grid."""
     return layout_of(space) is not None or cell_of(space) is not None
 
 
 class EncodedNetwork(nn.Module):
-    """A network behind an encoder: takes the entries ``encoder.in_keys``, one tensor each.
+    """A network after an encoder: takes the entries ``encoder.in_keys``, one tensor each.
 
     Args:
-        encoder: To features.
-        network: From features.
+        encoder: Maps observations to features.
+        network: Takes the features.
     """
 
     def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
@@ -312,7 +295,7 @@ class EncodedNetwork(nn.Module):
         self.network = network
 
     def forward(self, *arrays: Tensor) -> Tensor:
-        """``[*batch, ...]`` of the network."""
+        """The network's output ``[*batch, ...]``."""
         return self.network(self.encoder(*arrays))
 
 
@@ -344,7 +327,6 @@ def _convolutions(
 
 
 def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
-    """The encoder of one entry, of what was given for it."""
     key, space = unravel_key(leaf.key), cast("spaces.Space[Any]", leaf.space)
     if isinstance(given, str):
         if given not in CONVOLUTIONS or not has_convolutions(space):
@@ -360,10 +342,10 @@ def _given_encoder(leaf: Leaf, given: Encoder) -> Any:
 
 
 def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
-    """The space of one cell of a grid; ``None`` if the space is no grid.
+    """The space of one cell of a grid; ``None`` if the space is not a grid.
 
-    A grid is a MultiDiscrete ``[height, width]`` or ``[height, width, values]`` of at least 5 cells
-    on a side, all of which can hold the same values.
+    A grid is a MultiDiscrete ``[height, width]`` or ``[height, width, values]``, at least 5 x 5,
+    with the same values in all cells.
     """
     if not isinstance(space, spaces.MultiDiscrete) or len(space.shape) not in (2, 3):
         return None
@@ -374,20 +356,20 @@ def cell_of(space: spaces.Space[Any]) -> spaces.MultiDiscrete | None:
 
 
 class GridEncoder(nn.Module):
-    """Grids of discrete values to features: ``[*batch, *shape]`` to ``[*batch, features]``.
+    """Maps grids of discrete values ``[*batch, *shape]`` to features ``[*batch, features]``.
 
-    Each value of a cell becomes a one-hot vector (`DiscreteEncoder`), whose places are the planes
-    that convolutions see: numbers that stand for objects have no order and no distance.
+    Each value of a cell becomes a one-hot vector, whose entries are the channels of the
+    convolutions: numbers of objects have neither order nor distance.
 
     Args:
         space: The space of the grids, see `cell_of`; values count from 0.
-        convolutions: Makes the network from the number of planes; by default `small_cnn`.
+        convolutions: Makes the network from the number of channels; by default `small_cnn`.
 
     Attributes:
-        out_features: Size of the last dimension.
+        out_features: Number of features.
 
     Raises:
-        ConfigError: If the space holds no grids, or the network does not fit them.
+        ConfigError: If the space has no grids, or the network does not fit them.
     """
 
     def __init__(
@@ -405,7 +387,7 @@ class GridEncoder(nn.Module):
         self.out_features = math.prod(shape)
 
     def forward(self, grids: Tensor) -> Tensor:
-        """The features of some grids."""
+        """The features of grids."""
         batch = grids.shape[: grids.ndim - len(self.shape)]
         planes = self.values(grids.reshape(-1, *self.shape[:2], *self.values.shape))
         return self.convolutions(planes.permute(0, 3, 1, 2)).reshape(*batch, self.out_features)
@@ -416,18 +398,18 @@ _EMBEDDING = 32
 
 
 class VectorEncoder(nn.Module):
-    """Numbers of any shape and type, flat: ``[*batch, *shape]`` to ``[*batch, features]``.
+    """Flattens numbers of any shape and type: ``[*batch, *shape]`` to ``[*batch, features]``.
 
-    Integers with narrow bounds, as a byte has them, are scaled to ``[0, 1]``.
+    Bytes are scaled to ``[0, 1]``.
 
     Args:
         space: A Box or MultiBinary.
-        normalize: Whether the features are normalized by their running mean and variance; bits and
-            bytes are not. Or what normalizes them.
+        normalize: Whether to normalize by running mean and variance, except bits and bytes; or the
+            `RunningNorm` to use.
 
     Attributes:
-        norm: Does that; ``None`` if they are not normalized.
-        out_features: Size of the last dimension.
+        norm: The normalization; ``None`` for none.
+        out_features: Number of features.
     """
 
     def __init__(self, space: spaces.Space[Any], normalize: bool | RunningNorm = False) -> None:
@@ -444,7 +426,7 @@ class VectorEncoder(nn.Module):
             self.norm = normalize
 
     def forward(self, x: Tensor) -> Tensor:
-        """The features of some arrays."""
+        """The features of arrays."""
         batch = x.shape[: x.ndim - len(self.shape)]
         flat = x.reshape(*batch, self.out_features).to(torch.get_default_dtype())
         if self._scale != 1.0:
@@ -453,13 +435,13 @@ class VectorEncoder(nn.Module):
 
 
 class DiscreteEncoder(nn.Module):
-    """Discrete values: each as a one-hot vector, or embedded if it has more than 64 values.
+    """Encodes discrete values as one-hot vectors, or embeddings if there are more than 64 values.
 
     Args:
         space: Discrete or MultiDiscrete.
 
     Attributes:
-        out_features: Size of the last dimension.
+        out_features: Number of features.
     """
 
     _values: Tensor
@@ -482,7 +464,7 @@ class DiscreteEncoder(nn.Module):
         self.register_buffer("_values", torch.arange(_LARGEST_ONE_HOT), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """The features of some values, integers ``[*batch, *shape]``."""
+        """The features of integers ``[*batch, *shape]``."""
         batch = x.shape[: x.ndim - len(self.shape)]
         columns = x.reshape(*batch, len(self._sizes))
         parts = []
@@ -496,5 +478,5 @@ class DiscreteEncoder(nn.Module):
 
 
 def _is_wide(space: spaces.Space[Any]) -> bool:
-    """Whether bytes are more than a few levels."""
+    """Whether bytes have more than a few levels."""
     return float(np.max(getattr(space, "high", 1))) > 15

@@ -1,4 +1,4 @@
-"""Evaluating a network while collecting: small batches, no gradient, as fast as the CPU allows."""
+"""Fast evaluation of small networks during collection, without gradient."""
 
 from __future__ import annotations
 
@@ -19,24 +19,23 @@ _ONE_THREAD = 2**18
 
 
 class Inference:
-    """Calls a network without gradient: with NumPy where that gives the same result, else as it is.
+    """Calls a network without gradient, with NumPy where the result is the same.
 
-    On a batch of a few observations torch spends most of its time on dispatch; NumPy is two to
-    three times faster. It stands in for networks made of linear layers, tanh and ReLU, on the CPU,
-    on batches so small that one thread does. Its arrays share memory with the parameters, so an
-    optimizer step is seen at once and there is nothing to refresh. Results agree with torch's to
-    float rounding.
+    On a few observations torch spends most of its time on dispatch, and NumPy is two to three times
+    as fast. It replaces networks of linear layers, tanh and ReLU on the CPU, on batches small
+    enough for one thread. Its arrays share memory with the parameters, so that optimizer steps take
+    effect at once. Results agree with torch's to float rounding.
 
     Args:
-        network: Any module that maps tensors to one tensor. Its layers, and whether they have
-            forward hooks, are looked at once, here.
-        name: What it belongs to, for messages.
+        network: Any module that maps tensors to one tensor. Its layers and forward hooks are
+            inspected once, here.
+        name: The network's owner, for messages.
 
     Attributes:
-        joins: Whether the network takes one tensor, so that several inputs are joined.
+        joins: Whether the network takes one tensor, so that several inputs are concatenated.
 
     Raises:
-        ConfigError: At a call, if the inputs are not of the size that the network takes.
+        ConfigError: At a call, if the inputs do not have the network's size.
     """
 
     # What is for acting alone; what is compiled calls the network.
@@ -55,21 +54,18 @@ class Inference:
 
     @property
     def uses_numpy(self) -> bool:
-        """Whether the network is one that NumPy can evaluate."""
+        """Whether NumPy can evaluate the network."""
         return bool(self._layers)
 
     def use_torch(self) -> None:
-        """Call the network as it is from now on, as when what torch does is to be recorded."""
+        """Always call the network from now on, so that its operators can be recorded."""
         self._layers = []
 
     def __call__(self, *inputs: Tensor) -> Tensor:
-        """Return the network's output, without gradient.
+        """Return the network's output ``[*batch, out_features]``, without gradient.
 
         Args:
-            *inputs: ``[*batch, ...]`` each; joined if the network takes one.
-
-        Returns:
-            Shape ``[*batch, out_features]``.
+            *inputs: ``[*batch, ...]`` each; concatenated if the network takes one.
         """
         if len(inputs) > 1:
             inputs = tuple(arguments(inputs, self.joins))
@@ -119,19 +115,18 @@ class Inference:
 
 
 class ArrayNetwork:
-    """A network, or several of one kind, each on its own rows, for many calls of the same size.
+    """Evaluates networks of one kind with NumPy, each on its rows, for many calls of one size.
 
-    A call looks at nothing and makes nothing. What one network returns depends neither on the
-    others nor on which of the two ways it is called, bit for bit. The parameters are those at the
-    time that this is made.
+    Calls check nothing and allocate nothing. The result of one network does not depend on the
+    others, bit for bit. Parameters are copied when this is made.
 
     Args:
         networks: The networks.
         shape: Shape of the inputs: ``[rows, in_features]``, or ``[networks, rows, in_features]``.
-        dtype: Their type, which has to be that of the parameters.
+        dtype: Type of inputs and parameters.
 
     Raises:
-        ValueError: If NumPy cannot evaluate them, or not all of them together.
+        ValueError: If NumPy cannot evaluate them together.
     """
 
     def __init__(
@@ -152,7 +147,7 @@ class ArrayNetwork:
         self._last = self._layers.pop()
 
     def __call__(self, x: np.ndarray, out: np.ndarray | None = None) -> np.ndarray:
-        """The outputs, of the same shape but for ``out_features``.
+        """The outputs ``[..., out_features]``.
 
         Args:
             x: The inputs.
@@ -164,7 +159,7 @@ class ArrayNetwork:
 
 
 class _ArrayLayer:
-    """A linear layer, or those of several networks, and what follows it in place."""
+    """The linear layers of several networks, and the activations that follow in place."""
 
     def __init__(self, layers: Sequence[nn.Module], shape: tuple[int, ...]) -> None:
         linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
@@ -192,7 +187,7 @@ class _ArrayLayer:
 
 
 def _supported_layers(network: nn.Module) -> list[nn.Module]:
-    """The network's layers if NumPy can stand in for every one of them, exactly; else none."""
+    """The network's layers if NumPy can evaluate all of them; else none."""
     layers = list(_flatten(network))
     hooked = any(m._forward_hooks or m._forward_pre_hooks for m in network.modules())
     kinds = [type(layer) for layer in layers]

@@ -1,4 +1,4 @@
-"""How a network is called: with its inputs joined, or with one tensor for each."""
+"""How networks are called, and copied."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .normalization import RunningNorm
 
 
 def takes_one(network: nn.Module) -> bool:
-    """Whether the ``forward`` of a network takes one tensor, as an MLP's does, and not several."""
+    """Whether the ``forward`` of a network takes one tensor, as an MLP's does, not several."""
     kinds = inspect.Parameter
     forward = getattr(network, "_orig_mod", network).forward  # as it was before torch.compile
     schema = getattr(forward, "schema", None)
@@ -46,15 +46,15 @@ def check_inputs(module: nn.Module, in_keys: Sequence[NestedKey], inputs: Sequen
 
 
 def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Refuse inputs that the first layer of a network cannot take; called when one has failed.
+    """Explain a failed call: refuse inputs that the first layer of a network cannot take.
 
     Args:
-        name: What the network belongs to.
-        network: The network; only one that begins with a linear layer is checked.
-        inputs: What it was called with, ``[*batch, features]`` each, joined if there are several.
+        name: The network's owner, for messages.
+        network: The network; checked if it begins with a linear layer.
+        inputs: Its inputs, ``[*batch, features]`` each.
 
     Raises:
-        ConfigError: If together they have not as many features as the first layer takes.
+        ConfigError: If their features together are not those of the first layer.
     """
     while type(network) is nn.Sequential and len(network):
         network = network[0]
@@ -68,12 +68,12 @@ def check_size(name: str, network: nn.Module, inputs: Sequence[Tensor]) -> None:
 
 
 def split_mask(inputs: Sequence[Tensor], has_mask: bool) -> tuple[Sequence[Tensor], Tensor | None]:
-    """The inputs without the action mask, which is the last, and the mask if there is one."""
+    """Split off the action mask, which is the last input if there is one."""
     return (inputs[:-1], inputs[-1]) if has_mask else (inputs, None)
 
 
 def arguments(inputs: Sequence[Tensor], join: bool) -> Sequence[Tensor]:
-    """What to call a network with: its inputs, or these joined along their last dimension.
+    """The arguments of a network: its inputs, or these concatenated along their last dimension.
 
     Args:
         inputs: ``[*batch, ...]`` each.
@@ -86,7 +86,7 @@ def arguments(inputs: Sequence[Tensor], join: bool) -> Sequence[Tensor]:
 
 
 def is_deterministic() -> bool:
-    """Whether TorchRL's ``set_exploration_type`` asks for anything but random actions here."""
+    """Whether TorchRL's ``set_exploration_type`` requests other than random actions."""
     mode = interaction_type()
     return mode is not None and mode is not InteractionType.RANDOM
 
@@ -97,16 +97,13 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def copy_network(network: Network) -> Network:
-    """A copy that shares the statistics by which observations are normalized.
-
-    So a target network, and every one of an ensemble, sees an observation as the others do.
-    """
+    """Copy a network, sharing its observation statistics (`RunningNorm`) with the copy."""
     norms = [module for module in network.modules() if isinstance(module, RunningNorm)]
     return copy.deepcopy(network, {id(norm): norm for norm in norms})
 
 
 def fresh_copy(network: Network) -> Network:
-    """Such a copy, its weights drawn anew."""
+    """Copy a network like `copy_network`, with newly initialized weights."""
     variant = copy_network(network)
     for module in variant.modules():
         reset: Callable[[], None] | None = getattr(module, "reset_parameters", None)

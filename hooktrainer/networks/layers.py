@@ -30,9 +30,6 @@ def mlp(
         num_cells: Width of each hidden layer; empty for a linear map.
         activation_class: Makes the activation after each hidden layer.
 
-    Returns:
-        ``Linear``, activation, …, ``Linear``.
-
     Examples:
         >>> mlp(4, 2, num_cells=(8,))
         Sequential(
@@ -51,11 +48,11 @@ def mlp(
 def orthogonal_init(
     network: Network, gain: float = math.sqrt(2.0), output_gain: float = 1.0
 ) -> Network:
-    """Give every linear and convolutional layer an orthogonal weight and a zero bias, in place.
+    """Initialize linear and convolutional layers with orthogonal weights and zero biases, in place.
 
-    The initialization PPO is usually run with: a policy's output gain is 0.01, so that its first
-    actions are near uniform; a value network's is 1 (Huang et al., 2022, The 37 Implementation
-    Details of Proximal Policy Optimization).
+    This is PPO's usual initialization: a policy's output gain is 0.01, so that its first actions
+    are near uniform; a value network's is 1 (Huang et al., 2022, The 37 Implementation Details of
+    Proximal Policy Optimization).
 
     Args:
         network: Holds the layers, in order.

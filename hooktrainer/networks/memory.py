@@ -1,4 +1,4 @@
-"""`Memory`: from the features of a step and hidden states to features that know the episode."""
+"""Memory: recurrent networks and transformers, and the trunks that networks share."""
 
 from __future__ import annotations
 
@@ -18,26 +18,22 @@ from .inputs import arguments, takes_one
 
 
 class Memory(nn.Module, ABC):
-    """From the features of a step and hidden states to other features and the next hidden states.
+    """Base class: maps the features of a step and hidden states to features and next hidden states.
 
-    One rule says how it is called, by the shape of ``is_init``, which is true where an episode
-    begins:
+    The shape of ``is_init``, which is true where an episode begins, determines the call:
 
     - ``[batch, 1]`` is one step;
-    - ``[batch, time, 1]`` is a sequence. It begins with the hidden states that are stored at its
-      first step; those of later steps are not looked at.
+    - ``[batch, time, 1]`` is a sequence, which begins with the hidden states stored at its first
+      step; those of later steps are not used.
 
-    Where ``is_init`` is true everything before is forgotten: the hidden states are zeros there.
-    Both ways agree to float rounding.
-
-    To make another one, derive from this and say what a `step` does; a `sequence` is that in a loop
-    unless something quicker is known.
+    Where ``is_init`` is true the hidden states are reset to zeros. Both calls agree to float
+    rounding. A subclass implements `step`; `sequence` is a loop over it unless overridden by a
+    faster one.
 
     Args:
-        in_features: Size of the last dimension of what it is given.
-        out_features: Size of the last dimension of what it returns.
-        hidden: The hidden states of one environment, by name: examples, of which shape and type
-            count.
+        in_features: Size of the input's last dimension.
+        out_features: Size of the output's last dimension.
+        hidden: The hidden states of one environment by name: examples of shape and type.
 
     Attributes:
         in_features: As given.
@@ -53,7 +49,7 @@ class Memory(nn.Module, ABC):
 
     @abstractmethod
     def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One step of some environments.
+        """One step.
 
         Args:
             x: ``[batch, in_features]``.
@@ -66,7 +62,7 @@ class Memory(nn.Module, ABC):
     def sequence(
         self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Many steps of some environments.
+        """A sequence of steps.
 
         Args:
             x: ``[batch, time, in_features]``.
@@ -93,7 +89,7 @@ class Memory(nn.Module, ABC):
 
         Args:
             x: ``[*batch, in_features]``.
-            is_init: ``[*batch, 1]``: of two dimensions it is one step, of three a sequence.
+            is_init: ``[*batch, 1]``: one step if it has two dimensions, a sequence if three.
             *states: The hidden states before each step, ``[*batch, ...]`` each; of a sequence the
                 first is enough.
 
@@ -111,37 +107,36 @@ class Memory(nn.Module, ABC):
 
 
 def _forget(is_init: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The hidden states ``[batch, ...]``, zeros where an episode begins."""
+    """Reset the hidden states ``[batch, ...]`` to zeros where an episode begins."""
     return tuple(
         torch.where(is_init.view(-1, *(1,) * (state.ndim - 1)), 0, state) for state in states
     )
 
 
 IS_INIT = "is_init"
-"""The entry that says where an episode begins, ``[*batch, 1]``."""
+"""The entry that is true where an episode begins, ``[*batch, 1]``."""
 States = dict[NestedKey, Tensor]
-"""Hidden states by the key that they are read under, ``[*batch, ...]`` each."""
+"""Hidden states by key, ``[*batch, ...]`` each."""
 
 
 class MemoryTrunk(nn.Module):
-    """From observations, ``"is_init"`` and hidden states to features that know the episode.
+    """An encoder and a memory as a shared trunk of policies and value networks.
 
-    It is a ``trunk`` of `Policy`, `ValueNetwork`, `QNetwork` and `DeterministicPolicy`. Who acts
-    with it writes the next hidden states under ``"next"``; `VectorCollector` carries them from step
-    to step, and sets them back where an episode begins. `Memory` says what is one step and what a
-    sequence.
+    It is a ``trunk`` of `Policy`, `ValueNetwork`, `QNetwork` and `DeterministicPolicy`. A policy
+    with it writes the next hidden states under ``"next"``. `VectorCollector` carries them from step
+    to step, and resets them where an episode begins. See `Memory` for steps and sequences.
 
     Args:
-        encoder: To features. If its ``forward`` takes one tensor, it gets the observations joined;
-            if it takes several, one for each of ``observed``.
+        encoder: Maps observations to features. If its ``forward`` takes one tensor, they are
+            concatenated.
         memory: Takes the features.
         observed: The entries of the observation.
         name: Its hidden states are entries ``(name, ...)``.
 
     Attributes:
-        in_keys: What it reads: the observation, ``"is_init"``, hidden states.
+        in_keys: The observation, ``"is_init"`` and the hidden states.
         hidden_keys: The hidden states among these.
-        out_features: Size of the features.
+        out_features: Number of features.
 
     Examples:
         >>> trunk = MemoryTrunk(nn.Identity(), GRUMemory(4, 8))
@@ -169,18 +164,14 @@ class MemoryTrunk(nn.Module):
         return self.remember(*inputs)[0]
 
     def remember(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """The features ``[*batch, out_features]``, and the hidden states after each step.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-        """
+        """The features of the entries ``in_keys``, and the hidden states after each step."""
         number = len(self.observed)
         encoded = self.encoder(*arguments(inputs[:number], self._joins))
         features, states = self.memory(encoded, *inputs[number:])
         return features, dict(zip(self.hidden_keys, states, strict=True))
 
     def make_tensordict_primer(self) -> Any:
-        """The first hidden states, as whoever carries them asks for them."""
+        """TorchRL's primer of the initial hidden states."""
         from torchrl.data import Composite, Unbounded
         from torchrl.envs import TensorDictPrimer
 
@@ -194,8 +185,8 @@ class GRUMemory(Memory):
     """A gated recurrent unit (Cho et al., 2014, arXiv:1406.1078).
 
     Args:
-        in_features: Size of the last dimension of what it is given.
-        size: Size of its hidden state ``h``, which is also what it returns.
+        in_features: Size of the input's last dimension.
+        size: Size of its hidden state ``h``, which is also its output.
     """
 
     def __init__(self, in_features: int, size: int = 64) -> None:
@@ -212,8 +203,8 @@ class LSTMMemory(Memory):
     """Long short-term memory (Hochreiter and Schmidhuber, 1997).
 
     Args:
-        in_features: Size of the last dimension of what it is given.
-        size: Size of its hidden states ``h``, which it returns, and ``c``.
+        in_features: Size of the input's last dimension.
+        size: Size of its hidden states ``h``, which is its output, and ``c``.
     """
 
     def __init__(self, in_features: int, size: int = 64) -> None:
@@ -227,23 +218,22 @@ class LSTMMemory(Memory):
 
 
 class TransformerMemory(Memory):
-    """A causal transformer over the present step and a number of steps before it.
+    """A causal transformer over the current step and a fixed number of steps before it.
 
-    The gated one of Parisotto et al., 2020, Stabilizing Transformers for Reinforcement Learning,
-    arXiv:1910.06764 (GTrXL): layer norms before attention and feed-forward, GRU-like gates behind
-    them, which let everything past at first. As in Transformer-XL (Dai et al., 2019,
-    arXiv:1901.02860), each layer looks back at its own inputs at the steps before, which get no
-    gradient where they come from a hidden state. How far back a step lies is told by a learned bias
-    for each distance and head.
+    It is the gated one of Parisotto et al., 2020, Stabilizing Transformers for Reinforcement
+    Learning, arXiv:1910.06764 (GTrXL): layer norms before attention and feed-forward, GRU-like
+    gates after them, which start near the identity. As in Transformer-XL (Dai et al., 2019,
+    arXiv:1901.02860), each layer attends to its inputs at previous steps; those from a hidden state
+    get no gradient. Positions are encoded by a learned bias for each distance and head.
 
-    Its hidden states are ``window``, these inputs ``[layers, length, size]``, zeros where the
-    episode had not begun, and ``seen``, how many steps of it are in the window.
+    Its hidden states are ``window``, these inputs ``[layers, length, size]``, zeros before the
+    episode, and ``seen``, the number of steps in the window.
 
     Args:
-        in_features: Size of the last dimension of what it is given.
-        size: Size of what it returns; a multiple of ``heads``.
-        length: Steps before the present one that a layer looks back at.
-        layers: How many layers; each reaches ``length`` steps further back than the one below it.
+        in_features: Size of the input's last dimension.
+        size: Size of the output; a multiple of ``heads``.
+        length: Number of previous steps that a layer attends to.
+        layers: Number of layers; each reaches ``length`` steps further back.
         heads: Attention heads of each.
 
     Raises:
@@ -271,7 +261,7 @@ class TransformerMemory(Memory):
         self.norm = nn.LayerNorm(size)
 
     def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """One step: a sequence of that length."""
+        """One step: a sequence of length 1."""
         window, seen = states
         features, after = self._look_back(x.unsqueeze(1), window, seen)
         return features.squeeze(1), tuple(state.squeeze(1) for state in after)
@@ -279,7 +269,7 @@ class TransformerMemory(Memory):
     def sequence(
         self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
     ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """All steps at once, each looking back no further than its episode goes."""
+        """All steps at once, each attending to its episode alone."""
         window, seen = states
         steps = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
         begun = torch.where(is_init.squeeze(-1), steps, -1).cummax(1).values
@@ -293,8 +283,8 @@ class TransformerMemory(Memory):
 
         Args:
             x: ``[batch, time, in_features]``.
-            window: That before the first step, ``[batch, layers, length, size]``.
-            age: So many steps each may look back, ``[batch, time]``.
+            window: The one before the first step, ``[batch, layers, length, size]``.
+            age: Number of previous steps in the episode, ``[batch, time]``.
         """
         time, length = x.shape[1], self.length
         key = torch.arange(length + time, device=x.device)
@@ -314,7 +304,7 @@ class TransformerMemory(Memory):
 
 
 class _Layer(nn.Module):
-    """Attention to the steps before, and a feed-forward network, each behind a gate."""
+    """Attention to previous steps, and a feed-forward network, each followed by a gate."""
 
     def __init__(self, size: int, length: int, heads: int) -> None:
         super().__init__()
@@ -331,7 +321,7 @@ class _Layer(nn.Module):
         self.feed_forward_gate = _Gate(size)
 
     def forward(self, x: Tensor, context: Tensor, distance: Tensor, visible: Tensor) -> Tensor:
-        """``[batch, time, size]`` of such; ``context`` is what was before, and ``x`` itself."""
+        """Map ``[batch, time, size]`` to the same; ``context`` has the previous steps and ``x``."""
         query = self._by_head(self.query(self.norm(x)))
         keys, values = self.key_value(self.norm(context)).chunk(2, -1)
         key, value = self._by_head(keys), self._by_head(values)
@@ -348,7 +338,7 @@ class _Layer(nn.Module):
 
 
 class _Gate(nn.Module):
-    """How much of a result takes the place of what went in; little at first."""
+    """A gate between input and result, near the identity at first."""
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -358,7 +348,7 @@ class _Gate(nn.Module):
         self.bias = nn.Parameter(torch.full((size,), 2.0))
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        """What comes out of input ``x`` and result ``y``."""
+        """Combine input ``x`` and result ``y``."""
         reset_y, update_y, candidate_y = self.result(y).chunk(3, -1)
         reset_x, update_x = self.given(x).chunk(2, -1)
         reset = torch.sigmoid(reset_y + reset_x)
@@ -376,16 +366,16 @@ MEMORIES: Mapping[str, Callable[[int, int, int], Memory]] = {
 
 
 def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32) -> Memory:
-    """The memory of a name, or what a function makes.
+    """Make a memory from a name or a function.
 
     Args:
         made_by: A key of ``MEMORIES``, or a function from the number of features to a `Memory`.
-        in_features: Size of the last dimension of what the memory is given.
-        size: Size of a memory that is given by its name.
-        length: Steps that such a transformer looks back.
+        in_features: Size of the memory's input.
+        size: Size of a memory given by name.
+        length: Number of previous steps of a transformer.
 
     Raises:
-        ConfigError: If there is none of that name, or the function makes something else.
+        ConfigError: If the name is unknown, or the function returns something else.
     """
     if isinstance(made_by, str):
         if made_by not in MEMORIES:
@@ -404,7 +394,7 @@ def memory_for(made_by: Any, in_features: int, size: int = 64, length: int = 32)
 
 
 def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:
-    """The keys under which a network on this trunk writes hidden states."""
+    """The keys of the next hidden states that a network on this trunk writes."""
     if not isinstance(trunk, MemoryTrunk):
         return []
     return [("next", *((key,) if isinstance(key, str) else key)) for key in trunk.hidden_keys]
@@ -413,14 +403,13 @@ def next_states(trunk: nn.Module | None) -> list[tuple[str, ...]]:
 def through(
     trunk: nn.Module | None, inputs: Sequence[Tensor], features: Tensor | None = None, rest: int = 0
 ) -> Sequence[Tensor]:
-    """What a network behind a trunk is called with.
+    """The arguments of a network after a trunk.
 
     Args:
-        trunk: What it stands on; ``None`` for nothing.
-        inputs: What both read, ``[*batch, ...]`` each.
-        features: What the trunk makes of them, if that is known; then the first inputs may be left
-            out.
-        rest: How many of the inputs, the last, the trunk does not read.
+        trunk: Its trunk, if any.
+        inputs: The inputs of both, ``[*batch, ...]`` each.
+        features: The trunk's output, if it is known; then its inputs may be left out.
+        rest: Number of inputs, at the end, that the trunk does not read.
     """
     if trunk is None:
         return inputs
@@ -433,7 +422,7 @@ def through(
 def step_through(
     trunk: nn.Module | None, inputs: Sequence[Tensor]
 ) -> tuple[Sequence[Tensor], States]:
-    """`through`, without gradient, and the hidden states to write, under their keys."""
+    """`through` without gradient, and the next hidden states by key."""
     if not isinstance(trunk, MemoryTrunk):
         return through(trunk, inputs), {}
     features, states = trunk.remember(*inputs)
@@ -441,7 +430,7 @@ def step_through(
 
 
 def memory_of(*networks: Any) -> MemoryTrunk | None:
-    """The memory that networks stand on; ``None`` if they have none or not one and the same."""
+    """The memory that networks share; ``None`` if they have none or several."""
     trunks = [getattr(network, "trunk", None) for network in networks]
     first = trunks[0]
     if isinstance(first, MemoryTrunk) and all(trunk is first for trunk in trunks):
@@ -450,7 +439,7 @@ def memory_of(*networks: Any) -> MemoryTrunk | None:
 
 
 def lasting_keys(network: Any) -> list[NestedKey]:
-    """What a network reads of every step: all but what its memory carries."""
+    """The inputs of a network at every step, without those of its memory."""
     trunk = memory_of(network)
     carried = [] if trunk is None else [IS_INIT, *trunk.hidden_keys]
     return [key for key in network.in_keys if key not in carried]

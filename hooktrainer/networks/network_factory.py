@@ -1,4 +1,4 @@
-"""`NetworkFactory`: makes the networks of an algorithm, all alike, for any observation space."""
+"""`NetworkFactory`: makes the networks of an algorithm for any observation space."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .normalization import RunningNorm
 from .own_network import OwnNetwork, made_by
 
 Description = Encoder | Mapping[str, Encoder]
-"""What makes features of an observation, see `NetworkFactory`."""
+"""An encoder of observations, see `NetworkFactory`."""
 
 ACTIVATIONS: Mapping[str, type[nn.Module]] = {
     "tanh": nn.Tanh,
@@ -42,26 +42,25 @@ ACTIVATIONS: Mapping[str, type[nn.Module]] = {
 
 
 class NetworkFactory:
-    """Makes networks that read an observation: an encoder, hidden layers, an output layer.
+    """Makes networks of an observation: an encoder, hidden layers, an output layer.
 
-    All that it makes share one normalization of observations.
+    All of its networks share one normalization of observations.
 
     Args:
         space: The observation space.
-        num_cells: Units of each hidden layer behind the encoder.
-        activation: The activation behind each, a key of ``ACTIVATIONS``.
-        encoder: What makes features of an observation. ``None``: an `ObservationEncoder` for the
-            space. The name of a convolutional network, ``"nature"``, ``"impala"`` or ``"small"``:
-            the same with it. A dict: the same, with one of these in place of the encoder of a key.
-            A module, or a function that makes one from the space: that takes their place; it is
-            called with the entries ``in_keys``, one tensor each, or joined if it takes one. A
-            module is used once and copied, with new weights, for further networks. It has no
-            layers that act otherwise than they learn, as BatchNorm and Dropout do.
-        normalize: Whether numbers of the observation are normalized, see `RunningNorm`.
+        num_cells: Units of each hidden layer after the encoder.
+        activation: The activation of hidden layers, a key of ``ACTIVATIONS``.
+        encoder: ``None``: an `ObservationEncoder` for the space. ``"nature"``, ``"impala"`` or
+            ``"small"``: the same with this convolutional network. A dict: the same with other
+            encoders for some keys. A module, or a function that makes one from the space: replaces
+            it, and is called with the entries ``in_keys``, concatenated if it takes one tensor. A
+            module is copied, with new weights, for further networks. BatchNorm and Dropout are
+            refused.
+        normalize: Whether numeric observations are normalized, see `RunningNorm`.
 
     Attributes:
         in_keys: The entries that the networks read.
-        norms: The normalizations by key, as soon as a network was made.
+        norms: The normalizations by key, once a network was made.
 
     Raises:
         ConfigError: If the encoder cannot be made, or does not fit the observations.
@@ -108,7 +107,7 @@ class NetworkFactory:
 
     @property
     def has_images(self) -> bool:
-        """Whether a part of the observation is an image or a grid, whatever encodes it."""
+        """Whether a part of the observation is an image or a grid."""
         return any(leaf.space is not None and has_convolutions(leaf.space) for leaf in self._leaves)
 
     def network(self, outputs: int) -> nn.Module:
@@ -119,11 +118,7 @@ class NetworkFactory:
         return EncodedNetwork(encoder, self.head(features, outputs))
 
     def q_network(self, action_space: spaces.Space[Any]) -> nn.Module:
-        """A network from an observation and a continuous action to one value.
-
-        Args:
-            action_space: A Box; the action is the last that the network takes.
-        """
+        """A network from an observation and, last, an action of a Box to one value."""
         shape = tuple(action_space.shape or ())
         plain = self._given is None and self._is_vector and not self._normalize
         if plain and len(shape) == 1:
@@ -132,7 +127,7 @@ class NetworkFactory:
         return StateActionNetwork(encoder, self.head(features + math.prod(shape), 1))
 
     def trunk(self) -> tuple[nn.Module, int]:
-        """A network from an observation to features for several others, and how many these are."""
+        """A network from an observation to shared features, and their number."""
         if self._given is None and self._is_vector and self._num_cells:
             layers, last = self.hidden(self._features)
             return self._normalized(layers), last
@@ -143,7 +138,7 @@ class NetworkFactory:
         return EncodedNetwork(encoder, layers), last
 
     def hidden(self, features: int) -> tuple[nn.Sequential, int]:
-        """The hidden layers alone, from some features, and how many features they give."""
+        """The hidden layers, from some features, and the number of features they return."""
         if not self._num_cells:
             return nn.Sequential(), features
         *cells, last = self._num_cells
@@ -151,11 +146,11 @@ class NetworkFactory:
         return nn.Sequential(*layers, self._activation()), last
 
     def head(self, features: int, outputs: int) -> nn.Sequential:
-        """Hidden layers and an output layer, from some features to ``[*batch, outputs]``."""
+        """Hidden layers and an output layer, from features to ``[*batch, outputs]``."""
         return mlp(features, outputs, self._num_cells, self._activation)
 
     def q_head(self, features: int, action_space: spaces.Space[Any]) -> nn.Module:
-        """The same from features and a continuous action, the last it takes, to one value."""
+        """The same from features and, last, a continuous action to one value."""
         layers = self.head(features + math.prod(action_space.shape or ()), 1)
         return StateActionNetwork(nn.Identity(), layers)
 
@@ -179,7 +174,7 @@ class NetworkFactory:
         return nn.Sequential(norm, network)
 
     def encoder(self) -> tuple[nn.Module, int]:
-        """What makes features of an observation, before any hidden layer, and their number."""
+        """The encoder of an observation, without hidden layers, and its number of features."""
         given = self._given
         if given is None or isinstance(given, (str, Mapping)):
             encoder = ObservationEncoder(
@@ -209,11 +204,11 @@ class NetworkFactory:
 
 
 class StateActionNetwork(nn.Module):
-    """Q(s, a) behind an encoder of the observation.
+    """Q(s, a) with an encoder of the observation.
 
     Args:
         encoder: Takes the entries of the observation.
-        network: From their features and the action's, joined.
+        network: Takes their features and the action, concatenated.
     """
 
     def __init__(self, encoder: nn.Module, network: nn.Module) -> None:
@@ -222,7 +217,7 @@ class StateActionNetwork(nn.Module):
         self.network = network
 
     def forward(self, *inputs: Tensor) -> Tensor:
-        """``[*batch, 1]`` of the entries of the observation and, last, the action."""
+        """Map the entries of the observation and, last, the action to ``[*batch, 1]``."""
         *arrays, action = inputs
         features = self.encoder(*arrays)
         flat = action.reshape(*features.shape[:-1], -1)

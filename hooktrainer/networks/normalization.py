@@ -7,21 +7,20 @@ from torch import Tensor, nn
 
 
 class RunningNorm(nn.Module):
-    """Subtracts the mean of everything seen so far and divides by its standard deviation.
+    """Subtracts the running mean and divides by the running standard deviation.
 
-    It is a layer of the network, so that a policy carries its statistics with it: they are buffers,
-    saved and exported like parameters. They change only in `update`, which
-    `hooktrainer.ObservationNormalizer` calls once a batch.
+    It is a layer of the network, so that its statistics are saved and exported with the policy.
+    They change only in `update`, which `hooktrainer.ObservationNormalizer` calls once a batch.
 
     Args:
         features: Size of the last dimension.
-        clip: Bound of what comes out.
+        clip: Bound of the result.
         eps: Added to the variance.
 
     Attributes:
         mean: ``[features]``, float64.
         var: Biased variance, ``[features]``, float64.
-        count: Observations seen, a scalar, float64.
+        count: Number of observations, a scalar, float64.
 
     Examples:
         >>> norm = RunningNorm(17)
@@ -50,7 +49,7 @@ class RunningNorm(nn.Module):
         return ((x - self._shift) * self._scale).clamp(-self.clip, self.clip)
 
     def invert(self, x: Tensor) -> Tensor:
-        """What was normalized to ``x``, ``[*batch, features]``, if it was not clipped."""
+        """The inverse of `forward` without clipping, ``[*batch, features]``."""
         return x / self._scale + self._shift
 
     @torch.no_grad()
@@ -72,6 +71,6 @@ class RunningNorm(nn.Module):
         self.refresh()
 
     def refresh(self) -> None:
-        """Have `forward` use the mean and the variance as they are now."""
+        """Update the single-precision values that `forward` uses."""
         self._shift.copy_(self.mean)
         self._scale.copy_((self.var + self.eps).rsqrt())

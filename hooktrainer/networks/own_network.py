@@ -1,4 +1,4 @@
-"""Networks that a user gives: made of what describes them, looked at, and measured."""
+"""Networks given by a user: made from a function, checked, measured."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from .inputs import arguments, takes_one
 
 
 class OwnNetwork(nn.Module):
-    """A module of the user's, called with one batch dimension, as modules for images want it.
+    """Calls a user's module with a single batch dimension, as modules for images need it.
 
     Args:
-        module: Gets one tensor for each leaf, or all joined if its ``forward`` takes one.
+        module: Gets one tensor for each leaf, or all concatenated if its ``forward`` takes one.
         leaves: The arrays of the observation that it reads.
 
     Attributes:
-        out_features: Size of what it returns for one observation, found out by calling it.
+        out_features: Number of features it returns, found by calling it.
 
     Raises:
-        ConfigError: If it has layers that act otherwise than they learn, does not fit the leaves,
-            or returns no features ``[batch, n]``.
+        ConfigError: If it has BatchNorm or Dropout, does not fit the leaves, or does not return
+            features ``[batch, n]``.
     """
 
     def __init__(self, module: nn.Module, leaves: Sequence[Leaf]) -> None:
@@ -42,7 +42,7 @@ class OwnNetwork(nn.Module):
         self.out_features = self._measure(leaves)
 
     def forward(self, *arrays: Tensor) -> Tensor:
-        """The features ``[*batch, out_features]`` of the leaves, ``[*batch, *shape]`` each."""
+        """Map the leaves, ``[*batch, *shape]`` each, to ``[*batch, out_features]``."""
         batch = arrays[0].shape[: arrays[0].ndim - self._dims[0]]
         flat = [
             x.reshape(-1, *x.shape[x.ndim - dims :])
@@ -52,7 +52,7 @@ class OwnNetwork(nn.Module):
         return features.reshape(*batch, *features.shape[1:])
 
     def _measure(self, leaves: Sequence[Leaf]) -> int:
-        """The size of the features; called with made-up observations."""
+        """The number of features, for zeros as observations."""
         examples = [
             torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
         ]
@@ -78,15 +78,15 @@ class OwnNetwork(nn.Module):
 
 
 def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
-    """What a function, or a class, makes for a space.
+    """Call a function, or a class, with a space to make a network.
 
     Args:
-        given: Is called with the space.
-        space: Of what the network shall read.
-        name: What the function is called in messages.
+        given: The function.
+        space: The space that the network reads.
+        name: The function's name in messages.
 
     Raises:
-        ConfigError: If it cannot be called with the space, or makes no module.
+        ConfigError: If it cannot be called, or does not return a module.
     """
     said = getattr(given, "__qualname__", None) or f"{given!r:.80}"
     if not callable(given):
@@ -110,10 +110,10 @@ def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
 
 
 def check_layers(network: nn.Module) -> None:
-    """Refuse layers whose result for one observation is another one when acting than when learning.
+    """Refuse layers that act differently than they learn, such as BatchNorm and Dropout.
 
     Raises:
-        ConfigError: If there are some.
+        ConfigError: If there are any.
     """
     for name, layer in network.named_modules():
         scripted = isinstance(layer, torch.jit.ScriptModule)
@@ -134,7 +134,7 @@ def check_layers(network: nn.Module) -> None:
 
 
 def _dropout(layer: nn.Module, was_dropout: bool) -> float:
-    """How much of its input a layer drops at random."""
+    """The dropout rate of a layer."""
     if isinstance(layer, _DropoutNd) or was_dropout:
         return float(getattr(layer, "p", 0.0))
     if isinstance(layer, nn.RNNBase | nn.MultiheadAttention):

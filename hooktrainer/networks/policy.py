@@ -22,41 +22,39 @@ from .memory import States, next_states, step_through, through
 
 
 class Policy(TensorDictModuleBase):
-    """A stochastic policy, without distribution objects where speed counts.
+    """A stochastic policy that avoids distribution objects where speed matters.
 
-    It is used in three ways, which agree:
+    Its three interfaces agree:
 
     - ``policy.act(observation)`` returns ``out_keys`` as a dict, for fast collectors;
-    - ``policy(tensordict)`` writes the same into a TensorDict, for all others;
+    - ``policy(tensordict)`` writes the same into a TensorDict;
     - ``policy.get_dist(tensordict)`` is the distribution, for TorchRL's losses.
 
-    The first two have no gradient. Actions are random, or the distribution's mode under TorchRL's
-    ``set_exploration_type``. Random numbers come from torch's global generator, whose state
-    checkpoints hold.
+    The first two have no gradient. Actions are random, or the mode under TorchRL's
+    ``set_exploration_type``. Random numbers come from torch's global generator.
 
     Args:
         network: Maps the inputs to the distribution's parameters, ``[*batch, parameter_features]``.
-            If its ``forward`` takes one tensor, it gets the inputs joined along their last
-            dimension; if it takes several, one for each of ``in_keys``.
-        distribution: What the action is drawn from.
+            If its ``forward`` takes one tensor, the inputs are concatenated along their last
+            dimension.
+        distribution: The distribution of actions.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes; a choice from ``entries``.
-        action_mask_key: Entry of booleans, ``[*batch, mask_size]``; what is false there is never
-            chosen. `act` takes the mask after the other inputs.
-        trunk: A network that the policy shares with others: it takes the inputs, and ``network``
-            its result. A loss whose networks have one trunk calls it once. With a `MemoryTrunk`,
-            ``in_keys`` are its ``in_keys``, and the policy writes the next hidden states as well.
+        action_mask_key: Entry of booleans ``[*batch, mask_size]``, false for forbidden actions. It
+            is the last input.
+        trunk: A network shared with others, which maps the inputs to those of ``network``. A loss
+            calls a shared trunk once. With a `MemoryTrunk`, ``in_keys`` are its ``in_keys``, and
+            the policy writes the next hidden states as well.
 
     Attributes:
         action_features: Size of an action, all its dimensions together.
         entries: Everything the policy can write.
-        log_prob_keys: Where the log-probability is written, for TorchRL's losses.
-        dist_sample_keys: Where the action is written, likewise.
+        log_prob_keys: Key of the log-probability, for TorchRL's losses.
+        dist_sample_keys: Key of the action, for TorchRL's losses.
 
     Raises:
         ConfigError: If the policy cannot write one of ``out_keys``, or there is nothing to mask. At
-            the first call, if the inputs are not as many as ``in_keys``, or the network does not
-            return ``parameter_features``.
+            the first call, if the number of inputs or of ``parameter_features`` is wrong.
 
     Examples:
         >>> space = gymnasium.spaces.MultiDiscrete([3, 4])  # doctest: +SKIP
@@ -106,7 +104,7 @@ class Policy(TensorDictModuleBase):
         return tensordict
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """Return ``out_keys`` for some observations, without gradient, as fast as possible.
+        """Return ``out_keys``, without gradient, as fast as possible.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
@@ -115,11 +113,7 @@ class Policy(TensorDictModuleBase):
         return {**self.complete(sample), **states} if states else self.complete(sample)
 
     def sample(self, *inputs: Tensor) -> dict[str, Tensor]:
-        """The half of `act` that has to be done at every step: the action, and what it came from.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-        """
+        """The part of `act` needed at every step: the action, and the inputs of `complete`."""
         return self._sample(*inputs)[0]
 
     def _sample(self, *inputs: Tensor) -> tuple[dict[str, Tensor], States]:
@@ -127,22 +121,22 @@ class Policy(TensorDictModuleBase):
         return self.draw(parameters), states
 
     def draw(self, parameters: Tensor) -> dict[str, Tensor]:
-        """What `sample` returns, where the distribution's parameters are known."""
+        """The result of `sample` for known parameters of the distribution."""
         return self.distribution.sample(parameters, self._wanted, is_deterministic())
 
     @property
     def inference(self) -> Inference:
-        """What calls the network without gradient."""
+        """Evaluates the network without gradient."""
         return self._infer
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """What draws as `sample` does where all there is to that is a network of one entry.
+        """A fast equivalent of `sample`, for a plain network of one entry.
 
         Args:
             outputs: See `ActionDistribution.draws`.
 
         Returns:
-            ``None`` if the policy is another one, or has not been called yet.
+            ``None`` if there is no such equivalent, or the policy has not been called yet.
         """
         is_plain = self.trunk is None and self.action_mask_key is None and len(self.in_keys) == 1
         kind, family = type(self), type(self.distribution)
@@ -154,14 +148,7 @@ class Policy(TensorDictModuleBase):
         return self.distribution.draws(outputs)
 
     def infer(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """The distribution's parameters and the next hidden states, without gradient.
-
-        The former are those of `evaluate`, as fast as possible; the latter are to be written, under
-        their keys.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-        """
+        """The distribution's parameters and the next hidden states by key, without gradient."""
         states: States = {}
         if not self._is_checked:
             check_inputs(self, self.in_keys, inputs)
@@ -177,22 +164,19 @@ class Policy(TensorDictModuleBase):
         return parameters, states
 
     def complete(self, sample: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The other half, which can be done for all steps of a rollout at once.
+        """The rest of `act`, for one step or all steps of a rollout at once: ``out_keys``.
 
         Args:
-            sample: What `sample` returned, or many such results stacked.
-
-        Returns:
-            ``out_keys``.
+            sample: The result of `sample`, or many stacked.
         """
         return self.distribution.complete(sample, self._wanted)
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The distribution's parameters, ``[*batch, parameter_features]``, with gradient.
+        """The distribution's parameters ``[*batch, parameter_features]``, with gradient.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: What the trunk makes of them, if that is known.
+            features: The trunk's output for them, if it is known.
         """
         seen, mask = split_mask(inputs, self.action_mask_key is not None)
         seen = through(self.trunk, seen, features)
@@ -201,11 +185,7 @@ class Policy(TensorDictModuleBase):
         return parameters if mask is None else self.distribution.masked(parameters, mask)
 
     def mode(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The action that `act` takes if it is deterministic, ``[*batch, *shape]``, with gradient.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: What the trunk makes of them, if that is known.
+        """The deterministic action ``[*batch, *shape]``, with gradient; arguments of `evaluate`.
 
         Raises:
             NotImplementedError: If actions are discrete.
@@ -220,21 +200,16 @@ class Policy(TensorDictModuleBase):
         Args:
             inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
             action: ``[*batch, *shape]``.
-            features: What the trunk makes of the inputs, if that is known.
+            features: The trunk's output for the inputs, if it is known.
         """
         return self.distribution.log_prob_and_entropy(
             self.evaluate(*inputs, features=features), action
         )
 
     def rsample(self, *inputs: Tensor, features: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """A random action and its log-probability, both differentiable in the parameters.
+        """A differentiable random action ``[*batch, *shape]`` and its log-probability ``[*batch]``.
 
-        Args:
-            *inputs: The entries ``in_keys``.
-            features: What the trunk makes of them, if that is known.
-
-        Returns:
-            Shapes ``[*batch, *shape]`` and ``[*batch]``.
+        Arguments are those of `evaluate`.
 
         Raises:
             NotImplementedError: If actions are discrete.
@@ -260,7 +235,7 @@ class Policy(TensorDictModuleBase):
 
 
 def _owner(kind: type, name: str) -> type:
-    """The class that defines what objects of a kind have under this name."""
+    """The class in which a method is defined."""
     return next(base for base in kind.__mro__ if name in base.__dict__)
 
 
@@ -274,9 +249,8 @@ def _takes_no_mask(distribution: ActionDistribution) -> bool:
 class DiagonalGaussianPolicy(Policy):
     """A normal distribution whose mean depends on the observation and whose deviation does not.
 
-    The usual policy of PPO. Writes ``"action"`` ``[*batch, features]``, ``"action_log_prob"``
-    ``[*batch]`` and, if asked, ``"loc"`` and ``"scale"``, shaped as the action. Actions are not
-    bounded; clip them in the environment.
+    The usual policy of PPO. It can write ``"action"`` ``[*batch, features]``, ``"action_log_prob"``
+    ``[*batch]``, ``"loc"`` and ``"scale"``. Actions are not bounded; clip them in the environment.
 
     Args:
         network: Maps an observation to the mean, ``[*batch, features]``.
@@ -303,9 +277,8 @@ class DiagonalGaussianPolicy(Policy):
 class TanhGaussianPolicy(Policy):
     """A normal distribution squashed into a box by tanh; the policy of SAC.
 
-    Writes ``"action"`` ``[*batch, features]`` and, if asked, ``"action_log_prob"`` ``[*batch]``.
-    Mean and log-deviation both depend on the observation; the latter is clipped to ``[-20, 2]`` as
-    in the paper's code (Haarnoja et al., 2018, Soft Actor-Critic).
+    Mean and log-deviation depend on the observation; the latter is clipped to ``[-20, 2]`` as in
+    the paper's code (Haarnoja et al., 2018, Soft Actor-Critic).
 
     Args:
         network: Maps an observation to mean and log-deviation, ``[*batch, 2 * features]``.
@@ -317,7 +290,7 @@ class TanhGaussianPolicy(Policy):
         trunk: As for `Policy`.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     distribution: SquashedGaussian
@@ -348,15 +321,14 @@ class TanhGaussianPolicy(Policy):
 class CategoricalPolicy(Policy):
     """Chooses one of n actions with probabilities ``softmax(logits)``.
 
-    Writes ``"action"`` (an index, ``[*batch]``, int64), ``"action_log_prob"`` ``[*batch]`` and, if
-    asked, ``"logits"`` ``[*batch, n]``.
+    It can write ``"action"`` (an index, ``[*batch]``, int64), ``"action_log_prob"`` ``[*batch]``
+    and ``"logits"`` ``[*batch, n]``.
 
     Args:
         network: Maps an observation to ``[*batch, n]`` logits.
         in_keys: Entries the network reads.
         out_keys: Entries the policy writes.
-        action_mask_key: Entry of booleans, ``[*batch, n]``; actions where it is false are never
-            chosen. `act` takes the mask after the other inputs.
+        action_mask_key: As for `Policy`.
         trunk: As for `Policy`.
 
     Examples:

@@ -19,18 +19,18 @@ from .memory import MemoryTrunk, States, next_states, step_through, through
 
 
 class QNetwork(TensorDictModuleBase):
-    """A network that maps an observation to the value of every discrete action, and is greedy.
+    """Maps an observation to the value of every discrete action, and acts greedily.
 
-    Writes ``"action_value"`` ``[*batch, actions]``, ``"action"`` ``[*batch]`` (an index, int64) and
-    ``"chosen_action_value"`` ``[*batch, 1]``, as TorchRL's ``QValueActor`` does for categorical
-    actions; TorchRL's ``DQNLoss`` takes it as it is.
+    It writes ``"action_value"`` ``[*batch, actions]``, ``"action"`` ``[*batch]`` (an index, int64)
+    and ``"chosen_action_value"`` ``[*batch, 1]``, like TorchRL's ``QValueActor`` for categorical
+    actions. TorchRL's ``DQNLoss`` accepts it.
 
     Args:
-        network: Maps the inputs to ``[*batch, actions]``. If its ``forward`` takes one tensor, it
-            gets the inputs joined along their last dimension; if it takes several, each.
+        network: Maps the inputs to ``[*batch, actions]``. If its ``forward`` takes one tensor, the
+            inputs are concatenated along their last dimension.
         in_keys: Entries it reads.
-        action_mask_key: Entry of booleans, ``[*batch, actions]``; actions where it is false have
-            the least value there is. It is the last input.
+        action_mask_key: Entry of booleans ``[*batch, actions]``; forbidden actions get the least
+            finite value. It is the last input.
         trunk: As for `Policy`.
     """
 
@@ -53,7 +53,7 @@ class QNetwork(TensorDictModuleBase):
 
     @property
     def uses_numpy(self) -> bool:
-        """Whether `act` and `infer` evaluate the network with NumPy, on a CPU."""
+        """Whether `act` and `infer` evaluate the network with NumPy on a CPU."""
         return self._infer.uses_numpy
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -75,7 +75,7 @@ class QNetwork(TensorDictModuleBase):
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: What the trunk makes of them, if that is known.
+            features: The trunk's output for them, if it is known.
         """
         seen, mask = split_mask(inputs, self.action_mask_key is not None)
         seen = through(self.trunk, seen, features)
@@ -83,7 +83,7 @@ class QNetwork(TensorDictModuleBase):
         return value if mask is None else forbid(value, mask)
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """The greedy action, ``[*batch]``, as fast as possible, and the next hidden states."""
+        """The greedy action ``[*batch]`` and the next hidden states, as fast as possible."""
         value, states = self.values_and_states(*inputs)
         return {"action": value.argmax(-1), **states}
 
@@ -92,7 +92,7 @@ class QNetwork(TensorDictModuleBase):
         return self.values_and_states(*inputs)[0]
 
     def values_and_states(self, *inputs: Tensor) -> tuple[Tensor, States]:
-        """What `infer` returns, and the next hidden states by the keys they are written under."""
+        """The result of `infer`, and the next hidden states by key."""
         states: States = {}
         seen, mask = split_mask(inputs, self.action_mask_key is not None)
         if self.trunk is not None:
@@ -104,18 +104,18 @@ class QNetwork(TensorDictModuleBase):
 class EpsilonGreedy(TensorDictModuleBase):
     """Takes a random action with probability epsilon, else the greedy one.
 
-    Epsilon, ``eps``, falls linearly as `step` counts frames, which a `hooktrainer.Trainer` calls
-    after every batch, unless a `hooktrainer.Schedule` or a hook of yours sets it. It is part of the
-    state dict. Under TorchRL's ``set_exploration_type``, anything but ``RANDOM`` makes it greedy.
+    Epsilon, ``eps``, falls linearly with the frames that `step` counts (a `hooktrainer.Trainer`
+    calls it after every batch), or is set by a `hooktrainer.Schedule`. It is part of the state
+    dict. TorchRL's ``set_exploration_type`` makes it greedy, except with ``RANDOM``.
 
     Args:
         q_network: Values the actions.
-        eps_init: Epsilon at first.
+        eps_init: Initial epsilon.
         eps_end: Epsilon after ``annealing_num_steps`` frames.
         annealing_num_steps: Frames over which epsilon falls.
 
     Attributes:
-        eps: The present probability of a random action.
+        eps: The current probability of a random action.
 
     Raises:
         ConfigError: If the epsilons do not satisfy ``0 <= eps_end <= eps_init <= 1``.
@@ -144,7 +144,7 @@ class EpsilonGreedy(TensorDictModuleBase):
         self.eps = eps_init
 
     def step(self, frames: int = 1) -> None:
-        """Count ``frames`` more frames; epsilon falls accordingly."""
+        """Count ``frames`` more frames, and update epsilon."""
         own = self.__dict__  # what nn.Module does to set a number takes as long as all of this
         own["frames"] = seen = self.frames + frames
         left = max(1.0 - seen / self.annealing_num_steps, 0.0)
@@ -157,11 +157,7 @@ class EpsilonGreedy(TensorDictModuleBase):
         return tensordict
 
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """The action ``[*batch]``, as fast as possible, and the next hidden states.
-
-        Args:
-            *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-        """
+        """The action ``[*batch]`` and the next hidden states, as fast as possible."""
         action_value, states = self.q_network.values_and_states(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
@@ -175,17 +171,16 @@ class EpsilonGreedy(TensorDictModuleBase):
         return {"action": action, **states}
 
     def _mixed(self, chances: Tensor, explored: Tensor, greedy: Tensor) -> Tensor:
-        """The explored action where a chance is below epsilon, else the greedy one."""
         if chances.is_cpu and self.q_network.uses_numpy and not torch.compiler.is_compiling():
             below = chances.numpy() < np.float32(self.eps)  # as torch compares them
             return torch.from_numpy(np.where(below, explored.numpy(), greedy.numpy()))
         return torch.where(chances < self.eps, explored, greedy)
 
     def get_extra_state(self) -> dict[str, float]:
-        """Part of the state dict: the frames counted so far, and epsilon."""
+        """Part of the state dict: frames and epsilon."""
         return {"frames": self.frames, "eps": self.eps}
 
     def set_extra_state(self, state: dict[str, float]) -> None:
-        """Restore the frames counted so far, and epsilon."""
+        """Restore frames and epsilon."""
         self.frames = int(state["frames"])
         self.eps = state["eps"]

@@ -1,4 +1,4 @@
-"""`StateDependentExploration`: noise that is a function of the state, held for some steps."""
+"""`StateDependentExploration`: exploration noise as a function of the state (gSDE)."""
 
 from __future__ import annotations
 
@@ -21,24 +21,22 @@ _NONE: Final = -1  # the age of the matrix before the first is drawn, as an epis
 
 
 class StateDependentExploration(TensorDictModuleBase):
-    """Explores with a policy over `StateDependentGaussian`, whose matrix it holds for some steps.
+    """Explores with a `StateDependentGaussian`, whose noise matrix is kept for some steps.
 
-    So the same state brings the same noise, and actions change smoothly: what tasks need that are
-    not moved by noise that averages out, as MountainCarContinuous (Raffin et al., 2021,
-    arXiv:2005.05719). Each environment has a matrix of its own, drawn anew where an episode begins
-    and after ``interval`` steps.
+    Equal states get equal noise, and actions change smoothly. Tasks such as MountainCarContinuous
+    need that: independent noise averages out (Raffin et al., 2021, arXiv:2005.05719). Each
+    environment has a matrix, redrawn when an episode begins and after ``interval`` steps.
 
-    It writes what the policy writes. It is a TensorDict module with a hidden state, the matrix and
-    its age, which collectors carry from step to step and checkpoints hold. Under TorchRL's
-    ``set_exploration_type``, anything but ``RANDOM`` switches the noise off.
+    It writes the policy's entries. The matrix and its age are hidden states, which collectors carry
+    and checkpoints hold. TorchRL's ``set_exploration_type`` switches the noise off, except with
+    ``RANDOM``.
 
     Args:
-        policy: The policy; it is what a loss trains, and its memory, if it has one, is carried as
-            well.
-        interval: Steps for which a matrix is held; ``None`` for a whole episode.
+        policy: The policy that a loss trains; its memory, if it has one, is carried as well.
+        interval: Steps for which a matrix is kept; ``None`` for a whole episode.
 
     Raises:
-        ConfigError: If the policy's distribution is another, or ``interval`` is not positive.
+        ConfigError: If the policy has another distribution, or ``interval`` is not positive.
     """
 
     def __init__(self, policy: Policy, interval: int | None = 32) -> None:
@@ -56,28 +54,21 @@ class StateDependentExploration(TensorDictModuleBase):
         self.out_keys: list[NestedKey] = [*policy.out_keys, ("next", *_MATRIX), ("next", *_AGE)]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write what the policy writes and the hidden state of the next step.
-
-        Args:
-            tensordict: ``[num_envs]``, with the policy's inputs and the hidden state.
-
-        Returns:
-            ``tensordict``.
-        """
+        """Write the policy's entries and the next hidden state for ``[num_envs]``."""
         for key, value in self.act(*[tensordict.get(key) for key in self.in_keys]).items():
             tensordict.set(key, value)
         return tensordict
 
     @torch.no_grad()
     def act(self, *inputs: Tensor) -> dict[Any, Tensor]:
-        """Return ``out_keys``: what the policy writes and the hidden state of the next step.
+        """Return ``out_keys``: the policy's entries and the next hidden state.
 
         Args:
-            *inputs: The entries ``in_keys``: the policy's inputs, the matrices
-                ``[num_envs, features, action_features]``, and their ages ``[num_envs, 1]``.
+            *inputs: The entries ``in_keys``: the policy's inputs, the matrices ``[num_envs,
+                features, action_features]``, and their ages ``[num_envs, 1]``.
 
         Raises:
-            ConfigError: If the inputs are not as many as ``in_keys``.
+            ConfigError: If the number of inputs is wrong.
         """
         check_inputs(self, self.in_keys, inputs)
         *seen, matrix, age = inputs
@@ -97,7 +88,7 @@ class StateDependentExploration(TensorDictModuleBase):
         return {**out, ("next", *_MATRIX): matrix, ("next", *_AGE): age}
 
     def make_tensordict_primer(self) -> Any:
-        """What the hidden state is before the first step, as TorchRL asks for it."""
+        """TorchRL's primer of the initial hidden state."""
         from torchrl.data import Composite, Unbounded
         from torchrl.envs import TensorDictPrimer
 

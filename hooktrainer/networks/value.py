@@ -18,8 +18,8 @@ class ValueNetwork(TensorDictModuleBase):
     """A network that maps one or several tensors to one value: V(s), or Q(s, a).
 
     Args:
-        network: Maps the inputs to a last dimension of 1. If its ``forward`` takes one tensor, it
-            gets the inputs joined along their last dimension; if it takes several, each.
+        network: Maps the inputs to a last dimension of 1. If its ``forward`` takes one tensor, the
+            inputs are concatenated along their last dimension.
         in_keys: Entries it reads.
         out_keys: The entry it writes. Default: ``"state_action_value"`` if it reads ``"action"``,
             else ``"state_value"``.
@@ -48,27 +48,27 @@ class ValueNetwork(TensorDictModuleBase):
 
     @property
     def joins(self) -> bool:
-        """Whether the network takes one tensor, so that several inputs are joined."""
+        """Whether the network takes one tensor, so that several inputs are concatenated."""
         return self._infer.joins
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
-        """Write the value, of shape ``[*batch, 1]``, and return ``tensordict``."""
+        """Write the value ``[*batch, 1]``, and return ``tensordict``."""
         value = self.evaluate(*[tensordict.get(key) for key in self.in_keys])
         return tensordict.set(self.out_keys[0], value)
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:
-        """The value of shape ``[*batch, 1]``, with gradient.
+        """The value ``[*batch, 1]``, with gradient.
 
         Args:
             *inputs: The entries ``in_keys``, ``[*batch, ...]`` each.
-            features: What the trunk makes of them, if that is known.
+            features: The trunk's output for them, if it is known.
         """
         if self.trunk is not None:
             inputs = through(self.trunk, inputs, features, self._rest)  # type: ignore[assignment]
         return self.network(*arguments(inputs, self.joins))
 
     def infer(self, *inputs: Tensor) -> Tensor:
-        """The value of shape ``[*batch, 1]``, without gradient, as fast as possible."""
+        """The value ``[*batch, 1]``, without gradient, as fast as possible."""
         if self.trunk is not None:
             with torch.no_grad():
                 inputs = through(self.trunk, inputs, rest=self._rest)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""Losses and value estimators on plain tensors, equal to TorchRL's and several times faster.
+"""Losses and value estimators on plain tensors: TorchRL's values, several times as fast.
 
-TorchRL's own losses work with `Trainer` as they are; these take the same networks, the same batches
-and the arguments that matter most.
+They take the networks, batches and most important arguments of TorchRL's losses, which `Trainer`
+accepts as well.
 """
 
 from .actor_critic import DDPGLoss

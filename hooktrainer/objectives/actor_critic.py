@@ -1,4 +1,4 @@
-"""What the losses of actors with Q-functions share: reading batches, ensembles, Bellman targets."""
+"""The base of losses with an actor and Q-functions; and DDPG."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from .targets import target_copies
 
 
 class ActorCriticLoss(ReplayLoss):
-    """A loss of one actor and one or several Q-functions Q(s, a), trained off-policy.
+    """An off-policy loss of one actor and one or several Q-functions Q(s, a).
 
-    A memory, which all of them share, learns from the Q-functions alone: the actor reads its
-    features without passing a gradient on (Yarats et al., 2021, arXiv:1910.01741).
+    A shared memory learns from the Q-functions alone: the actor reads its features without gradient
+    (Yarats et al., 2021, arXiv:1910.01741).
 
     Args:
         actor_network: The policy.
@@ -40,7 +40,7 @@ class ActorCriticLoss(ReplayLoss):
         loss_function: Distance of the Q-functions to their target: ``"l1"``, ``"l2"`` or
             ``"smooth_l1"``.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        **keys: Further keys, beside those every such loss has.
+        **keys: Additional keys.
     """
 
     actor_network: Any
@@ -79,7 +79,7 @@ class ActorCriticLoss(ReplayLoss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, but for the optional one."""
+        """Entries it reads, without the optional one."""
         keys = self.tensor_keys
         return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
@@ -95,7 +95,7 @@ class ActorCriticLoss(ReplayLoss):
     def _actor_reads(
         self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key, actor: Any = None
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """What an actor, by default the one that is trained, is called with."""
+        """The arguments of an actor, by default the one that is trained."""
         inputs, known = self._called_with(actor or self.actor_network, entries, at)
         return inputs, {name: features.detach() for name, features in known.items()}
 
@@ -113,7 +113,7 @@ class ActorCriticLoss(ReplayLoss):
             networks: The Q-functions.
             entries: A batch.
             action: Actions, of the batch's shape.
-            at: Which step's states they are taken in.
+            at: The step of their states.
             frozen: Whether gradients reach the action alone.
         """
         keys = self.tensor_keys
@@ -134,19 +134,18 @@ class ActorCriticLoss(ReplayLoss):
         return entries[next_key(keys.reward)].reshape(-1) + self.gamma * next_value * alive
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
-        """Distances of ``values``, ``[networks, batch]``, to the target, added up: ``[batch]``."""
+        """The summed distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
 
     def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
-        """One number of the losses of a batch."""
         return weighted(loss, entries.get(self.tensor_keys.priority_weight), self._reduction)
 
 
 def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.ModuleList:
-    """Several Q-functions: those given, or one and copies of it with newly drawn weights.
+    """Make Q-functions: those given, or one and newly initialized copies of it.
 
     Raises:
-        ConfigError: If there is none.
+        ConfigError: If there are none.
     """
     if isinstance(network, nn.Module):
         network = [network, *(fresh_copy(network) for _ in range(number - 1))]
@@ -161,25 +160,24 @@ def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.Module
 class DDPGLoss(ActorCriticLoss):
     """The DDPG loss, with the values and gradients of TorchRL's.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_actor``
-    and ``loss_value``, whose sum is minimized (each reaches its own parameters only),
-    ``pred_value`` and ``target_value``, means over the batch. Writes ``"td_error"``, squared errors
-    ``[*batch]``.
+    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor`` and
+    ``loss_value``, whose sum is minimized (each trains its own parameters only), and the means
+    ``pred_value`` and ``target_value``. It writes ``"td_error"``, squared errors ``[*batch]``.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.
         value_network: A module that writes ``"state_action_value"``.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        delay_actor: Whether the target's action comes from a delayed copy of the actor, to be moved
-            by `SoftUpdate`; the paper's does.
-        delay_value: Whether targets come from a delayed copy of the Q-function, likewise.
+        delay_actor: Whether the target uses a delayed copy of the actor, moved by `SoftUpdate`, as
+            in the paper.
+        delay_value: Whether the target uses a delayed copy of the Q-function.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: Of networks with a memory, see `ReplayLoss`.
+        burn_in: For networks with a memory, see `ReplayLoss`.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     value_network: Any

@@ -1,4 +1,4 @@
-"""`LossByGroup`: a loss for each group of agents."""
+"""`LossByGroup`: combines the losses of groups of agents."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ from .common import Entries, Loss
 
 
 class LossByGroup(Loss):
-    """The losses of several groups of agents, each with networks of its own.
+    """The losses of several groups of agents, each with separate networks.
 
-    Of a single group the entries are called as its loss calls them; of several, the name of the
-    group stands behind: ``loss_objective_wolf``.
+    With several groups, the group's name is appended to the entries: ``loss_objective_wolf``.
 
     Args:
-        losses: By the name of a group, its loss, whose keys are those of the whole batch; `keys_of`
-            gives them.
+        losses: A loss by group, whose keys are those of the whole batch, as `keys_of` returns.
     """
 
     def __init__(self, losses: Mapping[str, Loss]) -> None:
@@ -39,20 +37,16 @@ class LossByGroup(Loss):
 
     @property
     def variant(self) -> Hashable:
-        """What this call computes otherwise than another."""
+        """See `Loss.variant`."""
         return tuple(loss.variant for loss in self._parts.values())
 
     def compute_always_the_same(self) -> bool:
-        """Have every call compute the same, if that can be; return whether it does."""
+        """See `Loss.compute_always_the_same`."""
         same = [loss.compute_always_the_same() for loss in self._parts.values()]
         return all(same)
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` is computed from.
-
-        Raises:
-            KeyError: If one is missing.
-        """
+        """See `Loss.read`."""
         entries: dict[NestedKey, Tensor] = {}
         for loss in self._parts.values():
             entries |= loss.read(tensordict)
@@ -81,16 +75,16 @@ class LossByGroup(Loss):
 
 
 def _of(key: str, group: str) -> str:
-    """What an entry is called among those of all groups; ``""`` is a single one."""
+    """The name of an entry of a group; ``""`` is a single one."""
     return f"{key}_{group}" if group else key
 
 
 def keys_of(group: str, *names: str) -> dict[str, NestedKey]:
-    """Arguments of ``set_keys``: the entries of a group.
+    """Make arguments of ``set_keys``: the entries of a group.
 
     Args:
         group: Its name.
-        *names: Names of keys, each of them the entry that it stands for.
+        *names: Names of keys, which are also the names of the entries.
 
     Examples:
         >>> keys_of("agents", "advantage")

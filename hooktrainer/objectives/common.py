@@ -1,4 +1,4 @@
-"""What losses and value estimators share: configurable keys, coefficients, reading networks."""
+"""The base of losses and value estimators: keys, coefficients, calling networks."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _NUMBERS = {"none": 0, "mean": 1, "sum": 2}  # of reductions, in torch
 
 
 def _l2(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """``mse_loss`` of equal shapes, which need not be made equal, forward and back."""
+    """``mse_loss`` without its broadcasting of shapes."""
     return torch.ops.aten.mse_loss(value, target, _NUMBERS[reduction])
 
 
 def _smooth_l1(value: Tensor, target: Tensor, reduction: str = "mean") -> Tensor:
-    """``smooth_l1_loss``, likewise."""
+    """``smooth_l1_loss`` without its broadcasting of shapes."""
     return torch.ops.aten.smooth_l1_loss(value, target, _NUMBERS[reduction])
 
 
@@ -43,12 +43,12 @@ _REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "sum":
 
 @dataclass(frozen=True)
 class Term:
-    """What is computed beside the losses of a `Loss`.
+    """An additional term of a `Loss`.
 
     Attributes:
         in_keys: Entries of the batch that it reads.
-        losses: Maps the entries to scalars: those called ``loss_...`` are minimized, others logged.
-            It is a function of the entries and of the networks of the loss alone.
+        losses: Maps the entries to scalars: those named ``loss_...`` are minimized, others logged.
+            It is a function of the entries and of the loss's networks alone.
         hint: What usually writes the entries.
     """
 
@@ -58,11 +58,10 @@ class Term:
 
 
 class KeyedModule(TensorDictModuleBase):
-    """A module whose TensorDict keys have names that can be changed.
+    """A module with configurable TensorDict keys.
 
     Args:
-        **keys: Name of each key in the code to the default key in a TensorDict; ``None`` for an
-            entry that is not read unless it is named.
+        **keys: Default keys by name; ``None`` for an entry that is not read unless it is set.
 
     Attributes:
         tensor_keys: The keys, as attributes.
@@ -76,7 +75,7 @@ class KeyedModule(TensorDictModuleBase):
         """Change keys, as in ``set_keys(advantage="my_advantage")``.
 
         Raises:
-            ConfigError: If there is no key of that name.
+            ConfigError: If a name is unknown.
         """
         known = vars(self.tensor_keys)
         for name, key in keys.items():
@@ -90,15 +89,14 @@ class KeyedModule(TensorDictModuleBase):
 
 
 class Loss(KeyedModule, ABC):
-    """A loss: reads a TensorDict, returns a TensorDict whose ``loss*`` entries are minimized.
+    """Base class: reads a TensorDict, returns one whose ``loss*`` entries are minimized.
 
-    Its networks are ordinary submodules; target networks are buffers, so `parameters` is what an
-    optimizer trains. Coefficients are buffers as well, and are set like plain attributes
-    (``loss.clip_epsilon = 0.1``), so they can be annealed, and are in the state dict.
+    Networks are submodules; target networks are buffers, so that an optimizer trains `parameters`.
+    Coefficients are buffers as well. They are set like attributes (``loss.clip_epsilon = 0.1``),
+    can be annealed, and are in the state dict.
 
-    A call reads entries, computes, and may write something back. The computation, `losses`, is a
-    function of the entries, the parameters and the buffers alone, so that it can be compiled.
-    Others may add terms to it, see `add_term`.
+    A call reads entries, computes, and may write something back. `losses` is a function of the
+    entries, parameters and buffers alone, so that it can be compiled. `add_term` extends it.
     """
 
     hint = ""  # what usually writes the entries the loss reads
@@ -128,10 +126,10 @@ class Loss(KeyedModule, ABC):
     def call(
         self, compute: Callable[[TensorDictBase], dict[str, Tensor]], tensordict: TensorDictBase
     ) -> TensorDict:
-        """What `forward` does, with something in place of the computation.
+        """Call the loss with another implementation of the computation, such as a compiled one.
 
         Args:
-            compute: Maps the batch to what `compute` returns of what `gather` gives.
+            compute: Maps the batch to the result of ``compute(gather(batch))``.
             tensordict: ``[*batch]``.
         """
         self._begin()
@@ -144,7 +142,7 @@ class Loss(KeyedModule, ABC):
         return tensordict_of(out, _NO_BATCH)
 
     def _check_sizes(self, tensordict: TensorDictBase) -> None:
-        """Refuse a batch whose entries have not the sizes that a network takes."""
+        """Refuse a batch whose entries do not have the networks' sizes."""
         for name, module in self.named_modules():
             network: Any = getattr(module, "network", None)
             if network is None or getattr(module, "trunk", None) is not None:
@@ -156,15 +154,11 @@ class Loss(KeyedModule, ABC):
                 check_size(who, network, inputs)
 
     def add_term(self, term: Term) -> None:
-        """Have every call compute something more, as a part of the same graph.
-
-        Args:
-            term: What it reads and how it is computed.
-        """
+        """Add a term to every call, in the same graph."""
         self._terms.append(term)
 
     def gather(self, tensordict: TensorDictBase) -> Entries:
-        """What `compute` needs of a batch: what `read` gives, and what the terms read.
+        """The inputs of `compute`: the entries that `read` returns, and those of the terms.
 
         Raises:
             KeyError: If an entry is missing.
@@ -180,14 +174,14 @@ class Loss(KeyedModule, ABC):
         return {**more, **entries}
 
     def compute(self, entries: Entries) -> dict[str, Tensor]:
-        """The `losses`, and those of the terms."""
+        """The `losses` and the terms."""
         out = self.losses(entries)
         for term in self._terms:
             out |= term.losses(entries)
         return out
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` is computed from.
+        """The entries of a batch that `losses` needs.
 
         Raises:
             KeyError: If one is missing.
@@ -202,25 +196,25 @@ class Loss(KeyedModule, ABC):
 
     @abstractmethod
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses, diagnostics, and what is written back, of the entries of a batch."""
+        """Losses, diagnostics and values to be written back, from the entries of a batch."""
 
     @property
     def variant(self) -> Hashable:
-        """What this call computes otherwise than another: calls that agree compute the same."""
+        """Which computation this call makes: calls of equal variants make the same."""
         return None
 
     def compute_always_the_same(self) -> bool:
-        """Have every call compute the same, if that can be; return whether it does."""
+        """Make all calls alike, for a compiler, if possible; return whether they are."""
         return True
 
     def _begin(self) -> None:
-        """Take note of a call."""
+        """Called at the start of each call."""
 
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
-        """Take from the result what is no loss and no diagnostic, and write it into the batch."""
+        """Move values that are neither losses nor diagnostics from the result to the batch."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a number given for a buffer goes into the buffer."""
+        """Set an attribute; a number for a buffer is written into the buffer."""
         if isinstance(value, (int, float)):
             buffer = self.__dict__.get("_buffers", {}).get(name)
             if buffer is None:
@@ -235,19 +229,19 @@ class Loss(KeyedModule, ABC):
 
 
 def distance(loss_function: str) -> Distance:
-    """The function ``f(input, target, reduction=...)`` called ``"l1"``, ``"l2"``, ``"smooth_l1"``.
+    """The function ``f(input, target, reduction=...)`` named ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If the name is unknown.
     """
     return _choose("loss function", loss_function, _DISTANCES)
 
 
 def reduction_function(reduction: str) -> Callable[[Tensor], Tensor]:
-    """The function called ``"mean"`` or ``"sum"``.
+    """The function named ``"mean"`` or ``"sum"``.
 
     Raises:
-        ConfigError: If there is none of that name.
+        ConfigError: If the name is unknown.
     """
     return _choose("reduction", reduction, _REDUCTIONS)
 
@@ -259,7 +253,7 @@ def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
 
 
 def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = "") -> Tensor:
-    """The entry ``key``, or a `KeyError` that says who wants it and what there is."""
+    """The entry ``key``, or a `KeyError` that lists the existing entries."""
     value = tensordict.get(key, None)
     if value is None:
         present = sorted(map(str, tensordict.keys(True, True)))
@@ -268,12 +262,12 @@ def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str =
 
 
 def this_key(key: NestedKey) -> NestedKey:
-    """The key itself: of an entry at this step."""
+    """The key of an entry of this step: unchanged."""
     return key
 
 
 def next_key(key: NestedKey) -> NestedKey:
-    """The key of an entry one step later."""
+    """The key of an entry of the next step."""
     return ("next", key) if isinstance(key, str) else ("next", *key)
 
 
@@ -295,17 +289,17 @@ def evaluate(
     fast: bool = False,
     **known: Tensor,
 ) -> Tensor:
-    """What ``network`` computes from ``inputs``, the entries ``network.in_keys``.
+    """Evaluate a network on the entries ``network.in_keys``.
 
     The networks of `hooktrainer.networks` are called with tensors, others with a TensorDict.
 
     Args:
         network: A TensorDict module.
         inputs: Its inputs, ``[*batch, ...]`` each.
-        out_key: The entry that is wanted.
-        batch_dims: How many dimensions ``batch`` has.
-        fast: Whether a result without gradient, equal to rounding, will do.
-        **known: ``features`` of the network's trunk, where inputs of that are left out.
+        out_key: The key of the result.
+        batch_dims: Number of dimensions of ``batch``.
+        fast: Whether a result without gradient, equal to rounding, is enough.
+        **known: ``features`` of the network's trunk, whose inputs are left out.
     """
     if isinstance(network, (ValueNetwork, QNetwork)):
         return network.infer(*inputs) if fast else network.evaluate(*inputs, **known)
@@ -315,7 +309,7 @@ def evaluate(
 def evaluate_frozen(
     network: Any, inputs: Sequence[Tensor], out_key: NestedKey, batch_dims: int = 1, **known: Tensor
 ) -> Tensor:
-    """Like `evaluate`, but gradients reach the inputs alone: the parameters are constants."""
+    """Like `evaluate`, with constant parameters: gradients reach the inputs alone."""
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
         inner, inputs = network.network, (*known.values(), *inputs)
         return torch.func.functional_call(
@@ -332,7 +326,7 @@ def _constants(network: Any) -> dict[str, Tensor]:
 def as_tensordict(
     keys: Sequence[NestedKey], entries: Sequence[Tensor], batch_dims: int = 1
 ) -> TensorDict:
-    """A TensorDict of some entries, ``[*batch, ...]`` each, where ``batch`` has so many dimensions.
+    """A TensorDict of entries ``[*batch, ...]``, where ``batch`` has ``batch_dims`` dimensions.
 
     Raises:
         ConfigError: If two entries disagree on the batch.

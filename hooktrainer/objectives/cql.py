@@ -14,42 +14,38 @@ from .sac import SACLoss
 
 
 class CQLLoss(SACLoss):
-    """The SAC loss, with a penalty on values that no data support: CQL(H) of the paper.
+    """The SAC loss with a penalty on the values of actions outside the data: the paper's CQL(H).
 
-    The penalty, for each Q-function and state, is the logarithm of the sum of ``exp(value)`` over
-    the whole box of actions, less the value of the action in the data. The sum is estimated from
-    actions drawn uniformly from the box, from the policy in this state and from the policy in the
-    next one, each divided by the density it was drawn with.
+    The penalty, for each Q-function and state, is the logarithm of the integral of ``exp(value)``
+    over the box of actions, minus the value of the action in the data. The integral is estimated
+    from actions drawn uniformly from the box, from the policy in this state and from the policy in
+    the next one, each divided by its density.
 
-    Reads and returns what `SACLoss` does, and ``loss_cql``, which is minimized as well.
+    It reads and returns what `SACLoss` does, and also returns ``loss_cql``, which is minimized.
 
-    In three things it is the paper's and not ``torchrl.objectives.CQLLoss``: the sum is over all
-    sampled actions at once, not over three of them at a time; the uniform actions fill the policy's
-    box, not ``[-1, 1]``; and there is no ``loss_actor_bc``, which a trainer that minimizes every
-    loss would add to ``loss_actor``.
+    It follows the paper where ``torchrl.objectives.CQLLoss`` differs: one sum over all sampled
+    actions, not over three at a time; uniform actions from the policy's box, not ``[-1, 1]``; and
+    no ``loss_actor_bc``, which a trainer would add to ``loss_actor``.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample`` and
             ``box``.
-        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
-            one, of which copies with other weights are made.
+        qvalue_network: As for `SACLoss`.
         num_qvalue_nets: Number of Q-functions made from one module.
         min_q_weight: Weight of the penalty.
         num_random: Actions drawn from each of the three sources.
-        temperature: Of the logarithm of the sum: ``temperature * log sum exp(value /
-            temperature)``.
+        temperature: In ``temperature * log sum exp(value / temperature)``.
         deterministic_backup: Whether targets leave out the entropy of the policy.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         alpha_init: Initial weight of the entropy.
-        fixed_alpha: Whether that weight stays; then ``loss_alpha`` trains nothing.
-        target_entropy: Entropy that weight is adapted to; ``"auto"`` for minus the number of action
-            features.
-        delay_qvalue: Whether targets come from delayed copies, to be moved by `SoftUpdate`.
+        fixed_alpha: Whether that weight is constant; then ``loss_alpha`` trains nothing.
+        target_entropy: As for `SACLoss`.
+        delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     def __init__(
@@ -116,7 +112,7 @@ class CQLLoss(SACLoss):
         )
 
     def _soft_maximum(self, entries: Entries) -> Tensor:
-        """The logarithm of the sum of ``exp(value)`` over the box, ``[networks, batch]``."""
+        """The logarithm of the integral of ``exp(value)`` over the box, ``[networks, batch]``."""
         actor, number = self.actor_network, self.num_random
         states = {key: entries[key].repeat_interleave(number, 0) for key in self._states}
         count = len(next(iter(states.values())))

@@ -20,20 +20,19 @@ from .targets import target_copy
 class DQNLoss(ReplayLoss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
-    Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
-    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there,
+    It reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
+    one-hot), ``("next", "reward")``, ``("next", "terminated")`` and optionally
     ``"priority_weight"`` of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns.
-    Returns ``loss``, and writes ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
+    It returns ``loss``, and writes ``"td_error"``, squared errors ``[*batch, 1]``.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        delay_value: Whether targets come from a delayed copy, to be moved by `SoftUpdate` or
-            `HardUpdate`.
+        delay_value: Whether targets use a delayed copy, moved by `SoftUpdate` or `HardUpdate`.
         double_dqn: Whether the network itself chooses the next action, and the target values it.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: Of a network with a memory, see `ReplayLoss`.
+        burn_in: For a network with a memory, see `ReplayLoss`.
 
     Examples:
         >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)
@@ -84,7 +83,7 @@ class DQNLoss(ReplayLoss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, but for the optional ones."""
+        """Entries it reads, without the optional ones."""
         keys = self.tensor_keys
         return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 

@@ -29,11 +29,10 @@ def generalized_advantage_estimate(
 
     With ``delta_t = r_t + gamma * V(s_{t+1}) * (1 - terminated_t) - V(s_t)``, the advantage is
     ``A_t = delta_t + gamma * lmbda * (1 - done_t) * A_{t+1}``. A truncated episode is bootstrapped
-    with the value of its final observation, a terminated one is not, and neither lets advantages of
-    the next episode through.
+    with the value of its final observation, a terminated one is not.
 
-    The recursion is computed by doubling, in ``log2(time)`` steps over all environments and times
-    at once: no Python loop over time, and no synchronization on an accelerator.
+    The recursion is computed by doubling, in ``log2(time)`` steps over all environments at once,
+    without a Python loop over time or a synchronization with the device.
 
     Args:
         gamma: Discount factor.
@@ -69,8 +68,8 @@ def generalized_advantage_estimate(
 def _discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
     """Solve ``y_t = x_t + discount_t * y_{t+1}`` along ``dim``, with ``y`` zero past the end.
 
-    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step, ``x_t`` holds
-    the first ``span`` terms of ``y_t``, and ``discount_t`` the product of as many discounts.
+    Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step, ``x_t`` holds the
+    first ``span`` terms of ``y_t``, and ``discount_t`` the product of as many discounts.
     """
     x, discount = x.movedim(dim, 0), discount.movedim(dim, 0)
     span = 1
@@ -85,18 +84,18 @@ def _discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
 class GAE(KeyedModule):
     """Writes advantages and value targets into a batch, with TorchRL's arguments and keys.
 
-    The value of an observation that follows one in the batch is computed once, not twice: only
-    where an episode or the batch ends is the network called on the next observation as well.
+    The network is called on the next observation only where an episode or the batch ends. Other
+    next values are those of the next row.
 
     Args:
         gamma: Discount factor.
         lmbda: The lambda of GAE.
         value_network: A TensorDict module that writes ``"state_value"``, row by row: with a memory,
-            from the hidden states of each step. ``None``: the values are in the batch already.
+            from the hidden states of each step. ``None`` if the values are in the batch already.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
     Attributes:
-        fixed_shapes: Whether `compute` is called with few different shapes, as for a compiler.
+        fixed_shapes: Whether `compute` is called with few different shapes, for a compiler.
 
     Examples:
         >>> gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueNetwork(mlp(4, 1)))
@@ -147,9 +146,9 @@ class GAE(KeyedModule):
         """Write the estimates and return ``tensordict``.
 
         Args:
-            tensordict: Shape ``[*batch, time]``, with rewards and ends ``[*batch, time, 1]`` under
-                ``"next"``. Where values are of several agents, ``[*batch, time, agents, 1]``, each
-                of the others may be likewise, or is that of all of them.
+            tensordict: ``[*batch, time]``, with rewards and ends ``[*batch, time, 1]`` under
+                ``"next"``. With values of several agents, ``[*batch, time, agents, 1]``, these may
+                have either shape.
         """
         keys = self.tensor_keys
         following = tensordict.get("next")
@@ -176,17 +175,17 @@ class GAE(KeyedModule):
         ends: Sequence[Tensor],
         shape: Sequence[int],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Values and estimates: a function of tensors and the value network, to be compiled.
+        """Values and estimates: a function of tensors and the network that can be compiled.
 
         Args:
             now: The network's inputs, ``[batch, time, ...]`` each.
-            then: Those one step later.
-            rows: Where these are not those of the next row, as indices of ``[batch * time]``.
-            ends: Rewards, and where episodes ended and terminated, ``[*batch, time, 1]`` each.
+            then: Those of the next step.
+            rows: Where these differ from the next row, as indices of ``[batch * time]``.
+            ends: Rewards, done and terminated, ``[*batch, time, 1]`` each.
             shape: ``[*batch, time]``.
 
         Returns:
-            Values, those one step later, advantages and value targets, ``[*batch, time, 1]``.
+            Values, next values, advantages and value targets, ``[*batch, time, 1]``.
         """
         inputs = [
             torch.cat([a.flatten(0, 1), b.flatten(0, 1)[rows]])
@@ -219,7 +218,7 @@ class GAE(KeyedModule):
     def _inputs(
         self, tensordict: TensorDictBase, following: TensorDictBase
     ) -> tuple[list[Tensor], list[Tensor], slice | Tensor]:
-        """What `compute` takes first."""
+        """The first three arguments of `compute`."""
         in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
         now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
         then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
@@ -242,7 +241,7 @@ class GAE(KeyedModule):
 
 
 def _of_each(entry: Tensor, value: Tensor) -> Tensor:
-    """What is of all agents together, ``[*batch, time, 1]``, as of each, as the values are."""
+    """Expand an entry of all agents together, ``[*batch, time, 1]``, to the values of each."""
     missing = value.ndim - entry.ndim
     if missing <= 0 or entry.shape[:-1] != value.shape[: entry.ndim - 1]:
         return entry

@@ -13,19 +13,18 @@ from ..errors import ConfigError
 from .common import Entries, Loss
 
 PREFIX = "teacher_"
-"""What the entries of the teacher begin with."""
+"""Prefix of the teacher's entries."""
 
 
 class ImitationLoss(Loss):
-    """How far a student is from its teacher, in the states of a batch.
+    """The difference between a student and its teacher, in the states of a batch.
 
-    Reads the student's inputs and what `hooktrainer.Distillation` writes. Returns
-    ``loss_imitation``, which is, as a mean over the batch,
+    It reads the student's inputs and the entries of `hooktrainer.Distillation`. It returns
+    ``loss_imitation``, a mean over the batch:
 
-    - ``"mse"``: the squared difference of their best actions, for continuous actions;
-    - ``"kl"``: the Kullback-Leibler divergence from the teacher to the student, for normal
-      distributions and single choices; if the teacher only gives actions, minus the logarithm of
-      the student's probability of them, which is the divergence from a teacher that is certain.
+    - ``"mse"``: the squared difference of the best actions, for continuous actions;
+    - ``"kl"``: the Kullback-Leibler divergence from the teacher to the student, for normal and
+      categorical distributions; if the teacher only gives actions, their negative log-likelihood.
 
     Args:
         actor_network: The student, from `hooktrainer.networks`.
@@ -34,7 +33,7 @@ class ImitationLoss(Loss):
         certain: Whether the teacher only gives actions.
 
     Raises:
-        ConfigError: If the student has no such loss.
+        ConfigError: If the student does not support this loss.
     """
 
     hint = "Distillation writes what the teacher does."
@@ -83,7 +82,7 @@ class ImitationLoss(Loss):
         return ["loss_imitation"]
 
     def losses(self, entries: Entries) -> dict[str, torch.Tensor]:
-        """The loss of the entries of a batch."""
+        """The loss of a batch."""
         actor = self.actor_network
         inputs = [entries[key] for key in actor.in_keys]
         taught = {key: entries[PREFIX + key] for key in self.teacher_keys}

@@ -20,33 +20,32 @@ _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's 
 class IQLLoss(ActorCriticLoss):
     """The IQL loss, with the values and gradients of TorchRL's.
 
-    It never asks for the value of an action that is not in the data: a state's value is an
-    expectile of the values of the actions taken there, and the actor imitates those actions, the
-    more the better they are. Written for data sets, it works with a replay buffer too.
+    It needs no values of actions outside the data: a state's value is an expectile of the values of
+    the actions taken there, and the actor imitates those actions, weighted by their advantage. It
+    is meant for data sets, and works with a replay buffer too.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_actor``,
-    ``loss_qvalue``, ``loss_value``, whose sum is minimized (each reaches its own parameters only),
-    and ``entropy``, minus the mean log-probability of the data. Writes ``"td_error"``, squared
+    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor``,
+    ``loss_qvalue``, ``loss_value``, whose sum is minimized (each trains its own parameters only),
+    and ``entropy``, minus the mean log-probability of the data. It writes ``"td_error"``, squared
     errors ``[*batch]``.
 
     Args:
         actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its
             ``log_prob_and_entropy`` or TorchRL's ``get_dist``.
-        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
-            one, of which copies with other weights are made.
+        qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
+            new weights.
         value_network: A module that writes ``"state_value"``.
         num_qvalue_nets: Number of Q-functions made from one module.
-        temperature: How much more the better actions are imitated, per unit of return; 0 imitates
-            all alike. The paper calls it the inverse temperature.
-        expectile: Which expectile is the value of a state, in (0, 1): 0.5 is the mean, towards 1
-            it becomes the best action's value.
+        temperature: The paper's inverse temperature, per unit of return; 0 imitates all actions
+            alike.
+        expectile: The expectile of a state's value, in (0, 1): 0.5 is the mean, near 1 the maximum.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any

@@ -18,46 +18,44 @@ _log = logging.getLogger(__name__)
 class ClipPPOLoss(Loss):
     """The clipped PPO loss, with TorchRL's arguments, entries, values and gradients.
 
-    It does the arithmetic of ``torchrl.objectives.ClipPPOLoss`` on plain tensors. Statistics are
-    taken over all elements of the batch, whatever its shape.
+    It computes ``torchrl.objectives.ClipPPOLoss`` on plain tensors. Statistics are over all
+    elements of the batch. For several agents, ``set_keys(mask=...)`` names an entry of the agents
+    that act; others are left out of every mean. ``set_keys(collected=...)`` names an entry of the
+    rows that were not augmented, over which ``kl`` is averaged.
 
-    Of several agents, in a dimension of their own, ``set_keys(mask=...)`` names the entry that says
-    which of them act; the others are left out of every mean. ``set_keys(collected=...)`` names one
-    that says which rows are as they were collected, and ``kl`` is the mean over these.
-
-    Reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
-    inputs and, with ``clip_value``, ``"state_value"``. Returns scalars:
+    It reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
+    inputs and, with ``clip_value``, ``"state_value"``. It returns scalars:
 
     - ``loss_objective``, ``loss_critic``, ``loss_entropy``: their sum is minimized;
-    - ``entropy``; ``explained_variance`` of the value targets; and ``value_clip_fraction``;
-    - of the ratio between new and old probabilities: ``clip_fraction``, ``kl_approx`` (the mean of
-      minus its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
-      ``max_ratio``, ``mean_ratio``;
-    - with ``kl``, at every call: ``kl``, the divergence of the policy from the one that collected.
-      In closed form if the batch holds what was drawn from (a policy that writes the ``kl_keys``
-      of its distribution, such as ``"loc"`` and ``"scale"``), else the estimate k3 of Schulman,
-      2020, joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
+    - ``entropy``, ``explained_variance`` of the value targets, and ``value_clip_fraction``;
+    - of the ratio between new and old probabilities: ``clip_fraction``, ``kl_approx`` (minus the
+      mean of its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
+      ``max_ratio`` and ``mean_ratio``;
+    - with ``kl``, at every call: ``kl``, the divergence from the policy that collected. It has a
+      closed form if the policy writes the ``kl_keys`` of its distribution, such as ``"loc"`` and
+      ``"scale"``. Otherwise it is the estimate k3 of Schulman, 2020,
+      joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
 
     Args:
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
         critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
-        clip_epsilon: How far the ratio may leave 1; a pair for below and above.
+        clip_epsilon: Bound of the ratio's distance from 1; a pair for below and above.
         entropy_bonus: Whether there is ``loss_entropy``.
         entropy_coeff: Its factor.
         critic_coeff: Factor of ``loss_critic``.
         loss_critic_type: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         normalize_advantage: Whether the advantages of each batch get mean 0 and deviation 1.
-        clip_value: How far the value may leave its old one before it stops being trained; ``True``
-            for ``clip_epsilon``, ``None`` or ``False`` for no limit.
-        dual_clip: With a negative advantage, the ratio above which the policy is not trained, 3
-            for instance (Ye et al., 2020, arXiv:1912.09729); ``None`` for no limit.
-        diagnostics: The entries that are not losses come at every n-th call, since for small
-            networks they take a tenth of the time of an optimizer step; 0 for never.
-        kl: Whether the divergence from the old policy is returned.
+        clip_value: Bound of the value's distance from the old one; ``True`` for ``clip_epsilon``,
+            ``None`` or ``False`` for none.
+        dual_clip: Bound of the ratio for negative advantages, such as 3 (Ye et al., 2020,
+            arXiv:1912.09729); ``None`` for none.
+        diagnostics: The diagnostics are computed at every n-th call, since they take a tenth of an
+            optimizer step of small networks; 0 for never.
+        kl: Whether to return the divergence from the old policy.
         reduction: ``"mean"`` or ``"sum"``.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
 
     Examples:
         >>> loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
@@ -159,11 +157,11 @@ class ClipPPOLoss(Loss):
 
     @property
     def variant(self) -> bool:
-        """Whether this call gives diagnostics."""
+        """Whether this call computes diagnostics."""
         return self._diagnose
 
     def compute_always_the_same(self) -> bool:
-        """Give diagnostics at every call, if at any: compiled they cost next to nothing."""
+        """Compute diagnostics at every call: compiled they cost next to nothing."""
         self.diagnostics = min(self.diagnostics, 1)
         return True
 
@@ -172,15 +170,15 @@ class ClipPPOLoss(Loss):
         self._calls += 1
 
     def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: the calls so far, which decide when there are diagnostics."""
+        """Part of the state dict: the number of calls, which determines the diagnostics."""
         return {"calls": self._calls}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore the calls so far."""
+        """Restore the number of calls."""
         self._calls = state["calls"]
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses and diagnostics of the entries of a batch."""
+        """Losses and diagnostics of a batch."""
         keys = self.tensor_keys
         features = self._shared_features(entries)
         log_prob, entropy, exact_kl = self._of_policy(entries, features)
@@ -210,7 +208,7 @@ class ClipPPOLoss(Loss):
         return out
 
     def _shared_features(self, entries: Entries) -> dict[str, Tensor]:
-        """What the trunk makes of the observations, as a keyword, if the networks share one."""
+        """The output of a trunk that both networks share, as a keyword argument."""
         trunks = [
             getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
         ]
@@ -230,7 +228,7 @@ class ClipPPOLoss(Loss):
     def _of_policy(
         self, entries: Entries, features: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Log-probability, entropy, and if it has a closed form the divergence from the old one."""
+        """Log-probability, entropy, and the divergence from the old policy in closed form."""
         if not self._old_keys:
             return *self._log_prob_and_entropy(entries, features), None
         actor, action = self.actor_network, entries[self.tensor_keys.action]
@@ -251,7 +249,7 @@ class ClipPPOLoss(Loss):
         return dist.log_prob(action), self._entropy_of(dist)
 
     def _entropy_of(self, dist: torch.distributions.Distribution) -> Tensor:
-        """The entropy, estimated from one sample where it has no closed form."""
+        """The entropy, estimated from one sample if it has no closed form."""
         try:
             return dist.entropy()
         except NotImplementedError:
@@ -327,7 +325,7 @@ def _ratio_statistics(log_ratio: Tensor, ratio: Tensor, clipped: Tensor) -> dict
 
 
 def _normalized(advantage: Tensor) -> Tensor:
-    """Of mean 0 and deviation 1; one alone has no deviation and stays."""
+    """Normalize to mean 0 and deviation 1; a single element stays."""
     compiling = torch.compiler.is_compiling()
     if not compiling and advantage.numel() < 2:
         return advantage

@@ -18,28 +18,27 @@ from .targets import target_copy
 class QMixLoss(Loss):
     """The loss of value mixing, with the values and gradients of TorchRL's ``QMixerLoss``.
 
-    The values of the agents' actions are mixed into one, of all agents together, which is trained
-    as in deep Q-learning with the reward of all of them.
+    The values of the agents' actions are mixed into a joint value, which is trained as in deep
+    Q-learning with the shared reward.
 
-    Reads the networks' inputs, now and under ``"next"``, ``(group, "action")`` (indices ``[*batch,
-    agents]``), ``("next", "reward")``, ``("next", "terminated")`` and, if they are there, ``(group,
-    "mask")``, which agents act: the value of one that does not is 0. Returns ``loss``, and writes
-    ``"td_error"``, the squared errors ``[*batch, 1]``, into the batch.
+    It reads the networks' inputs, now and under ``"next"``, ``(group, "action")`` (indices
+    ``[*batch, agents]``), ``("next", "reward")``, ``("next", "terminated")`` and optionally
+    ``(group, "mask")``: the value of an agent that does not act is 0. It returns ``loss``, and
+    writes ``"td_error"``, squared errors ``[*batch, 1]``.
 
     Args:
-        value_networks: By the name of a group, its `QNetwork`, or a TensorDict module that writes
-            ``(group, "action_value")``, ``[*batch, agents, actions]``.
-        mixer: Takes the values of all agents ``[*batch, agents, 1]``, and the entries
-            ``state_keys`` if there are any, and returns ``[*batch, 1]``.
-        state_keys: What the mixer reads beside the values.
+        value_networks: By group, a `QNetwork`, or a TensorDict module that writes ``(group,
+            "action_value")``, ``[*batch, agents, actions]``.
+        mixer: Maps the values of all agents ``[*batch, agents, 1]``, and the entries
+            ``state_keys``, to ``[*batch, 1]``.
+        state_keys: Further inputs of the mixer.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        delay_value: Whether targets come from delayed copies, to be moved by `SoftUpdate` or
-            `HardUpdate`.
+        delay_value: Whether targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`.
         double: Whether the networks themselves choose the next actions, and the targets value them.
 
     Raises:
-        ConfigError: If ``double`` is asked for without ``delay_value``.
+        ConfigError: If ``double`` is set without ``delay_value``.
     """
 
     value_networks: Any
@@ -72,7 +71,7 @@ class QMixLoss(Loss):
 
     @property
     def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, but for the optional ones."""
+        """Entries it reads, without the optional ones."""
         states: list[NestedKey] = list(self.state_keys)
         for network in self.value_networks.values():
             states += network.in_keys
@@ -87,11 +86,7 @@ class QMixLoss(Loss):
         return ["loss"]
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` is computed from.
-
-        Raises:
-            KeyError: If one is missing.
-        """
+        """See `Loss.read`."""
         entries = dict(super().read(tensordict))
         for name in self.value_networks:
             for key in ((name, "mask"), ("next", name, "mask")):
@@ -103,7 +98,7 @@ class QMixLoss(Loss):
         tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """The loss and ``"td_error"`` of the entries of a batch."""
+        """The loss and ``"td_error"`` of a batch."""
         keys = self.tensor_keys
         chosen = {
             name: values.gather(-1, entries[name, "action"].unsqueeze(-1))
@@ -154,7 +149,7 @@ class QMixLoss(Loss):
         entries: Entries,
         at: Callable[[NestedKey], NestedKey] = this_key,
     ) -> Tensor:
-        """The value of all agents together, ``[batch]``."""
+        """The joint value, ``[batch]``."""
         values = []
         for name, value in chosen.items():
             mask = entries.get(at((name, "mask")))

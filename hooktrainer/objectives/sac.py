@@ -18,28 +18,28 @@ from .targets import target_copy
 class SACLoss(ActorCriticLoss):
     """The SAC loss without a state value network, with the values and gradients of TorchRL's.
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_actor``,
-    ``loss_qvalue``, ``loss_alpha``, whose sum is minimized (each reaches its own parameters only),
-    ``alpha`` and ``entropy``, and writes ``"td_error"`` ``[*batch]`` into the batch.
+    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor``,
+    ``loss_qvalue``, ``loss_alpha``, whose sum is minimized (each trains its own parameters only),
+    ``alpha`` and ``entropy``, and writes ``"td_error"`` ``[*batch]``.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
-        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
-            one, of which copies with other weights are made.
+        qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
+            new weights.
         num_qvalue_nets: Number of Q-functions made from one module.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         alpha_init: Initial temperature, the weight of the entropy.
-        fixed_alpha: Whether the temperature stays; then ``loss_alpha`` trains nothing.
+        fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
         target_entropy: Entropy the temperature is adapted to; ``"auto"`` for minus the number of
             action features.
-        delay_qvalue: Whether targets come from delayed copies, to be moved by `SoftUpdate`.
+        delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: Of networks with a memory, see `ReplayLoss`.
+        burn_in: For networks with a memory, see `ReplayLoss`.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any
@@ -102,7 +102,7 @@ class SACLoss(ActorCriticLoss):
         }
 
     def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
-        """The losses of the actor and of the temperature, and what tells how they do."""
+        """The losses and diagnostics of the actor and the temperature."""
         inputs, known = self._actor_reads(entries)
         action, log_prob = self.actor_network.rsample(*inputs, **known)
         value = self._values(self.qvalue_network, entries, action, frozen=True).min(0).values

@@ -1,4 +1,4 @@
-"""Losses of networks with a memory: a pass over sequences makes features, and rows of them."""
+"""The base of replay losses, of transitions or, with a memory, of sequences."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ _GREATEST = 0.9
 
 
 class ReplayLoss(Loss):
-    """A loss of transitions ``[batch]`` or, where its networks have a memory, of sequences.
+    """A loss of transitions ``[batch]`` or, if its networks have a memory, of sequences.
 
-    Networks with a memory stand on one `MemoryTrunk`, and their targets on a copy of it. Then a
-    batch ``[batch]`` is one of sequences, whose entries are ``[batch, time, ...]``, as
-    `hooktrainer.SequenceReplay` stores them; their hidden states are those stored at the first
-    step, ``[batch, 1, ...]``. Both memories go over the sequences, each from these states. The
-    first steps, ``burn_in``, only bring the states up to date, without gradient; what is left are
-    transitions, of features instead of observations (Kapturowski et al., 2019, Recurrent Experience
-    Replay in Distributed Reinforcement Learning).
+    Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. Then a batch
+    ``[batch]`` holds sequences, with entries ``[batch, time, ...]``, as
+    `hooktrainer.SequenceReplay` stores them, and the hidden states of the first step, ``[batch, 1,
+    ...]``. Both trunks process the sequences from these states. The first ``burn_in`` steps only
+    update the states, without gradient. The rest are transitions of features instead of
+    observations (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed Reinforcement
+    Learning).
 
-    What a truncated episode, and the sequence, ends with is seen one step on from the states after
-    its last step. The priority of a sequence is 0.9 of its greatest and 0.1 of its mean error, as
-    in that paper.
+    The final observation of a truncated episode, or of the sequence, is processed from the states
+    after its last step. The priority of a sequence is 0.9 of its greatest plus 0.1 of its mean
+    error, as in that paper.
 
     Attributes:
-        burn_in: Steps at the start of each sequence that are not learned from.
+        burn_in: Steps at the start of each sequence that are not trained on.
     """
 
     burn_in = 0
@@ -51,19 +51,19 @@ class ReplayLoss(Loss):
 
     @property
     def _looks_ahead(self) -> bool:
-        """Whether networks that are trained read next observations."""
+        """Whether trained networks read next observations."""
         return True
 
     @property
     def hidden_keys(self) -> list[NestedKey]:
-        """The hidden states among the entries it reads, of which a sequence has the first alone."""
+        """The hidden states that it reads; sequences hold the first of each."""
         return [] if self._trunk is None else self._trunk.hidden_keys
 
     def _use_memory(self, burn_in: int) -> None:
-        """Check the memory of the networks; called when these are there.
+        """Find the networks' memory; called once they are set.
 
         Raises:
-            ConfigError: If they have several, or there is something to burn in and no memory.
+            ConfigError: If they have several, or ``burn_in`` is given without a memory.
         """
         check_count("burn_in", burn_in, least=0)
         self.burn_in = burn_in
@@ -82,7 +82,7 @@ class ReplayLoss(Loss):
         self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
 
     def _reads(self, *rest: NestedKey) -> list[NestedKey]:
-        """The states that are read of this step and the next, and ``rest``."""
+        """The states that are read, of this step and the next, and ``rest``."""
         networks = self._networks
         states = [key for each in networks for key in each.in_keys if key not in rest]
         lasting = states
@@ -92,15 +92,15 @@ class ReplayLoss(Loss):
 
     @property
     def _optional(self) -> list[NestedKey]:
-        """Entries that may be missing, one for each row of the batch or transition."""
+        """Entries that may be missing."""
         return [self.tensor_keys.priority_weight]
 
     @abstractmethod
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses, diagnostics and ``"td_error"`` of the transitions of a batch, row by row."""
+        """Losses, diagnostics and ``"td_error"`` of transitions."""
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` is computed from.
+        """The entries of a batch that `losses` needs.
 
         Raises:
             ConfigError: If a batch of sequences has several dimensions.
@@ -122,12 +122,12 @@ class ReplayLoss(Loss):
         return entries
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses, diagnostics and ``"td_error"`` of the entries of a batch."""
+        """Losses, diagnostics and ``"td_error"`` of a batch."""
         trunk = self._trunk
         return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
 
     def _unrolled(self, entries: Entries, trunk: MemoryTrunk) -> dict[NestedKey, Tensor]:
-        """Features in place of what the memories read, of the steps that are learned from."""
+        """Replace the memories' inputs by features, for the steps after ``burn_in``."""
         targets = [
             each
             for name, target in self.named_children()
@@ -166,13 +166,13 @@ class ReplayLoss(Loss):
         at: Callable[[NestedKey], NestedKey] = this_key,
         given: Entries = MappingProxyType({}),
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The inputs of a network, and as a keyword what its memory makes of some of them.
+        """The inputs of a network, and its memory's features as a keyword argument.
 
         Args:
             network: The network.
             entries: Rows of a batch.
-            at: Of which step.
-            given: Inputs that do not come from the batch.
+            at: Their step.
+            given: Inputs that are not in the batch.
         """
         keys = network.in_keys
         if self._trunk is not None:
@@ -183,7 +183,7 @@ class ReplayLoss(Loss):
         return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}
 
     def _priority(self, errors: Tensor, tensordict: TensorDictBase) -> Tensor:
-        """One error for each row of a batch, of those of all transitions ``[n]``."""
+        """One error for each row of a batch, from those of all transitions ``[n]``."""
         if not self.hidden_keys:
             return errors
         by_sequence = errors.reshape(tensordict.shape[0], -1)
@@ -191,7 +191,7 @@ class ReplayLoss(Loss):
 
 
 def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:
-    """``[sequences, time, ...]``, or one number a sequence, as rows without what is burnt."""
+    """Flatten ``[sequences, time, ...]``, or one number a sequence, to rows without ``burn_in``."""
     if value.ndim == 1:
         return value.repeat_interleave(time)
     return value[:, burn_in:].flatten(0, 1)
@@ -200,7 +200,7 @@ def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:
 def _over(
     trunk: MemoryTrunk, inputs: Sequence[Tensor], burn_in: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """The features, and the states after each step, of the steps that are learned from: rows."""
+    """The features and the states after each step, for the steps after ``burn_in``, as rows."""
     number = len(trunk.in_keys) - len(trunk.hidden_keys)
     seen, states = list(inputs[:number]), list(inputs[number:])
     if burn_in:
@@ -213,6 +213,6 @@ def _over(
 
 
 def _one_on(trunk: MemoryTrunk, observed: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
-    """The features of the observations that follow these states; none begins an episode."""
+    """The features of the observations that follow these states, within the episode."""
     is_init = torch.zeros(len(observed[0]), 1, dtype=torch.bool, device=observed[0].device)
     return trunk(*observed, is_init, *states)

@@ -1,4 +1,4 @@
-"""Target networks: delayed copies of networks, and what keeps them up to date."""
+"""Target networks: delayed copies of networks, and their updaters."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ..networks.inputs import copy_network
 
 
 def target_copy(network: nn.Module) -> Any:
-    """A copy of ``network`` whose parameters are buffers: state that no optimizer trains."""
+    """Copy a network, with buffers for parameters, which no optimizer trains."""
     network = copy_network(network)
     for module in network.modules():
         for name, parameter in list(module.named_parameters(recurse=False)):
@@ -22,13 +22,13 @@ def target_copy(network: nn.Module) -> Any:
 
 
 def target_copies(*networks: nn.Module | None) -> tuple[Any, ...]:
-    """Such copies of several networks, which share what these share; ``None`` for ``None``."""
+    """Copies of several networks, which share what these share; ``None`` for ``None``."""
     copies = iter(target_copy(nn.ModuleList([each for each in networks if each is not None])))
     return tuple(None if each is None else next(copies) for each in networks)
 
 
 class TargetUpdater:
-    """Finds every ``target_<name>`` of a loss, and the ``<name>`` it follows.
+    """Pairs every ``target_<name>`` of a loss with its ``<name>``.
 
     Args:
         loss_module: A loss of `hooktrainer.objectives`. For a ``torchrl.objectives.LossModule``,
@@ -80,9 +80,9 @@ class SoftUpdate(TargetUpdater):
     Lillicrap et al., 2015, arXiv:1509.02971.
 
     Args:
-        loss_module: The loss whose targets are moved.
+        loss_module: The loss with the targets.
         tau: The fraction, ``target = tau * network + (1 - tau) * target``.
-        eps: Instead of ``tau``: what remains, ``1 - tau``.
+        eps: Instead of ``tau``: ``1 - tau``.
 
     Raises:
         ConfigError: If not exactly one of ``tau`` and ``eps`` is given, or it is not in ``[0, 1]``.
@@ -104,10 +104,10 @@ class SoftUpdate(TargetUpdater):
 
 
 class HardUpdate(TargetUpdater):
-    """Copies networks to their targets once in a number of steps (Mnih et al., 2015).
+    """Copies networks to their targets at a fixed interval (Mnih et al., 2015).
 
     Args:
-        loss_module: The loss whose targets are replaced.
+        loss_module: The loss with the targets.
         value_network_update_interval: Steps between two copies.
     """
 

@@ -16,37 +16,36 @@ from .targets import target_copies
 
 
 class TD3Loss(ActorCriticLoss):
-    """The TD3 loss, with the values and gradients of TorchRL's where actions lie in [-1, 1].
+    """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
-    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and, if it is there, ``"priority_weight"``. Returns ``loss_qvalue``
-    and, at every ``policy_delay``-th call, ``loss_actor``; also ``pred_value`` and
-    ``target_value``, means over the batch. Writes ``"td_error"``, squared errors ``[*batch]``.
+    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_qvalue`` and,
+    at every ``policy_delay``-th call, ``loss_actor``; also the means ``pred_value`` and
+    ``target_value``. It writes ``"td_error"``, squared errors ``[*batch]``.
 
-    As in the paper, and unlike in TorchRL, noise is measured in halves of the action's range, and
-    the actor is trained less often than the Q-functions. Move the targets as often as the actor::
+    As in the paper, unlike in TorchRL, noise is in halves of the action's range, and the actor is
+    trained less often than the Q-functions. Move the targets as often as the actor::
 
-        updater = SoftUpdate(loss, tau=0.005)
-        trainer.register_op("post_optim", updater.step, every=Every(optim_steps=2))
+        updater = SoftUpdate(loss, tau=0.005) trainer.register_op("post_optim", updater.step,
+        every=Every(optim_steps=2))
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and
             ``box``.
-        qvalue_network: Modules that write ``"state_action_value"``, one for each Q-function; or
-            one, of which copies with other weights are made.
+        qvalue_network: As for `SACLoss`.
         num_qvalue_nets: Number of Q-functions made from one module.
-        policy_delay: Calls of which the last trains the actor.
+        policy_delay: The actor is trained at every n-th call.
         policy_noise: Deviation of the noise on the target's action, in halves of the box.
-        noise_clip: Greatest noise on the target's action, in halves of the box.
+        noise_clip: Bound of that noise, in halves of the box.
         gamma: Discount factor.
         loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        delay_actor: Whether the target's action comes from a delayed copy of the actor.
-        delay_qvalue: Whether targets come from delayed copies of the Q-functions.
+        delay_actor: Whether targets use a delayed copy of the actor.
+        delay_qvalue: Whether targets use delayed copies of the Q-functions.
         reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: Of networks with a memory, see `ReplayLoss`.
+        burn_in: For networks with a memory, see `ReplayLoss`.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any
@@ -115,11 +114,11 @@ class TD3Loss(ActorCriticLoss):
         self._trains_actor = self._calls % self.policy_delay == 0
 
     def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: how often it was called."""
+        """Part of the state dict: the number of calls."""
         return {"calls": self._calls}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
-        """Restore how often it was called."""
+        """Restore the number of calls."""
         self._calls = state["calls"]
 
     def _row_losses(self, entries: Entries) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Adam over one flat tensor, for networks of many small parameters."""
+"""Adam over one flat tensor for many small parameters, and Adam's step for compiled graphs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..errors import ConfigError
 
 
 class FlatAdam(torch.optim.Optimizer):
-    """Adam (Kingma and Ba, 2015, arXiv:1412.6980), with the parameters side by side in memory.
+    """Adam (Kingma and Ba, 2015, arXiv:1412.6980) with the parameters contiguous in memory.
 
-    The parameters of a group become views of one tensor, and so do their moments, so that a step is
-    one call however many parameters there are. For the small networks of reinforcement learning
-    that takes less than half the time of ``torch.optim.Adam(fused=True)``, with equal results but
-    for rounding. `clip_grad_norm_` is quicker for the same reason, and `OptimizerHook` uses it.
+    The parameters of a group and their moments become views of one tensor each, so that a step is
+    one call. For the small networks of reinforcement learning a step takes less than half the time
+    of ``torch.optim.Adam(fused=True)``, and results are equal but for rounding. `clip_grad_norm_`,
+    which `OptimizerHook` uses, is faster for the same reason.
 
     Its state dict is that of ``torch.optim.Adam``; either loads the other's.
 
@@ -29,11 +29,11 @@ class FlatAdam(torch.optim.Optimizer):
         betas: Decay of the averages of the gradient and of its square.
         eps: Added to the denominator.
         weight_decay: Factor of the L2 penalty.
-        decoupled_weight_decay: Whether the weights decay by themselves instead (AdamW, Loshchilov
-            and Hutter, 2019, arXiv:1711.05101).
+        decoupled_weight_decay: Whether weight decay is decoupled (AdamW, Loshchilov and Hutter,
+            2019, arXiv:1711.05101).
 
     Raises:
-        ConfigError: If the parameters of a group cannot lie side by side.
+        ConfigError: If the parameters of a group differ in dtype or device.
 
     Examples:
         >>> optimizer = FlatAdam(loss_module.parameters(), lr=3e-4)
@@ -78,19 +78,12 @@ class FlatAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def flat_grads(self) -> list[Tensor]:
-        """The gradients of each group that has some, as one flat tensor; to be changed in place."""
+        """The gradients of each group that has any, as one flat tensor that may be changed."""
         return [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Bound the norm of all gradients together, as ``nn.utils.clip_grad_norm_`` does.
-
-        Args:
-            max_norm: The bound.
-
-        Returns:
-            The norm before clipping, a scalar.
-        """
+        """Clip the total norm like ``nn.utils.clip_grad_norm_``; return it as it was before."""
         grads = self.flat_grads()
         norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
         if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
@@ -104,7 +97,7 @@ class FlatAdam(torch.optim.Optimizer):
         """Take one step.
 
         Args:
-            closure: Computes the loss anew and returns it.
+            closure: Recomputes the loss and returns it.
 
         Raises:
             ConfigError: If only some parameters of a group have a gradient, or one was moved to
@@ -130,7 +123,7 @@ class FlatAdam(torch.optim.Optimizer):
     _watched_step = torch.optim.Optimizer.profile_hook_step(_take_step)
 
     def _is_watched(self) -> bool:
-        """Whether there are hooks around a step, or a profiler looks on."""
+        """Whether step hooks or a profiler are active."""
         return bool(
             self._optimizer_step_pre_hooks
             or self._optimizer_step_post_hooks
@@ -140,12 +133,7 @@ class FlatAdam(torch.optim.Optimizer):
         )
 
     def step_group(self, number: int, grad: Tensor) -> None:
-        """Take the step of one group.
-
-        Args:
-            number: Which one.
-            grad: The gradient of all of its parameters, flat.
-        """
+        """Take the step of group ``number`` with the flat gradient of its parameters."""
         group, flat = self.param_groups[number], self.flat_groups[number]
         found_inf = getattr(self, "found_inf", None)
         step_flat(group, [flat], [grad], getattr(self, "grad_scale", None), found_inf)
@@ -153,7 +141,7 @@ class FlatAdam(torch.optim.Optimizer):
             flat.steps -= found_inf
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients, or set them to zero."""
+        """Delete the gradients, or set them to zero."""
         for flat in self.flat_groups:
             flat.zero_grad(set_to_none)
 
@@ -171,7 +159,7 @@ class FlatAdam(torch.optim.Optimizer):
         """Restore the state of a `FlatAdam` or a ``torch.optim.Adam``.
 
         Raises:
-            ConfigError: If the parameters of a group have made different numbers of steps.
+            ConfigError: If the parameters of a group differ in their number of steps.
         """
         super().load_state_dict(state_dict)
         for flat in self.flat_groups:
@@ -186,13 +174,13 @@ def step_flat(
     grad_scale: Tensor | None = None,
     found_inf: Tensor | None = None,
 ) -> None:
-    """Take the step of groups that have the same hyperparameters, each by itself.
+    """Take the steps of independent groups with equal hyperparameters.
 
     Args:
         group: A parameter group of `FlatAdam`, for its hyperparameters.
         flats: The groups.
         grads: The gradient of each, flat.
-        grad_scale: What the gradients are to be divided by.
+        grad_scale: Divisor of the gradients.
         found_inf: Where it is 1, no step is taken.
     """
     fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
@@ -222,9 +210,9 @@ class FlatGroup:
 
     Attributes:
         parameters: All of them, flat.
-        exp_avg: The averages of their gradients, likewise.
-        exp_avg_sq: The averages of the squares.
-        steps: How many steps were made, float32, a scalar.
+        exp_avg: Averages of their gradients, flat.
+        exp_avg_sq: Averages of the squares, flat.
+        steps: Number of steps, a float32 scalar.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
@@ -253,16 +241,12 @@ class FlatGroup:
 
     @torch.no_grad()
     def move(self, parameters: Tensor) -> None:
-        """Have the parameters lie in other memory from now on; what is there is overwritten.
-
-        Args:
-            parameters: All of them, flat: of the size, contiguous.
-        """
+        """Move the parameters into other contiguous memory of their size, overwriting it."""
         self.parameters = parameters.copy_(self.parameters)
         self._bind()
 
     def _bind(self) -> None:
-        """Have the parameters be views of the flat tensor."""
+        """Make the parameters views of the flat tensor."""
         for parameter, view in zip(self._owners, self._split(self.parameters), strict=True):
             parameter.data = view
         self._addresses = [parameter.data_ptr() for parameter in self._owners]
@@ -279,7 +263,7 @@ class FlatGroup:
 
     @property
     def grads(self) -> tuple[Tensor, Sequence[Tensor]]:
-        """Where `gather` lays the gradients side by side, flat, and each one's view of it."""
+        """The flat tensor into which `gather` copies the gradients, and a view for each."""
         return self._grad, self._grads
 
     @property
@@ -288,11 +272,7 @@ class FlatGroup:
         return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)
 
     def gather(self, bind: bool = False) -> Tensor:
-        """Lay the gradients side by side.
-
-        Args:
-            bind: Whether each is a view of the result from then on.
-        """
+        """Copy the gradients into one flat tensor; with ``bind`` they become views of it."""
         owners = self._owners
         grads = [parameter.grad for parameter in owners]
         if all(grad is view for grad, view in zip(grads, self._grads, strict=True)):
@@ -317,7 +297,7 @@ class FlatGroup:
         return self._grad
 
     def zero_grad(self, set_to_none: bool) -> None:
-        """Forget the gradients, or set them to zero."""
+        """Delete the gradients, or set them to zero."""
         for parameter in self._owners:
             if set_to_none:
                 parameter.grad = None
@@ -325,7 +305,7 @@ class FlatGroup:
                 parameter.grad = torch.zeros_like(parameter)
 
     def load(self, states: Sequence[dict[str, Any]]) -> None:
-        """Take over the states of the parameters; an empty one is that of no step."""
+        """Load the states of the parameters; an empty one means no steps."""
         steps = {float(state["step"]) if state else 0.0 for state in states}
         if len(steps) > 1:
             raise ConfigError(
@@ -340,13 +320,13 @@ class FlatGroup:
 
 
 class AdamState(NamedTuple):
-    """Parameters, their moments, and how many steps were made.
+    """Parameters, their moments, and the number of steps.
 
     Attributes:
         parameters: Any shape.
         exp_avg: Average of the gradients, of the same shape.
         exp_avg_sq: Average of their squares, likewise.
-        steps: A scalar, floating.
+        steps: A floating-point scalar.
     """
 
     parameters: Tensor
@@ -356,18 +336,18 @@ class AdamState(NamedTuple):
 
 
 def hyperparameters(group: Mapping[str, Any]) -> list[float]:
-    """What `adam_step` reads of a parameter group of `FlatAdam`."""
+    """The hyperparameters for `adam_step`, from a parameter group of `FlatAdam`."""
     return [group["lr"], *group["betas"], group["eps"], group["weight_decay"]]
 
 
 def adam_step(state: AdamState, grad: Tensor, hyper: Tensor, decoupled: bool) -> AdamState:
-    """One step of Adam, or AdamW (see `FlatAdam`), with the arithmetic of torch's fused kernel.
+    """One step of Adam, or AdamW, with the arithmetic of torch's fused kernel.
 
     Args:
-        state: What there is before.
+        state: The state before.
         grad: The gradient, of the parameters' shape.
         hyper: `hyperparameters`, float64, since 1 minus a decay near 1 has few digits.
-        decoupled: Whether the weights decay by themselves.
+        decoupled: Whether weight decay is decoupled.
     """
     lr, beta1, beta2, eps, weight_decay = hyper.unbind()
     parameters = state.parameters
@@ -386,10 +366,10 @@ def adam_step(state: AdamState, grad: Tensor, hyper: Tensor, decoupled: bool) ->
 
 
 def computed_once(*scalars: Tensor) -> Sequence[Tensor]:
-    """The same scalars, of one type, which a compiled loop on a CPU reads instead of computing.
+    """The same scalars, read from memory by a compiled loop on a CPU.
 
-    Inductor computes what is elementwise where it is used: in a loop over the parameters two powers
-    and some divisions for every 16 of them. What was scattered lies in memory.
+    Inductor would inline their computation: two powers and some divisions for every 16 parameters.
+    The result of a scatter is materialized.
     """
     values = torch.stack(scalars)
     if not values.is_cpu:

@@ -1,4 +1,4 @@
-"""Replay buffers and samplers that cost microseconds, uniform and prioritized."""
+"""Replay buffers and samplers, uniform and prioritized, that take microseconds a call."""
 
 from .buffer import RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from .prioritized import DevicePrioritizedSampler, PrioritizedSampler, SumTree

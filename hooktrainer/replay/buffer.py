@@ -1,4 +1,4 @@
-"""A replay buffer for one gradient step per environment step: cheap to write, cheap to sample."""
+"""A replay buffer that is fast for one gradient step per environment step; uniform samplers."""
 
 from __future__ import annotations
 
@@ -23,25 +23,25 @@ from ..errors import ConfigError
 
 
 class ReplayBuffer:
-    """A ring of transitions in preallocated tensors.
+    """A ring buffer of transitions in preallocated tensors.
 
-    It has the methods of TorchRL's ``TensorDictReplayBuffer`` that training needs, and takes its
-    place in `ReplayBufferTrainer`, at a fraction of its cost per call. Memory is allocated once,
-    from the first batch written, and stated by `nbytes`; it never grows.
+    It has the methods of TorchRL's ``TensorDictReplayBuffer`` that training needs, at a fraction of
+    its cost per call, and works with `ReplayBufferTrainer`. Memory is allocated once, for the first
+    batch written, and reported by `nbytes`.
 
     Args:
         max_size: Number of transitions it holds; then the oldest are overwritten.
         batch_size: Default size of a sample.
-        sampler: Chooses what is sampled: `RandomSampler` (the default), `SamplerWithoutReplacement`
-            or `PrioritizedSampler`; on an accelerator `DevicePrioritizedSampler`.
+        sampler: `RandomSampler` (the default), `SamplerWithoutReplacement` or `PrioritizedSampler`;
+            on an accelerator `DevicePrioritizedSampler`.
         priority_key: Entry that `update_tensordict_priority` reads.
         keys: Entries to keep; by default, those of the first batch.
-        device: Where the tensors are.
+        device: The tensors' device.
         scratch_dir: Directory for memory-mapped files, for buffers larger than memory.
         generator: Source of randomness; by default, torch's global generator. Its state is saved.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
 
     Examples:
         >>> buffer = ReplayBuffer(max_size=100_000, batch_size=128)
@@ -90,7 +90,7 @@ class ReplayBuffer:
         return min(self.write_count, self.max_size)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """The batches of one pass of `SamplerWithoutReplacement`; without end for the others."""
+        """The batches of one pass of `SamplerWithoutReplacement`; infinite for others."""
         while True:
             yield self.sample()
             if getattr(self.sampler, "ran_out", False):
@@ -98,22 +98,22 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tensors, or size of the files; known once something was written."""
+        """Size of the tensors or files in bytes; known once something was written."""
         return 0 if self._storage is None else self._storage.bytes()
 
     def extend(self, data: TensorDictBase) -> Tensor:
         """Write transitions.
 
         Args:
-            data: Shape ``[*batch]``, written in order, padding left out; of more than ``max_size``,
-                the last. The first call fixes shapes and dtypes.
+            data: ``[*batch]``, written in order without padding; the last ``max_size`` if there are
+                more. The first call fixes shapes and dtypes.
 
         Returns:
             Where they were written, ``[batch]``, int64.
 
         Raises:
             ConfigError: If an entry of the first batch is no tensor, such as text.
-            KeyError: If an entry is missing, or was not there at first; nothing is written then.
+            KeyError: If an entry is missing or new; then nothing is written.
         """
         data = valid_steps(data)
         if self._storage is None:
@@ -140,7 +140,7 @@ class ReplayBuffer:
         return index
 
     def _rows(self, data: TensorDictBase, number: int) -> list[tuple[Any, Any]]:
-        """Each column with what is to be written to it, ``[number, ...]``."""
+        """Each column with the values to be written to it, ``[number, ...]``."""
         rows = []
         # Of a batch only what is kept is looked at, if that is some of it.
         kept = leaves_of(data) if self.keys is None else entries_of(data, self._columns).items()
@@ -160,14 +160,10 @@ class ReplayBuffer:
         return rows
 
     def sample(self, batch_size: int | None = None) -> TensorDictBase:
-        """Sample a batch.
+        """Sample a batch, with ``"index"`` and, if prioritized, ``"priority_weight"``.
 
         Args:
             batch_size: Number of transitions; by default, the buffer's.
-
-        Returns:
-            Shape ``[batch_size]``, with ``"index"`` and, of a prioritized sampler,
-            ``"priority_weight"``.
 
         Raises:
             ConfigError: If there is no batch size.
@@ -192,19 +188,19 @@ class ReplayBuffer:
         return tensordict_of(entries, index.shape, self.device)
 
     def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
-        """Set the priorities of some transitions; without effect unless the sampler has any."""
+        """Set priorities of transitions; no effect without a prioritized sampler."""
         if hasattr(self.sampler, "update_priority"):
             self.sampler.update_priority(index, priority, storage=self)
 
     def update_tensordict_priority(self, data: TensorDictBase) -> None:
-        """Set the priorities of a sample from its entry ``priority_key``, one each."""
+        """Set the priorities of a sample from its entry ``priority_key``."""
         if hasattr(self.sampler, "update_priority"):
             self.sampler.update_priority(
                 data.get("index"), data.get(self.priority_key), storage=self
             )
 
     def empty(self) -> None:
-        """Forget every transition; memory is kept."""
+        """Remove all transitions; memory is kept."""
         self.write_count = 0
         self.sampler._empty()
 
@@ -221,7 +217,7 @@ class ReplayBuffer:
         """Restore what `state_dict` returned.
 
         Raises:
-            ConfigError: If the state is that of a buffer of another size.
+            ConfigError: If the saved buffer had another size.
         """
         storage, write_count = state_dict["storage"], state_dict["write_count"]
         saved = 0 if storage is None else len(storage)
@@ -240,7 +236,7 @@ class ReplayBuffer:
             self.generator.set_state(state_dict["generator"])
 
     def _allocate(self, data: TensorDictBase) -> None:
-        """Make room for ``max_size`` rows like those of ``data``."""
+        """Allocate ``max_size`` rows like those of ``data``."""
         row = data.reshape(-1)[0]
         if self.keys is not None:
             row = row.select(*self.keys)
@@ -263,7 +259,7 @@ class ReplayBuffer:
 
 
 def _write(rows: Any, values: Any) -> None:
-    """Write rows of a column; what comes from the CPU to an accelerator is not waited for."""
+    """Write rows of a column, without waiting for an accelerator."""
     if isinstance(rows, np.ndarray):
         rows[...] = values
     else:
@@ -271,7 +267,7 @@ def _write(rows: Any, values: Any) -> None:
 
 
 def _quickest(column: Tensor) -> Any:
-    """The quickest thing to write rows to and to take them from: a NumPy view if there is one."""
+    """A column as a NumPy view if possible, which is faster to write and index."""
     return column.numpy() if column.is_cpu and column.dtype is not torch.bfloat16 else column
 
 
@@ -284,14 +280,7 @@ class RandomSampler:
     _rng: torch.Generator | None = None  # set by the buffer
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw a batch.
-
-        Args:
-            storage: What is drawn from; it has a length.
-            batch_size: Number of draws.
-
-        Returns:
-            Indices ``[batch_size]``, and no further entries.
+        """Draw indices ``[batch_size]``, and no further entries.
 
         Raises:
             RuntimeError: If nothing has been stored.
@@ -303,21 +292,21 @@ class RandomSampler:
         return drawn, {}
 
     def state_dict(self) -> dict[str, Any]:
-        """Return nothing: the sampler has no state of its own."""
+        """Return nothing: the sampler has no state."""
         return {}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore nothing."""
 
     def _empty(self) -> None:
-        """Forget nothing."""
+        """Reset nothing."""
 
 
 class SamplerWithoutReplacement:
-    """Goes through the transitions in passes, each of them once a pass.
+    """Draws each transition once a pass.
 
-    A pass is over what was stored when it began. When it ends, `ran_out` is true until the next
-    draw, which begins another one.
+    A pass covers the transitions stored when it began. When it ends, `ran_out` is true until the
+    next draw, which begins another one.
 
     Args:
         drop_last: Whether to leave out the last batch of a pass if it is not full.
@@ -334,17 +323,10 @@ class SamplerWithoutReplacement:
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Take the next batch of the pass.
-
-        Args:
-            storage: What is drawn from; it has a length.
-            batch_size: Number of draws; the last batch of a pass may be smaller.
-
-        Returns:
-            Indices ``[batch_size]``, and no further entries.
+        """Take the indices of the next batch; the last one of a pass may be smaller.
 
         Raises:
-            RuntimeError: If less has been stored than a batch needs.
+            RuntimeError: If fewer transitions are stored than a batch needs.
         """
         check_not_empty(storage, batch_size)
         if not len(self._left):
@@ -370,7 +352,7 @@ class SamplerWithoutReplacement:
         return torch.randperm(length, generator=self._rng, device=device)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return what is left of the pass."""
+        """Return the rest of the pass."""
         return {"left": self._left.clone(), "ran_out": self.ran_out}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -379,12 +361,12 @@ class SamplerWithoutReplacement:
 
 
 def _device(storage: Any, generator: torch.Generator | None) -> torch.device | None:
-    """Where to draw: where the transitions are, so that nothing crosses; or as the generator is."""
+    """Where to draw: on the generator's device, else on the transitions'."""
     return getattr(storage, "device", None) if generator is None else generator.device
 
 
 def check_not_empty(storage: Any, batch_size: int) -> None:
-    """Refuse to draw where nothing has been stored."""
+    """Refuse to draw from an empty storage."""
     if not len(storage):
         raise RuntimeError(
             f"cannot draw {batch_size} transitions from an empty buffer: collect some first."

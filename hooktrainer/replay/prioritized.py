@@ -1,4 +1,7 @@
-"""Prioritized experience replay (Schaul et al., 2016, arXiv:1511.05952), without compiled code."""
+"""Prioritized experience replay (Schaul et al., 2016, arXiv:1511.05952), without compiled code.
+
+`PrioritizedSampler` works on the CPU, `DevicePrioritizedSampler` on an accelerator.
+"""
 
 from __future__ import annotations
 
@@ -23,28 +26,28 @@ _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 class PrioritizedSampler(_TorchRLSampler):
     """Draws transition i with probability ``P(i) = p_i ** alpha / sum_k p_k ** alpha``.
 
-    Takes the arguments of TorchRL's sampler of this name, is used in its place (it is a subclass,
-    because TorchRL's buffers ask for one) and by `ReplayBuffer`, and works where TorchRL's compiled
-    extension does not load. It lives on the CPU, whatever the device of the storage.
+    It is a drop-in replacement for TorchRL's sampler of this name (and a subclass, which TorchRL's
+    buffers require), also without TorchRL's compiled extension. It lives on the CPU, whatever the
+    device of the storage.
 
-    Each draw comes with the importance weight ``w_i = (N * P(i)) ** -beta``, divided by the largest
-    of the whole buffer, so that weights only scale updates down. A new transition gets the greatest
-    priority there has been, 1 at first.
+    Each draw has the importance weight ``w_i = (N * P(i)) ** -beta``, divided by the largest of the
+    buffer, so that weights only scale updates down. A new transition gets the greatest priority so
+    far, 1 at first.
 
     Args:
         max_capacity: Capacity of the buffer.
-        alpha: How much priorities count: 0 for uniform draws.
-        beta: How much of the bias the weights correct: 1 for all of it.
+        alpha: Exponent of priorities: 0 for uniform draws.
+        beta: Exponent of importance weights: 1 for full correction of the bias.
         eps: Added to every priority, so that none is zero.
         dtype: Of the tree, ``torch.float32`` or ``torch.float64``.
         reduction: How TorchRL's buffers reduce several priorities of one item to one.
-        max_priority_within_buffer: Whether a new transition gets the greatest priority among those
-            in the buffer now.
+        max_priority_within_buffer: Whether a new transition gets the greatest priority currently in
+            the buffer.
         stratified: Whether each draw of a batch comes from its own share of the total priority, as
             in the paper; it lowers the variance.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     _tree: SumTree
@@ -83,12 +86,12 @@ class PrioritizedSampler(_TorchRLSampler):
 
     @property
     def device(self) -> torch.device:
-        """Where the tree is."""
+        """The tree's device."""
         return torch.device("cpu")
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tree, fixed from the start."""
+        """Memory of the tree in bytes; constant."""
         return self._tree.nbytes
 
     @property
@@ -103,7 +106,7 @@ class PrioritizedSampler(_TorchRLSampler):
         """Draw a batch.
 
         Args:
-            storage: What is drawn from; it has a length and, if not one-dimensional, a shape.
+            storage: Has a length and, if not one-dimensional, a shape.
             batch_size: Number of draws.
 
         Returns:
@@ -132,10 +135,10 @@ class PrioritizedSampler(_TorchRLSampler):
         """Set priorities, usually to the absolute or squared TD errors.
 
         Args:
-            index: Which, ``[n]``, or ``[n, dims]`` for a storage of several dimensions. Negative
-                indices are left out. If one is given several times, the last priority counts.
+            index: ``[n]``, or ``[n, dims]`` for a storage of several dimensions. Negative indices
+                are left out. The last of duplicates counts.
             priority: ``[n]``, or one for all.
-            storage: What the indices refer to; needed only if it has several dimensions.
+            storage: The storage; needed only if it has several dimensions.
 
         Raises:
             ValueError: If a priority is negative, infinite or NaN, or their number is wrong.
@@ -174,7 +177,7 @@ class PrioritizedSampler(_TorchRLSampler):
         """Restore what `state_dict` returned.
 
         Raises:
-            ConfigError: If there are more priorities than this sampler has room for.
+            ConfigError: If the state exceeds the capacity.
         """
         weights = state_dict["weights"].numpy()
         if len(weights) > self._max_capacity:
@@ -189,7 +192,7 @@ class PrioritizedSampler(_TorchRLSampler):
         self._alpha, self._beta = state_dict["alpha"], state_dict["beta"]
 
     def dumps(self, path: str | Path) -> None:
-        """Write the state to a directory, as TorchRL's ``replay_buffer.dumps`` asks."""
+        """Write the state to a directory, for TorchRL's ``replay_buffer.dumps``."""
         path = Path(path)
         path.mkdir(parents=True, exist_ok=True)
         state = self.state_dict()
@@ -212,7 +215,7 @@ class PrioritizedSampler(_TorchRLSampler):
         self._greatest = 1.0
 
     def _retransform_priority_trees(self, old_alpha: float, new_alpha: float) -> None:
-        """Follow a change of ``alpha``, which TorchRL's schedulers make."""
+        """Apply a change of ``alpha`` by TorchRL's schedulers."""
         written = np.flatnonzero(self._tree.weights)
         if old_alpha == 0 and written.size:
             raise ConfigError(
@@ -224,7 +227,7 @@ class PrioritizedSampler(_TorchRLSampler):
 
 
 def _flat(index: Any, storage: Any) -> npt.NDArray[np.int64]:
-    """Indices of a one-dimensional storage, whatever the storage's shape."""
+    """Flat indices of a storage of any shape."""
     if isinstance(index, tuple):
         index = torch.stack(index, -1)
     array = torch.as_tensor(index).cpu().numpy().astype(np.int64, copy=False)
@@ -240,10 +243,10 @@ _TOP = 4096  # nodes of the highest level at most; it is searched as one array
 class SumTree:
     """Non-negative weights with their sum, minimum and maximum, and search by cumulative weight.
 
-    Every operation is done for a whole batch at once. A node has 16 children and the upper levels
-    are one array, so a million weights have two levels below it, ten million have three. A node is
-    always computed from its children, never corrected by a difference: there is no drift, and the
-    tree is a function of the weights alone.
+    Every operation works on a whole batch. A node has 16 children and the upper levels are one
+    array, so a million weights have two levels below it, ten million three. A node is computed from
+    its children, not updated by a difference: there is no drift, and the tree depends on the
+    weights alone.
 
     Args:
         capacity: Number of weights; all are zero at first.
@@ -271,7 +274,7 @@ class SumTree:
 
     @property
     def nbytes(self) -> int:
-        """Memory of the tree, fixed from the start."""
+        """Memory of the tree in bytes; constant."""
         nodes = [level.nbytes for levels in self._nodes.values() for level in levels]
         return self._weights.nbytes + sum(nodes)
 
@@ -296,14 +299,14 @@ class SumTree:
         return float(self._nodes[np.maximum][-1].max())
 
     def update(self, index: npt.NDArray[np.int64], weight: npt.ArrayLike) -> None:
-        """Change some weights.
+        """Change weights.
 
         Args:
-            index: Which, ``[n]``. If one is given several times, the last weight counts.
-            weight: The new weights, ``[n]`` or one for all; finite and not negative.
+            index: ``[n]``. The last of duplicates counts.
+            weight: ``[n]`` or one for all; finite and not negative.
 
         Raises:
-            IndexError: If an index is negative or not below the capacity.
+            IndexError: If an index is out of range.
         """
         if not index.size:
             return
@@ -323,14 +326,14 @@ class SumTree:
                 levels[height].reshape(-1)[index] = aggregate.reduce(blocks, axis=1)
 
     def search(self, mass: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Find the weights at some cumulative weights.
+        """Find the weights at cumulative weights.
 
         Args:
             mass: Cumulative weights in ``[0, total)``, ``[n]``.
 
         Returns:
-            For each the least index whose weights up to and including it sum to more than the mass.
-            A weight of zero is never found, whatever the rounding.
+            For each the least index at which the inclusive cumulative sum exceeds it. A weight of
+            zero is never found, whatever the rounding.
         """
         top = self._nodes[np.add][-1][0]
         sums = top.cumsum(dtype=np.float64)
@@ -348,32 +351,32 @@ class SumTree:
         return index
 
     def _blocks(self, aggregate: np.ufunc, height: int) -> npt.NDArray[np.floating]:
-        """The siblings whose aggregates stand at ``height``, in rows."""
+        """The siblings whose aggregates are at ``height``, in rows."""
         return self._nodes[aggregate][height - 1] if height else self._weights
 
 
 def _within(mass: npt.NDArray[np.float64], total: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Keep ``mass`` in ``[0, total)``, which rounding may have left."""
+    """Clamp ``mass`` to ``[0, total)``, which rounding may have left."""
     return np.minimum(np.maximum(mass, 0.0), np.nextafter(total, 0.0))
 
 
 class DevicePrioritizedSampler:
-    """Draws as `PrioritizedSampler` does, on the device where the transitions are.
+    """Draws as `PrioritizedSampler` does, on an accelerator and without synchronization.
 
-    The sums of all weights are computed anew for every batch, which an accelerator does for a
-    million transitions in less time than waiting would take. Nobody looks whether priorities are
-    finite: they are those of a loss, which is looked at.
+    It recomputes the sums of all weights for every batch, which takes an accelerator less time for
+    a million transitions than a synchronization would. Priorities are not checked to be finite: the
+    loss that they come from is.
 
     Args:
         max_capacity: Capacity of the buffer.
-        alpha: How much priorities count: 0 for uniform draws.
-        beta: How much of the bias the importance weights correct: 1 for all of it.
+        alpha: Exponent of priorities: 0 for uniform draws.
+        beta: Exponent of importance weights: 1 for full correction of the bias.
         eps: Added to every priority, so that none is zero.
-        device: Where the transitions are.
+        device: The transitions' device.
         stratified: Whether each draw of a batch comes from its own share of the total priority.
 
     Raises:
-        ConfigError: If an argument cannot work.
+        ConfigError: If an argument is invalid.
     """
 
     _rng: torch.Generator | None = None  # set by the buffer
@@ -403,14 +406,7 @@ class DevicePrioritizedSampler:
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw a batch.
-
-        Args:
-            storage: What is drawn from; it has a length.
-            batch_size: Number of draws.
-
-        Returns:
-            Indices ``[batch_size]``, and ``"priority_weight"``, float32 ``[batch_size]``.
+        """Draw indices and ``"priority_weight"``, float32, ``[batch_size]`` each.
 
         Raises:
             RuntimeError: If nothing has been stored.
@@ -435,7 +431,7 @@ class DevicePrioritizedSampler:
         """Set priorities, usually to the absolute or squared TD errors.
 
         Args:
-            index: Which, ``[n]``. If one is given several times, any of its priorities counts.
+            index: ``[n]``. Any one of duplicates counts.
             priority: ``[n]``, or one for all; finite, and not negative.
             storage: Not used.
         """
@@ -446,11 +442,11 @@ class DevicePrioritizedSampler:
         self._weights[index] = (value + self._eps) ** self._alpha
 
     def mark_update(self, index: Tensor, *, storage: Any = None) -> None:
-        """Give new transitions the greatest priority there has been."""
+        """Give new transitions the greatest priority so far."""
         self.update_priority(index, self._greatest, storage=storage)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state, which `PrioritizedSampler` can load, too."""
+        """Return the whole state, which `PrioritizedSampler` can load as well."""
         return {
             "weights": self._weights.cpu().clone(),
             "max_priority": float(self._greatest),
@@ -462,7 +458,7 @@ class DevicePrioritizedSampler:
         """Restore what `state_dict` returned.
 
         Raises:
-            ConfigError: If there are more priorities than this sampler has room for.
+            ConfigError: If the state exceeds the capacity.
         """
         weights = state_dict["weights"]
         if len(weights) > self.max_size:

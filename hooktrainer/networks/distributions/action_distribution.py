@@ -1,4 +1,4 @@
-"""`ActionDistribution`: what a policy draws its actions from."""
+"""`ActionDistribution`: the base class of distributions over actions."""
 
 from __future__ import annotations
 
@@ -13,21 +13,20 @@ from torch import Tensor, nn
 
 
 class ActionDistribution(nn.Module, ABC):
-    """A family of distributions over actions; a network gives the parameters of one of them.
+    """A family of distributions over actions; a network returns the parameters.
 
-    It is a module because it may have parameters of its own, such as a deviation that does not
-    depend on the observation. There is one for each kind of action space, see `distribution_for`;
-    derive from this for another.
+    It is a module because it may have parameters, such as a deviation that does not depend on the
+    observation. `distribution_for` chooses one for an action space; derive from this for another.
 
     Attributes:
         shape: Shape of one action.
-        parameter_features: Size of the last dimension of what the network has to give.
-        entries: What `sample` and `complete` can give beside ``"action"`` and
+        parameter_features: Size of the last dimension of the network's output.
+        entries: Further entries of `sample` and `complete`, besides ``"action"`` and
             ``"action_log_prob"``.
-        mask_size: Size of an action mask; 0 if there is nothing to choose from.
-        estimates_entropy: Whether the entropy has no closed form and is estimated from one sample.
-        kl_keys: The entries that say which distribution was drawn from, for `kl_from`; none where
-            divergences have no closed form.
+        mask_size: Size of an action mask; 0 if masks are not supported.
+        estimates_entropy: Whether the entropy is estimated from one sample, for lack of a closed
+            form.
+        kl_keys: The entries of the old distribution for `kl_from`; empty if it has no closed form.
     """
 
     entries: tuple[str, ...] = ()
@@ -44,34 +43,31 @@ class ActionDistribution(nn.Module, ABC):
     def sample(
         self, parameters: Tensor, keys: Collection[str], deterministic: bool
     ) -> dict[str, Tensor]:
-        """An action, and what `complete` needs to tell the rest.
+        """An action ``[*batch, *shape]``, and further entries that `complete` needs.
 
         Args:
             parameters: ``[*batch, parameter_features]``.
-            keys: Which entries are wanted in the end.
+            keys: The entries that are needed in the end.
             deterministic: Whether to take the mode instead.
-
-        Returns:
-            ``"action"`` ``[*batch, *shape]`` and others, ``[*batch, ...]`` each.
         """
 
     def complete(self, sample: dict[str, Tensor], keys: Collection[str]) -> dict[str, Tensor]:
-        """The wanted entries of one sample, or of many stacked.
+        """The entries ``keys`` of one sample, or of many stacked.
 
         Args:
-            sample: What `sample` returned, or many such results stacked.
-            keys: Which entries are wanted.
+            sample: The result of `sample`, or many stacked.
+            keys: The entries that are needed.
         """
         return sample
 
     def draws(self, outputs: Mapping[str, Tensor]) -> Draws | None:
-        """What draws as `sample` does for all steps of a rollout, quicker; ``None`` for no such.
+        """A faster equivalent of `sample` for all steps of a rollout; ``None`` for none.
 
-        Whoever overrides `sample` has to override it as well, or does without.
+        A subclass that overrides `sample` has to override this as well, or goes without.
 
         Args:
-            outputs: What `sample` returned at all steps, ``[time, *batch, ...]`` each, on the CPU;
-                to be written.
+            outputs: Where the results of `sample` are written, ``[time, *batch, ...]`` each, on the
+                CPU.
         """
         return None
 
@@ -81,10 +77,10 @@ class ActionDistribution(nn.Module, ABC):
 
     @abstractmethod
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """The distribution as an object of torch, for TorchRL's losses; ``[*batch]``."""
+        """The distribution as an object of torch, ``[*batch]``, for TorchRL's losses."""
 
     def mode(self, parameters: Tensor) -> Tensor:
-        """The likeliest action, as `sample` takes it, ``[*batch, *shape]``, with gradient.
+        """The most likely action ``[*batch, *shape]``, with gradient.
 
         Raises:
             NotImplementedError: If actions are discrete.
@@ -92,7 +88,7 @@ class ActionDistribution(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no differentiable mode.")
 
     def kl_from(self, old: Mapping[str, Tensor], parameters: Tensor) -> Tensor:
-        """The Kullback-Leibler divergence from an old distribution to that of now, ``[*batch]``.
+        """The Kullback-Leibler divergence from an old distribution to the current, ``[*batch]``.
 
         Args:
             old: The entries ``kl_keys`` of the old one, ``[*batch, *shape]`` each.
@@ -104,10 +100,7 @@ class ActionDistribution(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no divergence in closed form.")
 
     def rsample(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """A random action and its log-probability, differentiable in the parameters.
-
-        Returns:
-            Shapes ``[*batch, *shape]`` and ``[*batch]``.
+        """A differentiable random action ``[*batch, *shape]`` and its log-probability ``[*batch]``.
 
         Raises:
             NotImplementedError: If actions are discrete.
@@ -115,22 +108,22 @@ class ActionDistribution(nn.Module, ABC):
         raise NotImplementedError(f"{type(self).__name__} has no differentiable samples.")
 
     def masked(self, parameters: Tensor, mask: Tensor) -> Tensor:
-        """The parameters of the distribution over what ``mask`` allows.
+        """The parameters restricted to allowed actions.
 
         Args:
             parameters: ``[*batch, parameter_features]``.
             mask: Boolean, ``[*batch, mask_size]``.
 
         Raises:
-            NotImplementedError: If there is nothing to choose from.
+            NotImplementedError: If masks are not supported.
         """
         raise NotImplementedError(f"{type(self).__name__} takes no action mask.")
 
 
 def forbid(logits: Tensor, mask: Tensor) -> Tensor:
-    """Logits of which those that ``mask`` forbids have no probability.
+    """Set the logits that ``mask`` forbids to the least finite number.
 
-    They get the least finite number, not minus infinity, whose entropy would be NaN.
+    With minus infinity the entropy would be NaN.
     """
     return logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
 
@@ -141,21 +134,17 @@ Array = npt.NDArray[Any]
 
 
 class Draws(Protocol):
-    """Draws actions as a distribution's `sample` does, bit for bit, without making anything.
+    """Draws actions as `sample` does, bit for bit, without allocating memory.
 
     Attributes:
-        parameters: For each step where the distribution's parameters are written before its action
+        parameters: For each step, where the distribution's parameters are written before its action
             is drawn, ``[*batch, parameter_features]``.
     """
 
     parameters: Sequence[Array]
 
     def begin(self, deterministic: bool) -> None:
-        """Begin a rollout: draw from torch's generator what the samples of all steps would draw.
-
-        Args:
-            deterministic: Whether modes are taken.
-        """
+        """Begin a rollout: draw the random numbers of all steps, unless modes are taken."""
 
     def __call__(self, t: int) -> Array:
         """The actions of step ``t``, ``[*batch, *shape]``."""
@@ -165,8 +154,8 @@ class CategoricalDraws:
     """Draws one of n actions.
 
     Args:
-        outputs: Where ``"action"`` and ``"logits"`` of all steps are written, ``[time, *batch]``
-            and ``[time, *batch, n]``.
+        outputs: Where ``"action"`` ``[time, *batch]`` and ``"logits"`` ``[time, *batch, n]`` are
+            written.
     """
 
     def __init__(self, outputs: Mapping[str, Tensor]) -> None:

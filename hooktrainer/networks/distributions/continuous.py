@@ -1,4 +1,4 @@
-"""Distributions over continuous actions: normal, squashed into a box, and Beta."""
+"""Distributions over continuous actions: normal, squashed, Beta, state-dependent."""
 
 from __future__ import annotations
 
@@ -20,10 +20,7 @@ _HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 class Gaussian(ActionDistribution):
-    """Normal, independent in every feature; not bounded. `loc_and_log_std` says where and how wide.
-
-    Derive from it, and say that.
-    """
+    """Base class of unbounded normal distributions, independent in every feature."""
 
     entries: tuple[str, ...] = ("loc", "scale")
     kl_keys: tuple[str, ...] = ("loc", "scale")
@@ -69,7 +66,7 @@ class Gaussian(ActionDistribution):
     def _at(
         self, loc: Tensor, log_std: Tensor, noise: Tensor, keys: Collection[str]
     ) -> dict[str, Tensor]:
-        """What `sample` returns where the standard normal noise is this, without gradient."""
+        """The result of `sample` for this standard normal noise, without gradient."""
         scale = log_std.exp()
         out = {"action": self._shaped(torch.addcmul(loc, scale, noise))}
         if "action_log_prob" in keys:
@@ -85,7 +82,7 @@ class Gaussian(ActionDistribution):
 
 
 class DiagonalGaussian(Gaussian):
-    """Normal, with a mean of the network's and a deviation of its own; not bounded.
+    """An unbounded normal distribution with the network's mean and a learned constant deviation.
 
     Args:
         shape: Shape of one action.
@@ -105,8 +102,8 @@ class DiagonalGaussian(Gaussian):
 class SquashedGaussian(Gaussian):
     """A normal distribution squashed into a box by tanh.
 
-    Mean and log-deviation both come from the network; the latter is clipped to ``[-20, 2]`` as in
-    the code of Haarnoja et al., 2018, Soft Actor-Critic. Its entropy is estimated from a sample.
+    The network returns mean and log-deviation; the latter is clipped to ``[-20, 2]`` as in the code
+    of Haarnoja et al., 2018, Soft Actor-Critic. The entropy is estimated from a sample.
 
     Args:
         shape: Shape of one action.
@@ -117,7 +114,7 @@ class SquashedGaussian(Gaussian):
         box: The bounds of the action.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     entries = ()
@@ -167,7 +164,6 @@ class SquashedGaussian(Gaussian):
         return {"action": action, "action_log_prob": self._log_prob_of(action, loc, log_std)}
 
     def _squash(self, loc: Tensor, log_std: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """The action for some standard normal noise, and its log-probability."""
         unbounded = torch.addcmul(loc, log_std.exp(), noise)
         return self.box(unbounded), self._log_prob(noise, log_std, unbounded)
 
@@ -176,14 +172,14 @@ class SquashedGaussian(Gaussian):
         return self._log_prob((unbounded - loc) * torch.exp(-log_std), log_std, unbounded)
 
     def _log_prob(self, noise: Tensor, log_std: Tensor, unbounded: Tensor) -> Tensor:
-        """Of the point ``unbounded``, at some standard normal noise, squashed."""
+        """The log-probability of a squashed point, with its standard normal noise."""
         # log d tanh(u)/du = log(1 - tanh(u)²), in the form that is exact where tanh saturates.
         log_slope = 2.0 * (math.log(2.0) - unbounded - softplus(-2.0 * unbounded))
         return _normal_log_prob(noise, log_std) - log_slope.sum(-1) - self._log_volume
 
 
 class Beta(ActionDistribution):
-    """A Beta distribution over a box, with one mode inside it: both its parameters are above 1.
+    """A Beta distribution over a box, with both parameters above 1, so that it has one mode.
 
     Chou, Maturana and Scherer, 2017, Improving Stochastic Policy Gradients in Continuous Control
     with Deep Reinforcement Learning using the Beta Distribution.
@@ -194,7 +190,7 @@ class Beta(ActionDistribution):
         high: Greatest action, likewise.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     def __init__(self, shape: tuple[int, ...], low: Bound = -1.0, high: Bound = 1.0) -> None:
@@ -268,18 +264,17 @@ def _mode_of_beta(alpha: Tensor, beta: Tensor) -> Tensor:
 
 
 class StateDependentGaussian(Gaussian):
-    """Normal with deviations that depend on the state; not bounded.
+    """An unbounded normal distribution whose deviation depends on the state.
 
-    The network gives features z of the state. The mean is linear in them; the noise is ``z @ W``
-    for a matrix W of normal numbers with deviations of their own, so its variance is
-    ``z² @ sigma²``. Drawn anew at every step, that is a normal distribution; held for some steps,
-    the noise is a function of the state and exploration smooth, which is what
-    `StateDependentExploration` does. Log-probabilities and the entropy are those of the former; the
-    features do not learn by way of the deviation. Raffin, Kober and Stulp, 2021, Smooth Exploration
-    for Robotic Reinforcement Learning, arXiv:2005.05719.
+    The network returns features z of the state. The mean is linear in z. The noise is ``z @ W`` for
+    a matrix W of normal numbers with learned deviations sigma, so its variance is ``z² @ sigma²``.
+    If W is redrawn at every step the distribution is normal, and log-probabilities and the entropy
+    are those of that; `StateDependentExploration` keeps W for some steps. The features get no
+    gradient through the deviation. Raffin, Kober and Stulp, 2021, Smooth Exploration for Robotic
+    Reinforcement Learning, arXiv:2005.05719.
 
     Args:
-        features: Size of what the network gives, its last dimension.
+        features: Size of the network's output.
         shape: Shape of one action.
         log_std: Logarithm of the initial deviation of W.
     """
@@ -297,11 +292,7 @@ class StateDependentGaussian(Gaussian):
         self.log_std = nn.Parameter(torch.full((features, action_features), float(log_std)))
 
     def loc_and_log_std(self, parameters: Tensor) -> tuple[Tensor, Tensor]:
-        """Mean and log-deviation, before squashing if there is any, ``[*batch, action features]``.
-
-        Args:
-            parameters: ``[*batch, features]``.
-        """
+        """Mean and log-deviation ``[*batch, action features]`` before squashing."""
         loc = self.mean(parameters)
         if self.largest_mean < math.inf:
             loc = loc.clamp(-self.largest_mean, self.largest_mean)
@@ -312,12 +303,12 @@ class StateDependentGaussian(Gaussian):
     def perturbed(
         self, parameters: Tensor, matrix: Tensor, keys: Collection[str]
     ) -> dict[str, Tensor]:
-        """What `sample` returns for standard normal numbers in place of W's, without gradient.
+        """The result of `sample` for given standard normal numbers, without gradient.
 
         Args:
             parameters: ``[*batch, features]``.
-            matrix: ``[*batch, features, action features]``.
-            keys: Which entries are wanted in the end.
+            matrix: The numbers, ``[*batch, features, action features]``.
+            keys: The entries that are needed in the end.
         """
         loc, log_std = self.loc_and_log_std(parameters)
         noise = (parameters.unsqueeze(-2) @ (matrix * self.log_std.exp())).squeeze(-2)
@@ -328,14 +319,14 @@ class SquashedStateDependentGaussian(StateDependentGaussian, SquashedGaussian):
     """`StateDependentGaussian`, squashed into a box by tanh; its entropy is estimated.
 
     Args:
-        features: Size of what the network gives, its last dimension.
+        features: Size of the network's output.
         shape: Shape of one action.
         low: Least action, one number, or one for each feature, ``[*shape]``.
         high: Greatest action, likewise.
         log_std: Logarithm of the initial deviation of W.
 
     Raises:
-        ConfigError: If ``low`` is not below ``high``, or one of them is infinite.
+        ConfigError: If the bounds are infinite, or ``low`` is not below ``high``.
     """
 
     largest_mean = 2.0  # before squashing; beyond, tanh has no slope to learn by

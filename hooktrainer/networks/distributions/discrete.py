@@ -18,7 +18,7 @@ class Categorical(ActionDistribution):
     """One of n actions, with probabilities ``softmax(logits)``; an index, int64.
 
     Args:
-        n: Number of actions; 0 if the network alone knows.
+        n: Number of actions; 0 if only the network determines it.
     """
 
     entries = ("logits",)
@@ -72,10 +72,10 @@ class Categorical(ActionDistribution):
 class MultiCategorical(ActionDistribution):
     """Several independent choices; indices, int64, ``[*batch, *shape]``.
 
-    The logits of the choices stand one after another, and so do their masks.
+    Logits and masks of the choices are concatenated.
 
     Args:
-        sizes: How many actions there are to choose from, for each choice in order.
+        sizes: Number of actions of each choice.
         shape: Shape of one action; by default one dimension of all choices.
     """
 
@@ -138,7 +138,7 @@ class MultiCategorical(ActionDistribution):
 class Bernoulli(ActionDistribution):
     """Independent bits, each 1 with probability ``sigmoid(logit)``; int8, ``[*batch, *shape]``.
 
-    A mask says which may be 1.
+    A mask is false for bits that must be 0.
 
     Args:
         shape: Shape of one action.

@@ -1,4 +1,4 @@
-"""`distribution_for`: the distribution that goes with an action space."""
+"""`distribution_for`: the distribution for an action space."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def distribution_for(
 
     Args:
         space: Discrete, MultiDiscrete, MultiBinary, Box of any shape, or a Dict or Tuple of these.
-        continuous: Of a Box: ``"gaussian"``, not bounded; ``"squashed"`` into its bounds by tanh;
+        continuous: For a Box: ``"gaussian"``, not bounded; ``"squashed"`` into its bounds by tanh;
             or ``"beta"``, within its bounds.
         log_std: Initial log standard deviation of ``"gaussian"``.
 
     Raises:
-        ConfigError: If the space is of another kind or empty, or bounds are needed and missing.
+        ConfigError: If the space is of another kind or empty, or lacks necessary bounds.
 
     Examples:
         >>> distribution_for(spaces.MultiDiscrete([3, 4])).parameter_features
@@ -74,10 +74,10 @@ def _over_box(space: spaces.Box, continuous: str, log_std: float) -> ActionDistr
 
 
 class Joint(ActionDistribution):
-    """Independent distributions over the parts of an action, which stand side by side in a vector.
+    """Independent distributions over the parts of a Dict or Tuple, concatenated in a vector.
 
-    The vector is int64 if all parts are, else float32; parameters and masks of the parts stand side
-    by side as well. `hooktrainer.collect` makes dicts and tuples of it for the environments.
+    The vector is int64 if all parts are, else float32; parameters and masks are concatenated as
+    well. `hooktrainer.collect` converts it to dicts and tuples for the environments.
 
     Args:
         parts: The distributions, in the order of the space.
@@ -128,10 +128,10 @@ class Joint(ActionDistribution):
         return _sum([log_prob for log_prob, _ in results]), _sum([e for _, e in results])
 
     def as_torch(self, parameters: Tensor) -> torch.distributions.Distribution:
-        """See `ActionDistribution.as_torch`.
+        """Not supported: torch has no joint distribution.
 
         Raises:
-            NotImplementedError: Always; torch has none. TorchRL's losses want a composite of keys.
+            NotImplementedError: Always.
         """
         raise NotImplementedError(
             "A joint distribution has no object of torch; use hooktrainer.objectives, which ask "
