@@ -114,11 +114,7 @@ class JointAction:
 
 
 def decode_action(data: Mapping[str, Any]) -> Action | JointAction:
-    """Read an action from plain data.
-
-    Raises:
-        ValueError: If it is invalid.
-    """
+    """Read an action from plain data."""
     if "parts" not in data:
         return decode(Action, data)
     parts = data["parts"]

@@ -119,9 +119,6 @@ class AgentsInterface:
 
         Returns:
             The outputs after the actions.
-
-        Raises:
-            ValueError: If there is not one action for each agent.
         """
         for group, action in zip(self.groups, outputs, strict=False):
             if tuple(action.shape[:2]) != (1, len(group.agents)):
@@ -151,9 +148,6 @@ class AgentsInterface:
             The inputs, and a function that returns a dict of the given agents' actions for the
             environment; or the TensorDict with ``(group, "action")``, discrete ones counting from
             0.
-
-        Raises:
-            ConfigError: If an input is missing, or has another shape.
         """
         if hasattr(observation, "batch_size"):
             return self._read_groups(observation)
@@ -271,11 +265,7 @@ AnyInterface = Interface | AgentsInterface
 
 
 def decode_interface(data: Mapping[str, Any]) -> AnyInterface:
-    """Return what the ``encode`` of an interface wrote.
-
-    Raises:
-        DamagedCheckpointError: If it is invalid; the message does not name the file.
-    """
+    """Return what the ``encode`` of an interface wrote."""
     try:
         return AgentsInterface.of(data) if "groups" in data else Interface.of(data)
     except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as error:

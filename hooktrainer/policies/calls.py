@@ -58,12 +58,6 @@ class Call:
         reads: The numbers of the values that it uses.
         needs_batch: Whether an argument depends on the batch size.
         result: The number of its result.
-
-    Raises:
-        CheckpointError: If the operator is unknown or not allowed.
-        KeyError: If a value does not exist.
-        TypeError: If an argument has the wrong type.
-        ValueError: If an argument has an invalid value.
     """
 
     def __init__(
@@ -263,11 +257,7 @@ _REFUSED: Final = ("aten.view.dtype",)
 
 
 def operator_named(target: str) -> Callable[..., Any]:
-    """Return the operator of a name such as ``aten.add.Tensor``.
-
-    Raises:
-        CheckpointError: If this PyTorch lacks it, or programs may not call it.
-    """
+    """Return the operator of a name such as ``aten.add.Tensor``."""
     if not isinstance(target, str):
         raise ValueError(f"{target!r:.80} is no operator")
     space, _, rest = target.partition(".")

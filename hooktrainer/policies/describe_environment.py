@@ -71,11 +71,7 @@ class Described:
         return ["action"]
 
     def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse a policy's actions for the examples if the environment does not take them.
-
-        Raises:
-            ConfigError: If they have another shape or type.
-        """
+        """Refuse a policy's actions for the examples if the environment does not take them."""
         (action,) = actions
         self.action_format.check(action.numpy(), len(action))
 
@@ -89,9 +85,6 @@ def describe_environment(
         env: As for `VectorCollector`.
         env_kwargs: Keyword arguments of the environment, with an id.
         categorical_actions: Whether the policy's discrete actions are indices.
-
-    Raises:
-        ConfigError: If it cannot be built, or its spaces have no tensor form.
     """
     if isinstance(env, gym.vector.VectorEnv):
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
@@ -349,11 +342,7 @@ class DescribedAgents:
         return AgentsInterface(groups, tuple(self.entries[key] for key in reads))
 
     def check(self, actions: Sequence[Tensor]) -> None:
-        """Refuse the policies' actions for the examples if the environment does not take them.
-
-        Raises:
-            ConfigError: If they have another shape or type.
-        """
+        """Refuse the policies' actions for the examples if the environment does not take them."""
         for group, action in zip(self.groups, actions, strict=True):
             wanted = (EXAMPLES, len(group.agents))
             if tuple(action.shape[:2]) != wanted:
@@ -379,9 +368,6 @@ def describe(
         env_kwargs: Keyword arguments of the environment.
         categorical_actions: Whether discrete actions are indices; those of several agents are.
         groups: The groups of several agents; as for `AgentsCollector`.
-
-    Raises:
-        ConfigError: If it cannot be built, or its spaces have no tensor form.
     """
     if is_several(env) or _makes_several(env, env_kwargs):
         return describe_agents(env, env_kwargs, groups)
@@ -391,11 +377,7 @@ def describe(
 def describe_agents(
     env: Any, env_kwargs: Mapping[str, Any] | None = None, groups: Grouping | None = None
 ) -> DescribedAgents:
-    """Describe an environment of several agents; the arguments are those of `AgentsCollector`.
-
-    Raises:
-        ConfigError: If it cannot be built.
-    """
+    """Describe an environment of several agents; the arguments are those of `AgentsCollector`."""
     world = make_world(env, 1, env_kwargs=env_kwargs, groups=groups)
     try:
         seen = world.reset()

@@ -50,11 +50,7 @@ class Draw:
 
     @classmethod
     def decode(cls, data: Any) -> Draw:
-        """Read a program's description: the kind, the shape with the batch, the bound.
-
-        Raises:
-            ValueError: If it is invalid, or of too many numbers.
-        """
+        """Read a program's description: the kind, the shape with the batch, the bound."""
         kind, shape, high = data
         if kind not in _KINDS.values() or not isinstance(shape, list) or not 0 < len(shape) < 16:
             raise ValueError(f"{data!r:.80} is no draw")
@@ -84,11 +80,7 @@ class Draw:
 
 
 def decode_draws(data: Any) -> list[Draw]:
-    """The draws of a program's description.
-
-    Raises:
-        ValueError: If they are invalid.
-    """
+    """The draws of a program's description."""
     if not isinstance(data, list) or len(data) > _MOST_DRAWS:
         raise ValueError(f"{data!r:.80} is no list of draws")
     return [Draw.decode(one) for one in data]

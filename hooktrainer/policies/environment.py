@@ -73,13 +73,7 @@ class Environment:
 
     @classmethod
     def decode(cls, data: Mapping[str, Any]) -> Environment:
-        """Return what `encode` wrote.
-
-        Raises:
-            KeyError: If a wrapper lacks something.
-            TypeError: If a value has another type.
-            ValueError: If an argument is invalid.
-        """
+        """Return what `encode` wrote."""
         fields = {field.name for field in dataclasses.fields(cls)}
         values = {name: value for name, value in data.items() if name in fields}
         wrappers = tuple((name, kwargs) for name, kwargs in values.pop("wrappers", ()))

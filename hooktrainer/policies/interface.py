@@ -75,9 +75,6 @@ class Observation:
 
         Returns:
             The tensor ``[batch, *shape]``, and whether it was a batch.
-
-        Raises:
-            ConfigError: If it is missing, has another shape, or is not numeric.
         """
         if self.is_mask:
             if action_mask is None:
@@ -96,11 +93,7 @@ class Observation:
         return self.convert(value, whose)
 
     def convert(self, value: Any, whose: str = "") -> tuple[Tensor, bool]:
-        """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch.
-
-        Raises:
-            ConfigError: If ``value`` has another shape, or is not numeric.
-        """
+        """Return the tensor ``[batch, *shape]``, and whether ``value`` was a batch."""
         name = self.key + whose
         try:
             array = np.asarray(value)
@@ -154,9 +147,6 @@ class Interface:
 
         Returns:
             The outputs after the action.
-
-        Raises:
-            ValueError: If there is not one action for each observation.
         """
         if not outputs[0].dim() or len(outputs[0]) != 1:
             raise ValueError("its program does not return an action for each observation")
@@ -173,9 +163,6 @@ class Interface:
             observation: An array, or a dict of them, of one environment or a batch.
             action_mask: Boolean ``[actions]`` or ``[batch, actions]``, if the policy reads a mask.
             state: Not used; for several agents.
-
-        Raises:
-            ConfigError: If an input is missing, or has another shape.
         """
         taken = {part.key: part.take(observation, action_mask) for part in self.observations}
         batched = one_size(taken)
@@ -198,11 +185,7 @@ class Interface:
 
 
 def one_size(taken: Mapping[str, tuple[Tensor, bool]]) -> bool:
-    """Whether all parts are batches, which must have one size; otherwise all are single.
-
-    Raises:
-        ConfigError: If they differ.
-    """
+    """Whether all parts are batches, which must have one size; otherwise all are single."""
     sizes = {name: len(tensor) if batched else None for name, (tensor, batched) in taken.items()}
     if len(set(sizes.values())) > 1:
         told = [f"{name} is {_many(size)}" for name, size in sizes.items()]

@@ -103,11 +103,7 @@ class LivePolicy(nn.Module):
 def read_keys(
     policy: nn.Module, observed: Sequence[NestedKey]
 ) -> tuple[list[NestedKey], list[NestedKey]]:
-    """Return the observations that a policy reads, and its hidden states.
-
-    Raises:
-        ConfigError: If it reads anything else.
-    """
+    """Return the observations that a policy reads, and its hidden states."""
     in_keys = getattr(policy, "in_keys", None)
     if in_keys is None:
         return list(observed), []
@@ -124,11 +120,7 @@ def read_keys(
 
 
 def first_states(policy: nn.Module, hidden: Sequence[NestedKey]) -> dict[NestedKey, Tensor]:
-    """The hidden states at the start of an episode, without a batch dimension.
-
-    Raises:
-        ConfigError: If their shape is unknown.
-    """
+    """The hidden states at the start of an episode, without a batch dimension."""
     if not hidden:
         return {}
     from torchrl.modules.utils import get_primers_from_module

@@ -52,12 +52,7 @@ class PolicyContent:
 
 
 def read_facts(path: Path) -> dict[str, Any]:
-    """Return the content of a ``policy.json``.
-
-    Raises:
-        DamagedCheckpointError: If it is missing, unreadable or changed.
-        CheckpointError: If its schema is unknown.
-    """
+    """Return the content of a ``policy.json``."""
     try:
         facts = unseal(SEAL, read_file(path / FACTS, path, MOST_FACTS))
         schema = facts["schema"]
@@ -78,13 +73,7 @@ def read_facts(path: Path) -> dict[str, Any]:
 
 
 def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
-    """Return the recorded size and hash of ``policy.safetensors``.
-
-    Raises:
-        KeyError: If there is no record.
-        TypeError: If it has another type.
-        ValueError: If the size is invalid.
-    """
+    """Return the recorded size and hash of ``policy.safetensors``."""
     ((name, record),) = facts["files"].items()
     size, digest = record["size"], record["xxh3_128"]
     if name != POLICY or type(size) is not int or not isinstance(digest, str):
@@ -95,11 +84,7 @@ def file_record(facts: Mapping[str, Any]) -> tuple[int, str]:
 
 
 def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
-    """Return the content of a ``policy.safetensors`` after comparing its hash.
-
-    Raises:
-        DamagedCheckpointError: If the file has changed.
-    """
+    """Return the content of a ``policy.safetensors`` after comparing its hash."""
     import xxhash
 
     try:
@@ -118,11 +103,7 @@ def read_content(path: Path, facts: Mapping[str, Any]) -> PolicyContent:
 
 
 def encode(content: PolicyContent) -> bytes:
-    """Return the bytes of ``policy.safetensors``.
-
-    Raises:
-        CheckpointError: If it would be too large to be read.
-    """
+    """Return the bytes of ``policy.safetensors``."""
     from safetensors.torch import save
 
     tensors = {f"weights/{name}": tensor for name, tensor in content.weights.items()}
@@ -138,11 +119,7 @@ def encode(content: PolicyContent) -> bytes:
 
 
 def decode(data: bytes) -> PolicyContent:
-    """Return what `encode` wrote.
-
-    Raises:
-        ValueError: If it is invalid.
-    """
+    """Return what `encode` wrote."""
     import torch
     from safetensors import SafetensorError
     from safetensors.torch import load

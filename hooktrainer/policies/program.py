@@ -30,9 +30,6 @@ class Program:
             result, the operator, its arguments and its keyword arguments; ``outputs``, the names of
             the results.
         weights: Tensors by name.
-
-    Raises:
-        CheckpointError: If the description is invalid, or an operator is unknown or not allowed.
     """
 
     def __init__(self, description: Mapping[str, Any], weights: Mapping[str, Tensor]) -> None:
@@ -71,9 +68,6 @@ class Program:
 
         Returns:
             Tensors ``[batch, ...]``.
-
-        Raises:
-            CheckpointError: If it fails, or would need too much memory.
         """
         key = tuple((x.shape, x.dtype) for x in inputs)
         if key not in self._checked:
@@ -101,9 +95,6 @@ class Program:
 
         Returns:
             Tensors on the device ``meta``.
-
-        Raises:
-            CheckpointError: If it cannot be computed, or would need too much memory.
         """
         if len(inputs) != len(self._inputs) or not inputs or any(x.dim() < 1 for x in inputs):
             raise CheckpointError(
@@ -206,20 +197,13 @@ def check_arguments(call: Call, values: Sequence[Any], batch: int) -> int:
 
     Returns:
         Bytes that it needs temporarily.
-
-    Raises:
-        CheckpointError: If an argument is invalid.
     """
     check = _CHECKS.get(call.target.partition(".")[2].partition(".")[0])
     return 0 if check is None else check(call.target, call.named(values, batch))
 
 
 def bytes_of(target: str, result: Any) -> int:
-    """Return an upper bound of a result's memory: views count as copies.
-
-    Raises:
-        CheckpointError: If it holds anything but tensors, or has too many dimensions.
-    """
+    """Return an upper bound of a result's memory: views count as copies."""
     tensors = result if isinstance(result, (list, tuple)) else [result]
     total = 0
     for tensor in tensors:

@@ -70,9 +70,6 @@ def trace(
         keys: The available observations.
         examples: One tensor ``[at least 12, ...]`` for each.
         actions: The policy's action keys, one for each group of agents.
-
-    Raises:
-        ConfigError: If the policy cannot be recorded.
     """
     check_saveable(policy)
     by_key = {unravel_key(key): value for key, value in zip(keys, examples, strict=True)}
@@ -141,11 +138,7 @@ def _sampling(
 
 
 def check_saveable(policy: Any) -> None:
-    """Refuse a policy that is no module, and parameters sharded among processes.
-
-    Raises:
-        ConfigError: With the reason.
-    """
+    """Refuse a policy that is no module, and parameters sharded among processes."""
     if not isinstance(policy, nn.Module):
         raise ConfigError(
             f"the policy is a {type(policy).__name__}, and only a torch.nn.Module can be saved "
@@ -158,11 +151,7 @@ def check_saveable(policy: Any) -> None:
 
 
 def current_weights(policy: nn.Module, traced: Traced) -> dict[str, Tensor]:
-    """Copy the tensors that a traced policy uses to the CPU.
-
-    Raises:
-        KeyError: If the policy has changed its structure since it was traced.
-    """
+    """Copy the tensors that a traced policy uses to the CPU."""
     live = named_tensors(LivePolicy(policy, ()))
     weights = {
         name: live[name].detach().cpu().clone(memory_format=torch.contiguous_format)
@@ -221,11 +210,7 @@ def _sampling_difference(
 
 
 def _merge(left: Any, right: Any) -> Any:
-    """Combine two recordings: numbers proportional to the batch size become ``{"batch": n}``.
-
-    Raises:
-        ConfigError: If they differ otherwise.
-    """
+    """Combine two recordings: numbers proportional to the batch size become ``{"batch": n}``."""
     if isinstance(left, dict) and isinstance(right, dict) and left.keys() == right.keys():
         return {key: _merge(left[key], right[key]) for key in left}
     if isinstance(left, list) and isinstance(right, list) and len(left) == len(right):
@@ -333,9 +318,6 @@ def record_calls(module: LivePolicy, inputs: Sequence[Tensor]) -> Recorded:
     Args:
         module: The policy, as a function of tensors.
         inputs: Tensors ``[batch, ...]``.
-
-    Raises:
-        ConfigError: If it cannot be run, or calls an operator that programs may not.
     """
     tensors = named_tensors(module)
     module.prepare(len(inputs[0]))

@@ -144,9 +144,6 @@ def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any
         name: The name in the module.
         module: The module; ``__main__`` for a script.
         file: The script, or where to look for a module that cannot be imported.
-
-    Raises:
-        ConfigError: If the module or the name does not exist any more.
     """
     found = getattr(_import_module(module, file), name, None)
     if not callable(found):
