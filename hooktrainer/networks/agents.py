@@ -146,18 +146,18 @@ class AgentsPolicy(TensorDictModuleBase):
         [('agents', 'action'), ('agents', 'action_log_prob')]
     """
 
-    def __init__(self, policies: Mapping[str, nn.Module]) -> None:
+    def __init__(self, policies: Mapping[str, Any]) -> None:
         super().__init__()
-        self.policies = nn.ModuleDict(policies)
+        self.policies: Any = nn.ModuleDict(policies)
         keys: list[NestedKey] = []
         self._places: dict[str, list[int]] = {}
         for name, policy in policies.items():
-            own = [unravel_key(key) for key in _of(policy).in_keys]
+            own = [unravel_key(key) for key in policy.in_keys]
             keys += [key for key in own if key not in keys]
             self._places[name] = [keys.index(key) for key in own]
         self.in_keys = keys
         self.out_keys = [
-            (name, key) for name, policy in policies.items() for key in _of(policy).out_keys
+            (name, key) for name, policy in policies.items() for key in policy.out_keys
         ]
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
@@ -175,7 +175,7 @@ class AgentsPolicy(TensorDictModuleBase):
         out: Entries = {}
         for name, policy in self.policies.items():
             own = [inputs[place] for place in self._places[name]]
-            act = getattr(policy, "sample", None) or _of(policy).act
+            act = getattr(policy, "sample", None) or policy.act
             out |= {(name, key): value for key, value in act(*own).items()}
         return out
 
@@ -188,10 +188,6 @@ class AgentsPolicy(TensorDictModuleBase):
             made = own if complete is None else complete(own)
             out |= {(name, key): value for key, value in made.items()}
         return out
-
-
-def _of(policy: Any) -> Any:
-    return policy
 
 
 # -- Mixers: from the values of all agents' actions to the value of all of them together.

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from ..errors import ConfigError
 from .inference import Inference
 from .inputs import arguments, is_deterministic
-from .memory import MemoryTrunk, next_states, step_through, through
+from .memory import next_states, step_and_write, step_through, through
 
 
 class DeterministicPolicy(TensorDictModuleBase):
@@ -63,11 +63,8 @@ class DeterministicPolicy(TensorDictModuleBase):
 
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write ``"action"``, with gradient, and return ``tensordict``."""
-        inputs, known = [tensordict.get(key) for key in self.in_keys], None
-        if isinstance(self.trunk, MemoryTrunk):
-            known, states = self.trunk.remember(*inputs)
-            for key, state in zip(next_states(self.trunk), states.values(), strict=True):
-                tensordict.set(key, state)
+        inputs = [tensordict.get(key) for key in self.in_keys]
+        known = step_and_write(self.trunk, inputs, tensordict)
         return tensordict.set("action", self.evaluate(*inputs, features=known))
 
     def evaluate(self, *inputs: Tensor, features: Tensor | None = None) -> Tensor:

@@ -85,8 +85,7 @@ class ImageEncoder(nn.Module):
         high = float(np.max(getattr(space, "high", 1)))
         self._scale = 1.0 / high if high > 0 else 1.0
         channels, *pixels = self._as_chw(torch.zeros(1, *self.shape)).shape[1:]
-        self.convolutions, shape = made_convolutions(convolutions, channels, pixels)
-        self.out_features = math.prod(shape)
+        self.convolutions, self.out_features = made_convolutions(convolutions, channels, pixels)
 
     def forward(self, images: Tensor) -> Tensor:
         """The features of images."""
@@ -113,8 +112,8 @@ class ImageEncoder(nn.Module):
 
 def made_convolutions(
     convolutions: Callable[[int], nn.Module] | None, channels: int, pixels: Sequence[int]
-) -> tuple[nn.Module, tuple[int, ...]]:
-    """Make a convolutional network, and return the shape of its output for one image.
+) -> tuple[nn.Module, int]:
+    """Make a convolutional network, and return its number of features for one image.
 
     Args:
         convolutions: Makes it from the number of channels; by default `nature_cnn`, or `small_cnn`
@@ -136,7 +135,7 @@ def made_convolutions(
             f"the convolutions do not fit images of {channels} channels and {list(pixels)} pixels "
             f"({str(error).splitlines()[0]})."
         ) from None
-    return network, tuple(example.shape[1:])
+    return network, example[0].numel()
 
 
 def nature_cnn(channels: int) -> nn.Sequential:
@@ -381,10 +380,9 @@ class GridEncoder(nn.Module):
             raise ConfigError(f"{space} holds no grids of cells that are alike.")
         self.shape: tuple[int, ...] = tuple(space.shape or ())
         self.values = DiscreteEncoder(cell)
-        self.convolutions, shape = made_convolutions(
+        self.convolutions, self.out_features = made_convolutions(
             convolutions, self.values.out_features, self.shape[:2]
         )
-        self.out_features = math.prod(shape)
 
     def forward(self, grids: Tensor) -> Tensor:
         """The features of grids."""

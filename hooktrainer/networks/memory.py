@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
-from tensordict import NestedKey
+from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
 from ..base.checks import check_count
 from ..base.words import did_you_mean
 from ..errors import ConfigError
 from .inputs import arguments, takes_one
+
+Hidden: TypeAlias = tuple[Tensor, ...]  # the hidden states of a memory, in its order
 
 
 class Memory(nn.Module, ABC):
@@ -48,7 +50,7 @@ class Memory(nn.Module, ABC):
         self.hidden = {name: torch.zeros_like(example) for name, example in hidden.items()}
 
     @abstractmethod
-    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """One step.
 
         Args:
@@ -59,9 +61,7 @@ class Memory(nn.Module, ABC):
             Features ``[batch, out_features]``, and the next hidden states.
         """
 
-    def sequence(
-        self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def sequence(self, x: Tensor, is_init: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """A sequence of steps.
 
         Args:
@@ -82,9 +82,7 @@ class Memory(nn.Module, ABC):
             torch.stack(state, 1) for state in zip(*after, strict=True)
         )
 
-    def forward(
-        self, x: Tensor, is_init: Tensor, *states: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def forward(self, x: Tensor, is_init: Tensor, *states: Tensor) -> tuple[Tensor, Hidden]:
         """Features ``[*batch, out_features]``, and the hidden states after each step.
 
         Args:
@@ -106,7 +104,7 @@ class Memory(nn.Module, ABC):
         )
 
 
-def _forget(is_init: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+def _forget(is_init: Tensor, states: Hidden) -> Hidden:
     """Reset the hidden states ``[batch, ...]`` to zeros where an episode begins."""
     return tuple(
         torch.where(is_init.view(-1, *(1,) * (state.ndim - 1)), 0, state) for state in states
@@ -193,7 +191,7 @@ class GRUMemory(Memory):
         super().__init__(in_features, size, {"h": torch.zeros(size)})
         self.cell = nn.GRUCell(in_features, size)
 
-    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """One step: features and hidden state are the same."""
         h = self.cell(x, states[0])
         return h, (h,)
@@ -211,7 +209,7 @@ class LSTMMemory(Memory):
         super().__init__(in_features, size, {"h": torch.zeros(size), "c": torch.zeros(size)})
         self.cell = nn.LSTMCell(in_features, size)
 
-    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """One step."""
         h, c = self.cell(x, states)
         return h, (h, c)
@@ -260,15 +258,13 @@ class TransformerMemory(Memory):
         self.layers = nn.ModuleList(_Layer(size, length, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(size)
 
-    def step(self, x: Tensor, states: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def step(self, x: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """One step: a sequence of length 1."""
         window, seen = states
         features, after = self._look_back(x.unsqueeze(1), window, seen)
         return features.squeeze(1), tuple(state.squeeze(1) for state in after)
 
-    def sequence(
-        self, x: Tensor, is_init: Tensor, states: tuple[Tensor, ...]
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def sequence(self, x: Tensor, is_init: Tensor, states: Hidden) -> tuple[Tensor, Hidden]:
         """All steps at once, each attending to its episode alone."""
         window, seen = states
         steps = torch.arange(x.shape[1], device=x.device).expand(x.shape[:2])
@@ -276,9 +272,7 @@ class TransformerMemory(Memory):
         age = torch.where(begun < 0, seen + steps, steps - begun).clamp_max(self.length)
         return self._look_back(x, window, age)
 
-    def _look_back(
-        self, x: Tensor, window: Tensor, age: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    def _look_back(self, x: Tensor, window: Tensor, age: Tensor) -> tuple[Tensor, Hidden]:
         """Features ``[batch, time, size]``, and the hidden states after each step.
 
         Args:
@@ -427,6 +421,18 @@ def step_through(
         return through(trunk, inputs), {}
     features, states = trunk.remember(*inputs)
     return (features,), dict(zip(next_states(trunk), states.values(), strict=True))
+
+
+def step_and_write(
+    trunk: nn.Module | None, inputs: Sequence[Tensor], tensordict: TensorDictBase
+) -> Tensor | None:
+    """Run a memory, write the next hidden states, and return the features; else ``None``."""
+    if not isinstance(trunk, MemoryTrunk):
+        return None
+    features, states = trunk.remember(*inputs[: len(trunk.in_keys)])
+    for key, state in zip(next_states(trunk), states.values(), strict=True):
+        tensordict.set(key, state)
+    return features
 
 
 def memory_of(*networks: Any) -> MemoryTrunk | None:

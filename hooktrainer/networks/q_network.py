@@ -15,7 +15,7 @@ from ..errors import ConfigError
 from .distributions.action_distribution import forbid
 from .inference import Inference
 from .inputs import arguments, is_deterministic, split_mask
-from .memory import MemoryTrunk, States, next_states, step_through, through
+from .memory import States, next_states, step_and_write, step_through, through
 
 
 class QNetwork(TensorDictModuleBase):
@@ -59,11 +59,7 @@ class QNetwork(TensorDictModuleBase):
     def forward(self, tensordict: TensorDictBase) -> TensorDictBase:
         """Write the three entries and return ``tensordict``."""
         inputs = [tensordict.get(key) for key in self.in_keys]
-        known = None
-        if isinstance(self.trunk, MemoryTrunk):
-            known, states = self.trunk.remember(*inputs[: len(self.trunk.in_keys)])
-            for key, state in zip(next_states(self.trunk), states.values(), strict=True):
-                tensordict.set(key, state)
+        known = step_and_write(self.trunk, inputs, tensordict)
         action_value = self.evaluate(*inputs, features=known)
         chosen, action = action_value.max(-1, keepdim=True)
         tensordict.set("action_value", action_value)
@@ -161,7 +157,7 @@ class EpsilonGreedy(TensorDictModuleBase):
         action_value, states = self.q_network.values_and_states(*inputs)
         action = action_value.argmax(-1)
         if not is_deterministic():
-            chances = torch.rand(*action.shape, device=action.device)  # quicker than of a Size
+            chances = torch.rand(*action.shape, device=action.device)  # faster than rand(Size)
             if self.q_network.action_mask_key is None:
                 any_action = torch.randint_like(action, action_value.shape[-1])
             else:  # the largest of uniform numbers is equally likely to be any that is allowed

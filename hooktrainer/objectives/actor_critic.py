@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
-from ..base.checks import check_fraction
 from ..base.tensordicts import put
 from ..errors import ConfigError
 from ..networks.inputs import fresh_copy
 from .common import (
     Entries,
-    distance,
+    KeyOf,
     evaluate,
     evaluate_frozen,
     next_key,
-    reduction_function,
     this_key,
     weighted,
 )
@@ -53,20 +51,9 @@ class ActorCriticLoss(ReplayLoss):
         reduction: str,
         **keys: NestedKey,
     ) -> None:
-        super().__init__(
-            action="action",
-            state_action_value="state_action_value",
-            reward="reward",
-            terminated="terminated",
-            priority="td_error",
-            priority_weight="priority_weight",
-            **keys,
-        )
-        reduction_function(reduction)
+        keys = {"state_action_value": "state_action_value", **keys}
+        super().__init__(gamma, loss_function, reduction, **keys)
         self.actor_network = actor_network
-        self.gamma = check_fraction("gamma", gamma)
-        self._reduction = reduction
-        self._distance = distance(loss_function)
 
     @property
     @abstractmethod
@@ -77,23 +64,15 @@ class ActorCriticLoss(ReplayLoss):
     def _networks(self) -> Sequence[Any]:
         return [self.actor_network, *self._critics]
 
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, without the optional one."""
-        keys = self.tensor_keys
-        return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
-
     def _write(self, out: dict[str, Tensor], tensordict: TensorDictBase) -> None:
         priority = self._priority(out.pop("td_error"), tensordict)
         put(tensordict, self.tensor_keys.priority, priority.reshape(tensordict.shape))
 
-    def _actor_inputs(
-        self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
-    ) -> list[Tensor]:
+    def _actor_inputs(self, entries: Entries, at: KeyOf = this_key) -> list[Tensor]:
         return [entries[at(key)] for key in self.actor_network.in_keys]
 
     def _actor_reads(
-        self, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key, actor: Any = None
+        self, entries: Entries, at: KeyOf = this_key, actor: Any = None
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """The arguments of an actor, by default the one that is trained."""
         inputs, known = self._called_with(actor or self.actor_network, entries, at)
@@ -104,7 +83,7 @@ class ActorCriticLoss(ReplayLoss):
         networks: Iterable[Any],
         entries: Entries,
         action: Tensor,
-        at: Callable[[NestedKey], NestedKey] = this_key,
+        at: KeyOf = this_key,
         frozen: bool = False,
     ) -> Tensor:
         """The value of ``action`` by every network, ``[networks, batch]``.

@@ -22,6 +22,7 @@ from ..networks.inputs import arguments, check_size
 
 Distance: TypeAlias = Callable[..., Tensor]
 Entries: TypeAlias = Mapping[NestedKey, Tensor]
+KeyOf: TypeAlias = Callable[[NestedKey], NestedKey]  # `this_key` or `next_key`
 
 _NO_BATCH = torch.Size()
 _NUMBERS = {"none": 0, "mean": 1, "sum": 2}  # of reductions, in torch

@@ -122,7 +122,7 @@ class CQLLoss(SACLoss):
                 inputs = self._actor_inputs(entries, at)
                 action, density = actor.rsample(*[x.repeat_interleave(number, 0) for x in inputs])
                 sources.append((action, density.reshape(-1)))
-        # One pass for all three sources: `states` three times, one behind another.
+        # One pass for all three sources: `states` repeated three times.
         values = self._values(
             self.qvalue_network,
             {key: state.repeat(3, *[1] * (state.ndim - 1)) for key, state in states.items()},

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
-from ..base.checks import check_fraction
 from ..base.tensordicts import put
 from ..errors import ConfigError
-from .common import Entries, distance, evaluate, next_key, reduction_function, this_key, weighted
+from .common import Entries, KeyOf, evaluate, next_key, this_key, weighted
 from .sequences import ReplayLoss
 from .targets import target_copy
 
@@ -54,23 +53,17 @@ class DQNLoss(ReplayLoss):
         burn_in: int = 0,
     ) -> None:
         super().__init__(
-            action="action",
+            gamma,
+            loss_function,
+            reduction,
             action_value="action_value",
-            reward="reward",
-            terminated="terminated",
-            priority="td_error",
-            priority_weight="priority_weight",
             steps_to_next_obs="steps_to_next_obs",
         )
         if double_dqn and not delay_value:
             raise ConfigError("DQNLoss(double_dqn=True) needs delay_value=True: a target network.")
-        reduction_function(reduction)
         self.value_network = value_network
         self.target_value_network = target_copy(value_network) if delay_value else None
-        self.gamma = check_fraction("gamma", gamma)
         self.double_dqn = double_dqn
-        self._reduction = reduction
-        self._distance = distance(loss_function)
         self._use_memory(burn_in)
 
     @property
@@ -80,12 +73,6 @@ class DQNLoss(ReplayLoss):
     @property
     def _looks_ahead(self) -> bool:
         return self.double_dqn or self.target_value_network is None
-
-    @property
-    def in_keys(self) -> list[NestedKey]:
-        """Entries it reads, without the optional ones."""
-        keys = self.tensor_keys
-        return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
     @property
     def out_keys(self) -> list[str]:
@@ -134,8 +121,6 @@ class DQNLoss(ReplayLoss):
         alive = ~entries[next_key(keys.terminated)].reshape(-1)
         return entries[next_key(keys.reward)].reshape(-1) + gamma * best.reshape(-1) * alive
 
-    def _action_value(
-        self, network: Any, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
-    ) -> Tensor:
+    def _action_value(self, network: Any, entries: Entries, at: KeyOf = this_key) -> Tensor:
         inputs, known = self._called_with(network, entries, at)
         return evaluate(network, inputs, self.tensor_keys.action_value, self._batch_dims, **known)

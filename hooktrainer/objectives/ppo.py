@@ -124,10 +124,10 @@ class ClipPPOLoss(Loss):
         self.entropy_bonus = entropy_bonus
         self.kl = kl
         self._calls = 0
-        self._said = False
+        self._warned = False
         distribution = getattr(actor_network, "distribution", None)
         if getattr(distribution, "estimates_entropy", False):
-            self._say_that_entropy_is_estimated(type(distribution).__name__)
+            self._warn_of_estimated_entropy(type(distribution).__name__)
         exact = tuple(getattr(distribution, "kl_keys", ()))
         written = getattr(actor_network, "out_keys", ())
         # By which entries the divergence has a closed form; none for the estimate.
@@ -253,12 +253,12 @@ class ClipPPOLoss(Loss):
         try:
             return dist.entropy()
         except NotImplementedError:
-            self._say_that_entropy_is_estimated(type(dist).__name__)
+            self._warn_of_estimated_entropy(type(dist).__name__)
         return -dist.log_prob(dist.rsample())
 
-    def _say_that_entropy_is_estimated(self, of: str) -> None:
-        if self.entropy_bonus and self.entropy_coeff and not self._said:
-            self._said = True
+    def _warn_of_estimated_entropy(self, of: str) -> None:
+        if self.entropy_bonus and self.entropy_coeff and not self._warned:
+            self._warned = True
             _log.warning(
                 "%s: the entropy of %s has no closed form; its bonus is estimated from one sample.",
                 type(self).__name__,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..base.checks import check_fraction
 from ..errors import ConfigError
-from .common import Entries, Loss, distance, evaluate, next_key, this_key
+from .common import Entries, KeyOf, Loss, distance, evaluate, next_key, this_key
 from .targets import target_copy
 
 
@@ -129,7 +129,7 @@ class QMixLoss(Loss):
         return {name: v.gather(-1, own[name].argmax(-1, True)) for name, v in values.items()}
 
     def _action_values(
-        self, networks: Any, entries: Entries, at: Callable[[NestedKey], NestedKey] = this_key
+        self, networks: Any, entries: Entries, at: KeyOf = this_key
     ) -> dict[str, Tensor]:
         """The values of all actions, by group, ``[*batch, agents, actions]``."""
         return {
@@ -147,7 +147,7 @@ class QMixLoss(Loss):
         mixer: Any,
         chosen: Mapping[str, Tensor],
         entries: Entries,
-        at: Callable[[NestedKey], NestedKey] = this_key,
+        at: KeyOf = this_key,
     ) -> Tensor:
         """The joint value, ``[batch]``."""
         values = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import MappingProxyType
 from typing import Any
 
@@ -11,11 +11,11 @@ import torch
 from tensordict import NestedKey, TensorDictBase
 from torch import Tensor, nn
 
-from ..base.checks import check_count
+from ..base.checks import check_count, check_fraction
 from ..errors import ConfigError
 from ..networks import MemoryTrunk
 from ..networks.memory import lasting_keys, memory_of
-from .common import Entries, Loss, next_key, this_key
+from .common import Entries, KeyOf, Loss, distance, next_key, reduction_function, this_key
 
 _OWN: NestedKey = ("features", "own")
 _TARGET: NestedKey = ("features", "target")
@@ -43,6 +43,28 @@ class ReplayLoss(Loss):
 
     burn_in = 0
     _trunk: MemoryTrunk | None = None
+
+    def __init__(
+        self, gamma: float, loss_function: str, reduction: str, **keys: NestedKey | None
+    ) -> None:
+        super().__init__(
+            action="action",
+            reward="reward",
+            terminated="terminated",
+            priority="td_error",
+            priority_weight="priority_weight",
+            **keys,
+        )
+        reduction_function(reduction)
+        self.gamma = check_fraction("gamma", gamma)
+        self._reduction = reduction
+        self._distance = distance(loss_function)
+
+    @property
+    def in_keys(self) -> list[NestedKey]:
+        """Entries it reads, without the optional ones."""
+        keys = self.tensor_keys
+        return [*self._reads(keys.action), next_key(keys.reward), next_key(keys.terminated)]
 
     @property
     @abstractmethod
@@ -163,7 +185,7 @@ class ReplayLoss(Loss):
         self,
         network: Any,
         entries: Entries,
-        at: Callable[[NestedKey], NestedKey] = this_key,
+        at: KeyOf = this_key,
         given: Entries = MappingProxyType({}),
     ) -> tuple[list[Tensor], dict[str, Any]]:
         """The inputs of a network, and its memory's features as a keyword argument.

@@ -105,8 +105,8 @@ class FlatAdam(torch.optim.Optimizer):
         """
         return self._watched_step(closure) if self._is_watched() else self._take_step(closure)
 
-    # By this torch leaves it as it is. It would put around every step what profilers and hooks
-    # need, which takes as long as the step of a small network does.
+    # Keeps torch from wrapping the step for profilers and hooks, which takes as long as the step
+    # of a small network.
     step.hooked = True  # type: ignore[attr-defined]
 
     @torch.no_grad()

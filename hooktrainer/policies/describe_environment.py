@@ -90,7 +90,7 @@ def describe_environment(
         environment = _by_spec(env.spec, {}) or Environment(reason="a vector environment was given")
         space, action_space = env.single_observation_space, env.single_action_space
         bounded: gym.Space[Any] | None = None
-        mask = None  # to ask for it would disturb who steps the environment
+        mask = None  # a reset would disturb the collector
     else:
         made = _make(env, env_kwargs)
         try:
@@ -168,7 +168,7 @@ def _with_registration(environment: Environment, spec: EnvSpec) -> Environment:
         place = place_of(load_env_creator(entry) if isinstance(entry, str) else entry)
         kwargs = json.loads(json.dumps(spec.kwargs, allow_nan=False))
     except (ImportError, AttributeError, TypeError, ValueError):
-        return environment  # it can be made by who imports what registers it
+        return environment  # it can be made after importing what registers it
     registered = {"kwargs": kwargs, "max_episode_steps": spec.max_episode_steps}
     return (
         environment

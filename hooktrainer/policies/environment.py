@@ -194,7 +194,7 @@ class Environment:
                 f"it, import it first; or make the environment yourself, and pass "
                 "it as env=."
             )
-        # Whoever saved the policy had imported what registers it, and nobody has here.
+        # The id was registered by a module imported in training, which is not imported here.
         return gym.envs.registration.EnvSpec(
             name,
             entry_point=find_callable(self.factory, str(self.module), self.file),
@@ -358,7 +358,7 @@ def main() -> int:
     try:
         kwargs = {"render_mode": "rgb_array"} if renders else {}
         _try(decode_environment(environment).made(**kwargs), renders=renders)
-    except Exception as error:  # which is said where it is made in earnest
+    except Exception as error:  # reported when it is made outside of the trial
         return _OUT_OF_MEMORY if _is_out_of_memory(error) else 0
     return 0
 

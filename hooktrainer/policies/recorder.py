@@ -196,13 +196,13 @@ def write_policy(path: Path, facts: Mapping[str, Any], content: PolicyContent) -
 
 def point_latest_at(path: Path) -> None:
     """Link ``latest`` to a saved policy, where the file system has links."""
-    beside = path.with_name(f".tmp-{LATEST}-{secrets.token_hex(4)}")
+    link = path.with_name(f".tmp-{LATEST}-{secrets.token_hex(4)}")
     try:
-        os.symlink(path.name, beside, target_is_directory=True)
-        os.replace(beside, path.with_name(LATEST))
+        os.symlink(path.name, link, target_is_directory=True)
+        os.replace(link, path.with_name(LATEST))
     except OSError:
         with suppress(OSError):
-            os.unlink(beside)
+            os.unlink(link)
 
 
 def change_facts(path: Path, **fields: Any) -> None:

@@ -134,7 +134,7 @@ def _is_plain(name: str, value: Any, depth: int) -> bool:
     return value is None or isinstance(value, (bool, int))
 
 
-# -- Code that a saved policy names: imported or run when somebody trusts it, and never before.
+# -- Code that a saved policy names: imported or run only if the user trusts it.
 
 
 def find_callable(name: str, module: str, file: str | None) -> Callable[..., Any]:

@@ -147,7 +147,7 @@ class ReplayBuffer:
         for key, value in kept:
             column = self._columns.get(key)
             if column is not None:
-                if isinstance(column, np.ndarray):  # which reshapes quicker, too
+                if isinstance(column, np.ndarray):  # which also reshapes faster
                     value = (value if value.is_cpu else value.cpu()).numpy()
                 rows.append((column, value.reshape(number, *column.shape[1:])))
             elif self.keys is None:
@@ -178,7 +178,7 @@ class ReplayBuffer:
         array: Any = index.numpy() if index.is_cpu else None  # of columns on the CPU alone
         for key, column in self._columns.items():
             entries[key] = (
-                # Several times quicker than torch's indexing for the rows of a small batch.
+                # Several times as fast as torch's indexing for the rows of a small batch.
                 torch.from_numpy(column.take(array, 0))
                 if isinstance(column, np.ndarray)
                 else column[index]

@@ -87,7 +87,7 @@ class MultiCategorical(ActionDistribution):
         super().__init__((len(sizes),) if shape is None else shape, total)
         self.mask_size = total
         # For each choice the places of its logits; those of shorter ones are filled up with a
-        # place behind all, where there is no probability.
+        # place after all others, which has no probability.
         place = np.full((len(sizes), max(sizes)), total)
         starts = np.cumsum([0, *sizes])
         for row, start, size in zip(place, starts[:-1], sizes, strict=True):
