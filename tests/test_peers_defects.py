@@ -8,15 +8,10 @@ import pytest
 import torch
 from tensordict import TensorDict
 
-import hooktrainer
 from hooktrainer import (
-    EarlyStopping,
     HookError,
     NonFiniteError,
-    ReplayBufferTrainer,
     RewardNormalizer,
-    StateMismatchError,
-    TargetNetUpdaterHook,
 )
 from hooktrainer.testing import FakeCollector, ScriptedLoss, tiny_trainer
 
@@ -39,103 +34,12 @@ def test_losses_of_several_epochs_are_averaged_over_all_their_steps(logger):
     assert logger.column("loss/loss") == {10: 3.5}
 
 
-def test_a_short_run_logs_with_the_default_interval(logger):
-    trainer = tiny_trainer(
-        total_frames=300, collector=FakeCollector(num_envs=10, time=10), logger=logger
-    )
-    trainer.train()
-    assert logger.steps == [100, 300]
-
-
-def test_a_window_logs_the_mean_not_the_last_sample(logger):
-    trainer = tiny_trainer(logger=logger, total_frames=60)
-    trainer.register_op("post_steps_log", lambda td: {"frames": float(trainer.collected_frames)})
-    trainer.train()
-    assert logger.column("frames") == {10: 10.0, 60: 40.0}  # 20, 30, 40, 50, 60
-
-
-def test_an_exception_in_a_hook_closes_the_collector():
-    def fail():
-        raise ValueError
-
-    trainer = tiny_trainer()
-    trainer.register_op("post_optim", fail)
-    with pytest.raises(ValueError):  # noqa: PT011
-        trainer.train()
-    assert trainer.collector.closed == 1
-
-
-class Counter:
-    """Stateful, and not a TrainerHookBase."""
-
-    def __init__(self) -> None:
-        self.n = 0
-
-    def __call__(self):
-        self.n += 1
-
-    def state_dict(self):
-        return {"n": self.n}
-
-    def load_state_dict(self, state_dict):
-        self.n = state_dict["n"]
-
-
-def test_a_stateful_callable_given_to_register_op_is_saved_and_restored():
-    trainer = tiny_trainer()
-    trainer.register_op("post_steps", Counter())
-    trainer.train()
-    counter, other = Counter(), tiny_trainer()
-    other.register_op("post_steps", counter)
-    other.load_state_dict(trainer.state_dict())
-    assert counter.n == 5
-
-
-def test_the_state_of_the_target_updater_is_saved_and_restored():
-    class Updater:
-        counter = 0
-
-        def step(self):
-            self.counter += 1
-
-    trainer = tiny_trainer()
-    TargetNetUpdaterHook(Updater()).register(trainer)
-    trainer.train()
-    updater, other = Updater(), tiny_trainer()
-    TargetNetUpdaterHook(updater).register(other)
-    other.load_state_dict(trainer.state_dict())
-    assert updater.counter == 10
-
-
-def test_loading_after_adding_a_hook_says_which():
-    saved = tiny_trainer().state_dict()
-    trainer = tiny_trainer()
-    trainer.register_module("new", Counter())
-    with pytest.raises(StateMismatchError, match="hook/new is in this trainer but not in the sta"):
-        trainer.load_state_dict(saved)
-
-
-def test_loading_after_removing_a_hook_says_which():
-    trainer = tiny_trainer()
-    trainer.register_module("old", Counter())
-    with pytest.raises(StateMismatchError, match="hook/old is in the state but not in this tra"):
-        tiny_trainer().load_state_dict(trainer.state_dict())
-
-
 @pytest.mark.parametrize("point", ["batch_process", "process_optim_batch", "post_loss"])
 def test_a_transform_that_returns_a_dict_is_refused(point):
     trainer = tiny_trainer()
     trainer.register_op(point, lambda batch: {"reward": 1.0})
     with pytest.raises(HookError, match=f"{point} returned .* of type dict"):
         trainer.train()
-
-
-def test_signatures_are_checked_when_a_hook_is_registered():
-    trainer = tiny_trainer()
-    with pytest.raises(HookError, match="takes"):
-        trainer.register_op("post_optim", lambda batch: None)
-    with pytest.raises(HookError, match="is not a hook point"):
-        trainer.register_op("post_optimizer", lambda: None)
 
 
 @pytest.mark.parametrize("log_interval", [10**9, 10])
@@ -204,48 +108,6 @@ def test_a_nan_gradient_does_not_reach_the_weights():
     assert loss.parameter.item() == 0.0
 
 
-def test_train_on_a_finished_reloaded_run_trains_no_more():
-    finished = tiny_trainer()
-    finished.train()
-    reloaded = tiny_trainer()
-    reloaded.load_state_dict(finished.state_dict())
-    reloaded.train()
-    assert (reloaded.collected_frames, reloaded.optim_count) == (50, 10)
-    assert reloaded.loss_module.parameter.item() == finished.loss_module.parameter.item()
-
-
-def test_flattening_marks_the_last_step_of_each_row_and_only_in_the_buffer():
-    from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
-
-    buffer = TensorDictReplayBuffer(storage=LazyTensorStorage(50), batch_size=4)
-    flags = torch.zeros(2, 3, 1, dtype=torch.bool)
-    batch = TensorDict({"next": {"truncated": flags, "done": flags.clone()}}, [2, 3])
-    ReplayBufferTrainer(buffer, flatten_tensordicts=True).extend(batch)
-    stored = buffer[:]["next", "truncated"].flatten().tolist()
-    assert stored == [False, False, True, False, False, True]
-    assert not batch["next", "truncated"].any()
-    assert not batch["next", "done"].any()
-
-
-def test_the_random_state_is_saved(tmp_path):
-    def draws(trainer) -> list[torch.Tensor]:
-        drawn = []
-        trainer.register_op("post_optim", lambda: drawn.append(torch.rand(())))
-        return drawn
-
-    file = tmp_path / "state.pt"
-    whole = tiny_trainer(seed=0)
-    expected = draws(whole)
-    whole.train()
-    first = tiny_trainer(seed=0, total_frames=30, save_trainer_file=file)
-    draws(first)
-    first.train()
-    second = tiny_trainer().load_from_file(file)
-    drawn = draws(second)
-    second.train()
-    assert torch.stack(drawn).equal(torch.stack(expected[6:]))
-
-
 def test_the_progress_bar_of_a_resumed_run_does_not_start_at_zero(capsys):
     first = tiny_trainer(total_frames=30)
     first.train()
@@ -253,37 +115,6 @@ def test_the_progress_bar_of_a_resumed_run_does_not_start_at_zero(capsys):
     second.load_state_dict(first.state_dict())
     second.train()
     assert "0.00/50.0" not in capsys.readouterr().err
-
-
-def test_a_trainer_pickles():
-    copy = pickle.loads(pickle.dumps(tiny_trainer()))
-    copy.train()
-    assert copy.collected_frames == 50
-
-
-def test_early_stopping_waits_for_a_metric_that_is_not_logged_yet():
-    trainer = tiny_trainer()
-    EarlyStopping(monitor="late", wait_for=30, patience=100).register(trainer)
-    trainer.register_op(
-        "post_steps_log", lambda td: {"late": 1.0} if trainer.collected_frames >= 40 else None
-    )
-    trainer.train()
-    assert trainer.collected_frames == 50
-
-
-def test_frequency_does_not_change_with_the_number_of_environments():
-    fired = []
-    for num_envs in (1, 5, 10):
-        trainer = tiny_trainer(
-            collector=FakeCollector(num_envs=num_envs, time=10 // num_envs), total_frames=100
-        )
-        count = []
-        trainer.register_op(
-            "post_steps", lambda c=count: c.append(1), every=hooktrainer.Every(frames=20)
-        )
-        trainer.train()
-        fired.append(len(count))
-    assert fired == [5, 5, 5]
 
 
 def test_a_trainer_that_was_restored_shares_nothing_with_the_one_that_was_saved():

@@ -204,14 +204,6 @@ def test_a_finished_run_does_nothing_and_closes():
     assert other.collector.closed == 1
 
 
-def test_a_trainer_trains_once():
-    trainer = tiny_trainer(collector=FakeCollector(num_batches=1))
-    trainer.train()
-    with pytest.raises(ConfigError, match="closed"):
-        trainer.train()
-    assert trainer.collector.closed == 1
-
-
 def test_shutdown_twice_is_harmless():
     trainer = tiny_trainer()
     trainer.shutdown()
@@ -772,3 +764,4 @@ def test_training_a_second_time_is_refused():
     with pytest.raises(ConfigError, match="closed"):
         trainer.train()
     assert trainer.control.status == "finished"
+    assert trainer.collector.closed == 1
