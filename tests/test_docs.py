@@ -32,7 +32,9 @@ from hooktrainer.torchrl.stages import STAGES
 ROOT = Path(__file__).parent.parent
 PLACES = (ROOT, ROOT / "hooktrainer")
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-SLOW = {"look", "gallery", "policies", "several-agents"}  # these render, or run processes
+# These render, or run processes.
+SLOW = {"look", "gallery", "policies", "several-agents", "write-an-algorithm", "algorithms"}
+SLOW |= {"memory", "from-sb3", "builders"}
 BLOCK = re.compile(
     r"^(?P<skip><!-- skip: .+? -->\n+)?"
     r"```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<code>.*?)^```$",

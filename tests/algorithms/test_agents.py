@@ -160,7 +160,6 @@ def test_what_cannot_work_is_named(make, problem):
             (VDN, Match, MIXING),
             (QMIX, partial(Match, roles=True), MIXING),
         ],
-        1,
         3,
     ),
 )

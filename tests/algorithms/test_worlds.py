@@ -118,6 +118,7 @@ def test_another_collector_may_be_given():
     assert type(trainer.source) is VectorCollector
 
 
+@pytest.mark.slow
 def test_snapshots_are_saved_of_a_policy_trained_on_a_world(tmp_path):
     from hooktrainer import load_policy
 

@@ -11,6 +11,7 @@ import gymnasium as gym
 import pytest
 import torch
 from builder_configs import config, value_net
+from marks import slow_except
 from torchrl.envs import EnvBase, GymEnv, ParallelEnv
 from torchrl.envs import transforms as t
 from torchrl.trainers import helpers
@@ -230,7 +231,9 @@ def test_one_collector_of_several_environments():
     collector.shutdown()
 
 
-@pytest.mark.parametrize("build", ["sync_sync_collector", "sync_async_collector"])
+@pytest.mark.parametrize(
+    "build", slow_except(["sync_sync_collector", "sync_async_collector"], "sync_sync_collector")
+)
 def test_several_collectors(build):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of TorchRL's processes

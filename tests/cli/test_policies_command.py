@@ -153,6 +153,7 @@ def test_play_repeats_what_was_recorded(call, run):
     assert call("play", f"{run}@best").out == done.out
 
 
+@pytest.mark.slow
 def test_who_plays_does_not_wait_for_what_trains(run):
     code = (
         "import sys; from hooktrainer.cli import main\n"

@@ -39,6 +39,7 @@ def test_no_logs_are_said_in_one_line(call, tmp_path):
     assert call("tensorboard", tmp_path / "nope").code == 2
 
 
+@pytest.mark.slow
 def test_it_prints_its_address_and_serves_until_it_is_told_to_end(run):
     server = subprocess.Popen(
         [sys.executable, "-m", "hooktrainer", "tensorboard", str(run.path), "--port", "0"],

@@ -162,6 +162,7 @@ def test_where_it_cannot_help_it_says_why(call, begun, monkeypatch):
     assert f"{place / '10' / 'seed1'} is still running" in here
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("warm_python")
 def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
     call, tmp_path, monkeypatch

@@ -185,6 +185,7 @@ def rate_of(trainer: Trainer) -> float:
     return rate
 
 
+@pytest.mark.slow
 def test_its_numbers_may_change_between_compiled_steps(monkeypatch):
     monkeypatch.setattr(compiling, "BACKEND", "eager")
     ends = []

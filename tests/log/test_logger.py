@@ -190,6 +190,7 @@ def test_torchrls_own_logger_serves(tmp_path):
     assert (logger.exp_name, logger.log_dir) == ("exp", str(tmp_path))
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
 def test_torchrls_mlflow_logger_writes_to_its_own_run_from_another_thread(tmp_path):
     mlflow = pytest.importorskip("mlflow")

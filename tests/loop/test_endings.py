@@ -12,6 +12,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from marks import slow_except
 
 from hooktrainer import (
     HookError,
@@ -147,7 +148,7 @@ class Leaking(gym.Wrapper):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-@pytest.mark.parametrize("overlap", [None, "thread", "process"])
+@pytest.mark.parametrize("overlap", slow_except([None, "thread", "process"], None, "thread"))
 def test_an_environment_that_runs_out_is_no_end_of_collecting(workers, overlap):
     collector = VectorCollector(Leaking, num_envs=2, frames_per_batch=10, workers=workers)
     if overlap:

@@ -9,6 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F  # noqa: N812
 from gymnasium import spaces
+from marks import slow_except
 from policy_envs import Toy
 from torch import nn
 
@@ -110,7 +111,13 @@ class Argmax(nn.Module):
         return x.argmax(-1)
 
 
-@pytest.mark.parametrize("name", NETWORKS)
+# Quick are the others, with a cheaper one of each kind.
+SLOW = {"convolutions", "weight norm", "an instance norm", "an lstm", "a transformer"}
+
+
+@pytest.mark.parametrize(
+    "name", slow_except(NETWORKS, *(name for name in NETWORKS if name not in SLOW))
+)
 def test_networks_can_be_saved(name, reload):
     make, shape = NETWORKS[name]
     layer = make()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from gymnasium import spaces
+from marks import slow_except
 from policy_envs import Toy
 from tensordict import TensorDict
 from tensordict.nn import (
@@ -380,7 +381,12 @@ DRAWING |= {
 }
 
 
-@pytest.mark.parametrize("kind", DRAWING)
+@pytest.mark.parametrize(
+    "kind",
+    slow_except(
+        DRAWING, *(kind for kind in DRAWING if kind not in {"bits", "torchrl", "with noise"})
+    ),
+)
 def test_a_loaded_policy_draws_from_the_distribution_of_the_one_in_training(kind, reload):
     make, env = DRAWING[kind]
     policy = make()

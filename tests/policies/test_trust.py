@@ -9,6 +9,7 @@ from pathlib import Path
 
 import gymnasium as gym
 import pytest
+from marks import slow_except
 from policy_envs import Toy
 
 from hooktrainer import ConfigError, find_policy, load_policy
@@ -242,7 +243,7 @@ def test_the_rule_needs_nothing_but_json():
 
 @pytest.mark.parametrize(
     ("environment", "beyond"),
-    [
+    slow_except([
         ({"id": "FrozenLake-v1", "kwargs": {"desc": ["S" * 100] * 5}, "wrappers": []}, None),
         (
             {
@@ -265,7 +266,7 @@ def test_the_rule_needs_nothing_but_json():
             },
             "more than 20 s",
         ),
-    ],
+    ], 0, 1),
 )  # fmt: skip
 def test_an_environment_is_tried_within_bounds_before_it_is_made(environment, beyond, monkeypatch):
     found = decode_environment(environment)

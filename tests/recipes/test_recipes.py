@@ -16,6 +16,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from marks import slow_except
 from warm_python import run
 
 from hooktrainer import ConfigError
@@ -106,7 +107,11 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.learning
-@pytest.mark.parametrize("recipe", TRAINED, ids=lambda recipe: recipe.stem)
+@pytest.mark.parametrize(
+    "recipe",
+    slow_except(TRAINED, *(recipe for recipe in TRAINED if recipe.stem != "collect_pendulum")),
+    ids=lambda recipe: recipe.stem,
+)
 def test_a_recipe_trains_and_goes_on(
     recipe: Path, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

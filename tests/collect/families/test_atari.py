@@ -125,6 +125,7 @@ def test_layers_around_a_game_are_resumed_with_it() -> None:
     assert (resumed.collect() == collector.collect()).all()
 
 
+@pytest.mark.slow
 def test_a_saved_policy_finds_the_game_as_it_is_played() -> None:
     wrapped = usual_wrappers("ALE/Breakout-v5", STILL)
     assert wrapped is not None

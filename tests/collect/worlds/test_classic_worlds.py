@@ -67,6 +67,7 @@ def test_whole_episodes_in_double_precision(env_id):
     assert sum(ends.values()) or "Continuous" in env_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("env_id", IDS)
 def test_each_step_from_the_same_state_in_single_precision(env_id):
     ends = play(env_id, torch.float32, 400, resync=True)
