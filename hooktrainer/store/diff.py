@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 
 import torch
 
-from .encode import Json, join
 from .tensor_spec import byte_view
-from .tree import flatten, unflatten
+from .tree import Json, flatten, join, unflatten
 
 
 @dataclass(frozen=True)

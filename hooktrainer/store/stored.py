@@ -20,13 +20,12 @@ from ..base.untrusted import MalformedError, one_line, parse_json, read_file
 from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs, lock
 from .backends import Backend, get_backend
-from .encode import Json
 from .manifest import FILE as MANIFEST
 from .manifest import FileRecord, Manifest, damages, read_manifest
 from .provenance import new_run_id
 from .retention import AnySaved, Best, Last, Retention
 from .tensor_spec import TensorSpec
-from .tree import Blank, unflatten
+from .tree import Blank, Json, unflatten
 
 STATE = "state.json"
 TENSORS = "tensors"

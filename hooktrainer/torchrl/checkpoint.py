@@ -16,7 +16,7 @@ from ..collect.adapt import is_of_torchrl
 from ..errors import CheckpointError, StateMismatchError
 from ..hooks.replay_buffer import ReplayBufferTrainer
 from ..replay import ReplayBuffer
-from ..store import trees
+from ..store.tree import segment_leaves, segment_tree
 from .formats import OWN
 from .hook_bridge import build_value_estimator, has_value_estimator
 from .hook_states import to_ours
@@ -168,8 +168,8 @@ def _completed(buffer: Any, state: Mapping[str, Any]) -> dict[str, Any]:
     sampler, priorities = own.get("_sampler"), dict(state.get("_sampler") or {})
     for name in ("_sum_tree", "_min_tree"):
         if isinstance(leaves := priorities.get(name), torch.Tensor):
-            kind, live = type(sampler[name]).__name__, trees.leaves(sampler[name])
-            priorities[name] = trees.rebuild(kind, leaves.to(live.dtype))
+            kind, live = type(sampler[name]).__name__, segment_leaves(sampler[name])
+            priorities[name] = segment_tree(kind, leaves.to(live.dtype))
     return {**state, "_sampler": priorities or sampler}
 
 

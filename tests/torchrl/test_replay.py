@@ -21,8 +21,7 @@ from torchrl.data.replay_buffers import samplers as s
 
 from hooktrainer import CheckpointError, ReplayBufferTrainer
 from hooktrainer.store import load_file, save_file
-from hooktrainer.store import trees as tree_values
-from hooktrainer.store.tree import flatten, unflatten
+from hooktrainer.store.tree import EXTENSION, flatten, segment_leaves, segment_tree, unflatten
 from hooktrainer.testing import ScriptedLoss, tiny_trainer
 
 pytestmark = pytest.mark.usefixtures("trees")
@@ -67,8 +66,8 @@ def test_a_run_with_a_prioritized_buffer_goes_on_exactly(hook, storage, tmp_path
     second.train()
     assert drawn == expected[10:]
     for tree in ("_sum_tree", "_min_tree"):
-        saved = tree_values.leaves(getattr(whole_buffer.sampler, tree))
-        assert tree_values.leaves(getattr(buffer.sampler, tree)).equal(saved)
+        saved = segment_leaves(getattr(whole_buffer.sampler, tree))
+        assert segment_leaves(getattr(buffer.sampler, tree)).equal(saved)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -88,7 +87,7 @@ def test_a_tree_is_itself_again(dtype):
 def test_where_the_extension_does_not_load_that_is_said(monkeypatch, tmp_path):
     sampler = s.PrioritizedSampler(5, alpha=1.0, beta=1.0)
     save_file(tmp_path / "state.pt", sampler.state_dict())
-    monkeypatch.setitem(sys.modules, tree_values.EXTENSION, None)
+    monkeypatch.setitem(sys.modules, EXTENSION, None)
     with pytest.raises(CheckpointError, match="C\\+\\+ extension does not load with torch"):
         load_file(tmp_path / "state.pt")
 
@@ -103,7 +102,7 @@ def test_where_the_extension_does_not_load_that_is_said(monkeypatch, tmp_path):
 )
 def test_a_tree_that_is_none_is_refused(kind, values):
     with pytest.raises(CheckpointError, match="which TorchRL does not have"):
-        tree_values.rebuild(kind, values)
+        segment_tree(kind, values)
 
 
 BUFFERS = {
