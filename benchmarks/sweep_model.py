@@ -33,7 +33,7 @@ from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import RBF, ConstantKernel, WhiteKernel
 from sweeps import TASKS, mean_interval
 
-from hooktrainer.base.seed_ranges import TUNING_SEEDS
+from hooktrainer.base.checks import TUNING_SEEDS
 from hooktrainer.show.curves import read_curves
 from hooktrainer.store.run_dir import RunDir
 from hooktrainer.sweep import SearchSpace, SweepOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterable, Mapping
 from numbers import Integral, Real
-from typing import Any
+from typing import Any, Final
 
 from ..errors import ConfigError
 from .words import did_you_mean
@@ -112,3 +112,34 @@ def needed_by_step(stepper: Any) -> str | None:
     kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     needed = (one.name for one in parameters if one.default is one.empty and one.kind not in kinds)
     return next(needed, None)
+
+
+# -- Seeds of training, evaluation and tuning. They are kept apart: no result is measured on the
+# seeds that it was trained or chosen with.
+
+TUNING_SEEDS: Final = range(1_000_000_000, 2_000_000_000)
+"""Seeds of runs among which options are chosen; reports leave them out."""
+EVALUATION_SEEDS: Final = range(2_000_000_000, 2_000_001_000)
+"""Seeds of evaluations; no run is trained from one."""
+EVALUATION_SEED: Final = 2_000_000_011
+"""The one that evaluations have if no other is given."""
+
+
+def is_for_tuning(seed: int | None) -> bool:
+    """Whether a seed is one of tuning."""
+    # A range goes through all its members to find that it holds no None.
+    return seed is not None and int(seed) in TUNING_SEEDS
+
+
+def check_training_seed(name: str, value: Any) -> None:
+    """Refuse ``value`` unless it is a seed that a run can be trained from.
+
+    Raises:
+        ConfigError: If it is no seed, or one of evaluations.
+    """
+    check_seed(name, value)
+    if int(value) in EVALUATION_SEEDS:
+        raise ConfigError(
+            f"{name}={value} is kept for evaluation, whose episodes training must not see: pass "
+            f"another, such as {value - EVALUATION_SEEDS.start}."
+        )

@@ -25,7 +25,7 @@ import cloudpickle
 
 from ..errors import ConfigError, add_note, place_of
 from .cores import unpinned
-from .ending_signals import ENDING
+from .endings import ENDING_SIGNALS
 
 _GRACE = 3.0  # seconds a worker has to end by itself
 _BEAT = 1.0  # seconds between two looks whether the other process still lives
@@ -428,7 +428,8 @@ def _start(process: BaseProcess) -> None:
     for stream in (sys.stdout, sys.stderr):
         if stream is not None:  # else a forked worker writes out what is buffered once more
             stream.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING)  # until it has its own handlers
+    # Blocked until the process has its own handlers.
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, ENDING_SIGNALS)
     try:
         with warnings.catch_warnings():
             # Python 3.12 warns of threads, of which those here hold no lock that a worker uses.
@@ -447,9 +448,9 @@ def _work(connection: Connection, parent: int | None, forked: Any) -> None:
         forked: The parent's end of the connection, the function and its arguments, if forked.
     """
     is_run = parent is not None
-    for number in ENDING:
+    for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL if is_run else signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, ENDING_SIGNALS)
     if is_run:
         with suppress(OSError):
             os.setsid()

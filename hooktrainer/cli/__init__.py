@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..base.ending_signals import interruptible
+from ..base.endings import interruptible
 
 __all__ = ["main"]
 

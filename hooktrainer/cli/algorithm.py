@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from ..base.ending_signals import interruptible
+from ..base.endings import interruptible
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -171,7 +171,7 @@ def _references(file: Path | None, known: Mapping[str, Reference]) -> Mapping[st
     """The references that are known of what is compared, and those of a file in their place."""
     from ..errors import ConfigError
     from ..statistics import Reference
-    from ..store.run_files import read_config
+    from ..store.run_dir import read_config
 
     if file is None:
         return known

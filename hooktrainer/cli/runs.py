@@ -160,7 +160,7 @@ def _chosen(
 ) -> list[RunSummary]:
     from ..base.plain import flatten_config
     from ..errors import ConfigError
-    from ..store.run_files import STATUSES
+    from ..store.run_dir import STATUSES
 
     known = {*STATUSES, "died"}
     if unknown := set(statuses) - known:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from tensordict import NestedKey, TensorDictBase
 
-from ..base.checks import check_count
-from ..base.seed_ranges import EVALUATION_SEED
+from ..base.checks import EVALUATION_SEED, check_count
 from ..collect.info import check_info_keys
 from ..errors import ConfigError
 from ..loop.cadence import Every

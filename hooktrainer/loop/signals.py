@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from ..base.ending_signals import ENDING, is_importing
+from ..base.endings import ENDING_SIGNALS, is_importing
 from .control import Control
 
 GRACE: Final = 30.0
@@ -73,7 +73,7 @@ class GracefulSignals:
 
     def __enter__(self) -> GracefulSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in ENDING:
+            for number in ENDING_SIGNALS:
                 self._install(number, self._stop)
             if hasattr(signal, "SIGUSR1"):
                 self._install(signal.SIGUSR1, self._save)
@@ -156,7 +156,7 @@ def ending_cleanly() -> Iterator[None]:
     end = _EndBeforeTraining()
     previous = {
         number: signal.signal(number, end)
-        for number in ENDING
+        for number in ENDING_SIGNALS
         if signal.getsignal(number) in _DEFAULTS
     }
     try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ..base.untrusted import MalformedError, read_file
 from ..base.words import printable
 from ..errors import CheckpointError, DamagedCheckpointError
-from ..store.sealed import unseal
+from ..store.manifest import unseal
 
 if TYPE_CHECKING:
     import torch

@@ -17,9 +17,9 @@ from ..collect.agents.groups import Grouping
 from ..loop.cadence import Progress
 from ..store import Retention, fs
 from ..store.background_job import BackgroundJob
+from ..store.manifest import seal
 from ..store.provenance import origin
 from ..store.retention import best_of
-from ..store.sealed import seal
 from ..store.stored import TRASH, UNFINISHED, delete, move_away, surplus, sweep
 from .describe_environment import describe
 from .environment import Environment

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..base.seed_ranges import EVALUATION_SEED
+from ..base.checks import EVALUATION_SEED
 from ..base.words import listed, printable, shell_word, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError
 from .environment import Environment, decode_environment

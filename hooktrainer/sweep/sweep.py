@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ..algorithms import Algorithm
 from ..algorithms.seed_runs import SeedResult, train_runs
-from ..base.checks import check_count, check_rate
+from ..base.checks import TUNING_SEEDS, check_count, check_rate
 from ..base.plain import to_plain
-from ..base.seed_ranges import TUNING_SEEDS
 from ..errors import ConfigError
 from ..run.config import Mark, marked
 from ..store.lookup import SWEEP_FILE

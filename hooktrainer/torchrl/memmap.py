@@ -21,8 +21,7 @@ from ..base.untrusted import (
     shown,
 )
 from ..base.untrusted.array_file import check_shape
-from ..base.untrusted.pickle_file import read_pickle
-from ..base.untrusted.read_torch import DTYPES
+from ..base.untrusted.read_torch import DTYPES, read_pickle
 
 
 def read_tensordict(folder: Folder, place: str) -> dict[str, Any]:

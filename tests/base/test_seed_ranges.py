@@ -7,7 +7,7 @@ import inspect
 import pytest
 
 from hooktrainer.algorithms import PPO
-from hooktrainer.base.seed_ranges import (
+from hooktrainer.base.checks import (
     EVALUATION_SEED,
     EVALUATION_SEEDS,
     TUNING_SEEDS,

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hooktrainer.base.ending_signals import interruptible
+from hooktrainer.base.endings import interruptible
 
 INTERRUPTING = """
 import os, runpy, signal, sys

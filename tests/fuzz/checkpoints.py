@@ -22,9 +22,8 @@ from tensordict import LazyStackedTensorDict, NonTensorData, TensorDict
 
 from hooktrainer.errors import CheckpointError
 from hooktrainer.store import Checkpoint, CheckpointManager, load_file, save_file
-from hooktrainer.store.manifest import FileRecord, Manifest
+from hooktrainer.store.manifest import FileRecord, Manifest, seal
 from hooktrainer.store.rng import rng_state
-from hooktrainer.store.sealed import seal
 from hooktrainer.store.single_file import FORMAT, _checksum, read_plain
 
 MANIFEST, STATE = "manifest.json", "state.json"

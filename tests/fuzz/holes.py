@@ -46,14 +46,14 @@ def _objects_from_yaml() -> None:
     """As if options were read by a loader that makes objects."""
     import yaml
 
-    import hooktrainer.store.run_files as module
+    import hooktrainer.store.run_dir as module
 
     module.parse_yaml = yaml.unsafe_load
 
 
 def _programs_for_options() -> None:
     """As if the options were what a program printed."""
-    import hooktrainer.store.run_files as module
+    import hooktrainer.store.run_dir as module
 
     def run(text: str) -> Any:
         subprocess.run(["true"], check=False)

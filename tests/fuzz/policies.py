@@ -25,7 +25,7 @@ from hooktrainer.networks import AgentsPolicy, CategoricalPolicy, mlp
 from hooktrainer.policies import load_policy
 from hooktrainer.policies.calls import ALLOWED, DTYPES, operator_named
 from hooktrainer.policies.recorder import PolicyRecorder
-from hooktrainer.store.sealed import seal
+from hooktrainer.store.manifest import seal
 
 FACTS, WEIGHTS, SEAL = "policy.json", "policy.safetensors", "policy"
 

@@ -128,7 +128,7 @@ def test_a_link_within_is_followed_and_so_is_one_to_the_checkpoint(checkpoint, t
 def test_a_manifest_of_other_types(checkpoint, field):
     opened = Checkpoint.open(checkpoint).manifest
     forged = json.loads(opened.encode().split(b'"manifest": ', 1)[1][:-2])
-    from hooktrainer.store.sealed import seal
+    from hooktrainer.store.manifest import seal
 
     (checkpoint / "manifest.json").write_bytes(seal("manifest", {**forged, **field}))
     with pytest.raises(DamagedCheckpointError, match=r"manifest.json: "):

@@ -13,7 +13,7 @@ from small_sweep import make, small
 
 from hooktrainer.algorithms import PPO
 from hooktrainer.algorithms.algorithm import parse
-from hooktrainer.base.seed_ranges import is_for_tuning
+from hooktrainer.base.checks import is_for_tuning
 from hooktrainer.sweep import SweepOptions
 from hooktrainer.sweep import confirm as confirming
 from hooktrainer.sweep import confirm as extra_seeds

@@ -14,7 +14,7 @@ from marks import slow_except
 from small_sweep import make, results, small, swept
 
 from hooktrainer import ConfigError, TrainerHookBase
-from hooktrainer.base.seed_ranges import TUNING_SEEDS, is_for_tuning
+from hooktrainer.base.checks import TUNING_SEEDS, is_for_tuning
 from hooktrainer.log.csv import read_csv
 from hooktrainer.statistics import SCORES, Curve
 from hooktrainer.sweep.trial_runs import Evaluations, TrialRuns

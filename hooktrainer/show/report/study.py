@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
+from ...base.checks import is_for_tuning
 from ...base.endings import ENDED
-from ...base.seed_ranges import is_for_tuning
 from ...base.words import listed
 from ...statistics import Curve, shared_frames
 from ...store.run_dir import RunDir
