@@ -407,6 +407,11 @@ _SEGMENT_TREES = frozenset(
 )
 
 
+def is_segment_tree(value: Any) -> bool:
+    """Whether ``value`` is a segment tree of TorchRL."""
+    return type(value).__module__ == EXTENSION and type(value).__name__ in _SEGMENT_TREES
+
+
 def segment_leaves(tree: Any) -> torch.Tensor:
     """The leaves of a segment tree, ``[size]``, on its device."""
     device = getattr(tree, "device", "cpu")
@@ -482,7 +487,7 @@ def _encoder_of_subclass(value: Any) -> Callable[[_Encoder, Any, str], Json] | N
         return _tensor if plain else None
     if isinstance(value, np.generic):
         return _numpy_scalar
-    if kind.__module__ == EXTENSION and kind.__name__ in _SEGMENT_TREES:
+    if is_segment_tree(value):
         return lambda encoder, tree, path: {
             "$SegmentTree": encoder.node(segment_leaves(tree), path),
             "kind": kind.__name__,

@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from ..errors import CheckpointError, TakenError
-from ..store import fs, trees
+from ..store import fs
 from ..store.tensor_spec import torch_save
+from ..store.tree import is_segment_tree
 from .hook_states import to_theirs
 
 _HOOK = "hook/"
@@ -69,7 +70,7 @@ def export(state: Mapping[str, Any], file: Path) -> list[str]:
 
 def _unknown_to_torchrl(node: Any) -> str | None:
     """Why a state means nothing to TorchRL; ``None`` if it may."""
-    if trees.is_tree(node):
+    if is_segment_tree(node):
         return None  # of a prioritized sampler, which has to be loaded with weights_only=False
     if type(node) in (dict, OrderedDict):
         return next((p for item in node.values() if (p := _unknown_to_torchrl(item))), None)
