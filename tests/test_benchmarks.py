@@ -17,8 +17,6 @@ sys.path.insert(0, str(FOLDER))
 import handwritten_ppo  # noqa: E402
 import measure  # noqa: E402
 import picture  # noqa: E402
-import results as results_module  # noqa: E402
-import suite  # noqa: E402
 import sweeps  # noqa: E402
 import tables  # noqa: E402
 from results import Results  # noqa: E402
@@ -221,15 +219,6 @@ def test_hand_written_ppo_runs_and_prints_its_line(tmp_path, capsys):
     assert line["frames"] == 192
     assert line["options"]["num_envs"] == 2
     assert "log_dir" not in line["options"]  # results name no path
-
-
-def test_results_name_the_machine_and_the_versions():
-    assert {"cpu", "cores", "system", "python"} == set(results_module.machine())
-    assert "torch" in results_module.versions()
-
-
-def test_suite_covers_what_the_tables_promise():
-    assert set(suite.BENCHMARKS) >= {"loop", "ppo", "ppo64", "dqn", "sac", "solve-ppo", "replay"}
 
 
 def test_a_sweep_is_better_in_so_many_of_its_repeats():

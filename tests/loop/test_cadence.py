@@ -136,8 +136,3 @@ def test_gate_at_every_kind_of_point():
     trainer.train()
     # 8 steps; the counter is raised after process_optim_batch, so it sees step 4 at the fifth pass
     assert seen == ["act", "log", "sub", "act", "log"]
-
-
-def test_repr():
-    assert repr(Every(frames=100)) == "Every(frames=100)"
-    assert repr(Every(seconds=1.5, at_start=True)) == "Every(seconds=1.5, at_start=True)"
