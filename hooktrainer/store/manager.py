@@ -15,9 +15,9 @@ import torch
 from ..base.words import listed, which
 from ..errors import CheckpointError, ConfigError, DamagedCheckpointError, WriteFailedError
 from . import fs, lock
-from .arena import Arena
 from .backends import backend_name, get_backend
 from .background_job import BackgroundJob
+from .blocks import Arena
 from .lookup import find, list_checkpoints
 from .manifest import Manifest
 from .provenance import new_run_id, origin

@@ -9,9 +9,8 @@ import torch
 import xxhash
 
 from hooktrainer.store import TensorSpec
-from hooktrainer.store.arena import Arena
 from hooktrainer.store.backends.native import NativeBackend
-from hooktrainer.store.blocks import BLOCK_BYTES, copy_blocks
+from hooktrainer.store.blocks import BLOCK_BYTES, Arena, copy_blocks
 from hooktrainer.store.tensor_spec import byte_view, memory
 
 FLOATS = BLOCK_BYTES // 4

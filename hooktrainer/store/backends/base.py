@@ -11,19 +11,6 @@ import torch
 from ..tensor_spec import TensorSpec
 
 
-class HashedTensors(dict[str, torch.Tensor]):
-    """Tensors by name, of which the large ones were hashed in blocks while they were copied.
-
-    Attributes:
-        digests: For the name of a tensor the xxh3-128 hashes of its blocks, in hexadecimal. Every
-            block but the last has `hooktrainer.store.blocks.BLOCK_BYTES`.
-    """
-
-    def __init__(self, tensors: Mapping[str, torch.Tensor]) -> None:
-        super().__init__(tensors)
-        self.digests: dict[str, list[str]] = {}
-
-
 class Backend(Protocol):
     """Stores tensors in files. It need not flush, verify or commit: the checkpoint manager does.
 

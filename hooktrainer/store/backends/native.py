@@ -25,9 +25,8 @@ import xxhash
 
 from ...base.untrusted import MalformedError, check_room, open_file, parse_json, read_file, shown
 from .. import fs
-from ..blocks import BLOCK_BYTES, hash_blocks
+from ..blocks import BLOCK_BYTES, HashedTensors, hash_blocks
 from ..tensor_spec import TensorSpec, byte_view, memory
-from .base import HashedTensors
 
 CHUNK_BYTES = BLOCK_BYTES
 MAX_PACKS = 32
