@@ -56,7 +56,7 @@ class OwnNetwork(nn.Module):
         examples = [
             torch.zeros(2, *leaf.shape, dtype=getattr(torch, leaf.dtype.name)) for leaf in leaves
         ]
-        said = ", ".join(
+        observed = ", ".join(
             f"{unravel_key(leaf.key)!r} [batch{''.join(f', {size}' for size in leaf.shape)}] "
             f"{leaf.dtype.name}"
             for leaf in leaves
@@ -66,12 +66,12 @@ class OwnNetwork(nn.Module):
                 features = self(*examples)
         except Exception as error:
             raise ConfigError(
-                f"the network of yours does not fit the observations {said}: {_first_line(error)}"
+                f"your network does not fit the observations {observed}: {_first_line(error)}"
             ) from error
         if not isinstance(features, Tensor) or features.ndim != 2 or len(features) != 2:
             found = list(features.shape) if isinstance(features, Tensor) else features
             raise ConfigError(
-                f"the network of yours returns {found!r:.80} for {said} of batch 2; it has to "
+                f"your network returns {found!r:.80} for {observed} of batch 2; it has to "
                 "return features [batch, n]."
             )
         return int(features.shape[-1])
@@ -88,10 +88,10 @@ def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
     Raises:
         ConfigError: If it cannot be called, or does not return a module.
     """
-    said = getattr(given, "__qualname__", None) or f"{given!r:.80}"
+    given_name = getattr(given, "__qualname__", None) or f"{given!r:.80}"
     if not callable(given):
         raise ConfigError(
-            f"{name}={said} is no network: give a module, a function that makes one from the "
+            f"{name}={given_name} is no network: give a module, a function that makes one from the "
             "space, or a name."
         )
     try:
@@ -100,12 +100,12 @@ def made_by(given: Any, space: spaces.Space[Any], name: str) -> nn.Module:
         raise
     except Exception as error:
         raise ConfigError(
-            f"{name}={said} was called with the space that it shall read, and failed: "
+            f"{name}={given_name} was called with the space that it should read, and failed: "
             f"{_first_line(error)}: give a module, or a function that makes one from the space, as "
             "`lambda space: MyNetwork()` does."
         ) from error
     if not isinstance(made, nn.Module):
-        raise ConfigError(f"{name}={said} made {made!r:.80}, which is no torch.nn.Module.")
+        raise ConfigError(f"{name}={given_name} made {made!r:.80}, which is no torch.nn.Module.")
     return made
 
 
@@ -118,16 +118,16 @@ def check_layers(network: nn.Module) -> None:
     for name, layer in network.named_modules():
         scripted = isinstance(layer, torch.jit.ScriptModule)
         kind = str(layer.original_name) if scripted else type(layer).__name__
-        said = f"the network of yours has a {kind}" + (f" at {name!r}" if name else "")
+        prefix = f"your network has a {kind}" + (f" at {name!r}" if name else "")
         tracks = isinstance(layer, _InstanceNorm) and layer.track_running_stats
         if isinstance(layer, _BatchNorm) or tracks or (scripted and kind.startswith("BatchNorm")):
             raise ConfigError(
-                f"{said}: its statistics would change while acting, and an action depend on what "
+                f"{prefix}: its statistics would change while acting, and an action depend on what "
                 "the other environments show: use nn.LayerNorm or nn.GroupNorm instead."
             )
         if rate := _dropout(layer, scripted and kind.endswith("Dropout")):
             raise ConfigError(
-                f"{said} that drops {rate:g} of the features: it would drop others when learning "
+                f"{prefix} that drops {rate:g} of the features: it would drop others when learning "
                 "than when the action was chosen: leave it out, or set it to 0; weight_decay of "
                 "the optimizer and nn.LayerNorm regularize, too."
             )
