@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from .policy import TanhGaussianPolicy as TanhGaussianPolicy
     from .q_network import EpsilonGreedy as EpsilonGreedy
     from .q_network import QNetwork as QNetwork
+    from .q_network import ValueNetwork as ValueNetwork
     from .state_dependent_exploration import StateDependentExploration as StateDependentExploration
-    from .value import ValueNetwork as ValueNetwork
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)
