@@ -23,6 +23,11 @@ ENDING_SIGNALS: Final = tuple(
 """SIGINT, SIGTERM and, where there is one, SIGHUP."""
 
 
+def has_default(number: int) -> bool:
+    """Whether a signal is handled as Python does by itself, or by `interruptible`."""
+    return signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler, _interrupt)
+
+
 @contextmanager
 def interruptible(*, is_all: bool = False) -> Iterator[None]:
     """In the block, SIGINT raises `KeyboardInterrupt`; while something is imported, it is the end.

@@ -25,7 +25,8 @@ from . import sweep as sweeping
 from .launcher import launch, take_launch
 from .train import separate_arguments
 
-Command = Callable[..., int]
+Command = Callable[..., Any]
+"""Returns the exit code; or a function that does, which handles its own errors."""
 
 
 class Commands(Mapping[str, Command]):
@@ -146,7 +147,7 @@ def run(args: Sequence[str] | None = None) -> int:
         return _fail(error, 2)
     except KeyboardInterrupt:
         return _fail("interrupted", 130)
-    return int(code)
+    return int(code() if callable(code) else code)
 
 
 def _read(words: Sequence[str]) -> Callable[[], Any]:

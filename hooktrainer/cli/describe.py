@@ -40,7 +40,12 @@ def describe(target: Target, args: ScriptArgs = (), /, *, json: Flag = False) ->
         args: after --, arguments of the script
         json: print JSON: a list with one object per hook and point
     """
-    table = _of_run(Path(target)) if Path(target).is_dir() else _of_script(target, args)
+    path = Path(target)
+    if len(path.parts) > 1 and path.suffix != ".py" and not path.exists():
+        from ..store.lookup import no_run
+
+        raise FileNotFoundError(no_run(path))
+    table = _of_run(path) if path.is_dir() else _of_script(target, args)
     if json:
         output.print_json(table)
     else:
@@ -59,8 +64,8 @@ def _of_run(path: Path) -> list[dict[str, Any]]:
 
 def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     from ..errors import ConfigError
-    from . import algorithm
     from .scripts import find_trainable, without_run_options
+    from .train import train_algorithm
 
     trainable = find_trainable(target)
     words = without_run_options(args)
@@ -69,7 +74,7 @@ def _of_script(target: str, args: Sequence[str]) -> list[dict[str, Any]]:
     with _no_training(tables), redirect_stdout(sys.stderr):
         try:
             if trainable.script is None:
-                algorithm.main([trainable.name, *words])
+                train_algorithm(trainable.name, words)
             else:
                 sys.argv = [str(trainable.script), *words]
                 sys.path.insert(0, str(trainable.script.parent))  # as if it were run by itself

@@ -154,8 +154,6 @@ DIRECTORY: Final = Path("recipes")
 """Where recipes are looked for first."""
 SHIPPED: Final = (Path(__file__).parents[1] / "_recipes", Path(__file__).parents[2] / "recipes")
 """Where this package's own are: in an installed one, in a clone."""
-ALGORITHM_MODULE: Final = "hooktrainer.cli.algorithm"
-"""What is run with ``-m`` to train with an algorithm."""
 
 
 @dataclass(frozen=True)
@@ -175,7 +173,7 @@ class Trainable:
         """The command line that trains with it, without further arguments."""
         if self.script is not None:
             return [sys.executable, str(self.script)]
-        return [sys.executable, "-m", ALGORITHM_MODULE, self.name]
+        return [sys.executable, "-m", "hooktrainer", "train", self.name]
 
     @property
     def summary(self) -> str:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import Annotated
 
 from ..base.words import plural
 from . import output
 from .arguments import RunPath, shown_as
-
-if TYPE_CHECKING:
-    from ..log.spool import Spool
 
 Address = Annotated[str | None, shown_as("URI")]
 
@@ -28,32 +26,31 @@ def sync(run: RunPath, /, *, to: Address = None) -> int:
         to: address of another server, which is sent everything; by default MLFLOW_TRACKING_URI, if
             the run went by that, or else where the run's was
     """
-    from ..log.sending import bound_requests
-    from ..log.spool import Spool
+    from ..log.mlflow import NOTE
+    from ..log.mlflow_sender import bound_requests
     from ..store.lookup import no_run
 
     if not run.is_dir():
         raise FileNotFoundError(no_run(run))
-    found = sorted(run.glob("**/spool/*/target.json"))
+    found = sorted(run.glob(f"**/{NOTE}"))
     if not found:
         raise FileNotFoundError(
             f"{run} has nothing to send: no logger that goes to a server was used."
         )
     seconds = bound_requests()
-    codes = [_send(Spool(path.parent.absolute()), to, seconds) for path in found]
+    codes = [_send(path.parent.absolute(), to, seconds) for path in found]
     return max(codes)
 
 
-def _send(spool: Spool, to: str | None, seconds: str) -> int:
-    """Send one spool, and say what came of it; a request waits for so many seconds."""
-    from ..log.sending import reason, sender_of
+def _send(run: Path, to: str | None, seconds: str) -> int:
+    """Send one run, and print what came of it; a request waits for so many seconds."""
+    from ..log.mlflow_sender import Sender, reason, sending
 
-    run = spool.directory.parents[1]
-    with spool.sending() as free:
+    with sending(run) as free:
         if not free:
             output.say(f"{run}: it is being trained, and sends by itself.")
             return 1
-        sender, sent, pauses = sender_of(spool, to), 0, [*_PAUSES]
+        sender, sent, pauses = Sender(run, to), 0, [*_PAUSES]
         patience = f", which has {seconds} s for each answer" if "http" in sender.uri else ""
         output.say(f"{run}: sending to {sender.uri}{patience}")
         while True:
@@ -66,7 +63,7 @@ def _send(spool: Spool, to: str | None, seconds: str) -> int:
                 if not pauses:
                     output.say(
                         f"error: {run}: {sender.uri} cannot be written to ({reason(error)}); "
-                        f"{sent} records were sent. The same command sends the rest."
+                        f"{plural(sent, 'value')} were sent. The same command sends the rest."
                     )
                     return 1
                 pause = pauses.pop(0)
@@ -77,5 +74,5 @@ def _send(spool: Spool, to: str | None, seconds: str) -> int:
                 time.sleep(pause)
             else:
                 sent, pauses = sent + number, [*_PAUSES]
-    output.tell(f"{run}: {sent} records sent to {sender.uri}, which has all of it now.")
+    output.tell(f"{run}: {plural(sent, 'value')} sent to {sender.uri}, which has all of it now.")
     return 0

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import itertools
 import sys
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Annotated
 
 from tyro.conf import Positional
@@ -14,7 +16,7 @@ from .arguments import Flag, shown_as
 Words = Annotated[tuple[str, ...], Positional, shown_as("[NAME [ARGS ...]]")]
 
 
-def train(words: Words = (), /, *, json: Flag = False) -> int:
+def train(words: Words = (), /, *, json: Flag = False) -> int | Callable[[], int]:
     """Train by the name of a recipe or an algorithm.
 
     NAME is a recipe in recipes/ or one of hooktrainer's, the path of a training script, or an
@@ -41,7 +43,10 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         found, args = recipes.trainable_of(words)
         if not words[0].endswith(".py"):  # of a script of the user's own nothing is known
             _check_loggers(args)
-        command = [*found.command, *(args[1:] if args[:1] == ["--"] else args)]
+        args = args[1:] if args[:1] == ["--"] else args
+        if found.script is None:
+            return partial(train_algorithm, found.name, args)
+        command = [*found.command, *args]
         sys.stdout.flush()
         # The script takes the place of this process: signals, terminal and exit code are its own.
         replace_process(command)
@@ -59,6 +64,26 @@ def train(words: Words = (), /, *, json: Flag = False) -> int:
         ("name", "what", "in short"), [(one.name, kind, one.summary) for kind, one in listed]
     )
     print("hooktrainer train NAME --help lists the options of one.")
+    return 0
+
+
+def train_algorithm(name: str, options: Sequence[str]) -> int:
+    """Train in this process with the algorithm of this name; the options are its fields.
+
+    Raises:
+        SystemExit: With code 2 if the options cannot work, 128 + n if signal n ends it, 1 if one
+            of several seeds has failed.
+    """
+    from ..loop.signals import ending_cleanly
+
+    with ending_cleanly():  # while it imports, too
+        from .. import algorithms
+        from ..algorithms.algorithm import parse
+        from ..run.recipe import mistakes_in_one_line
+
+        with mistakes_in_one_line():
+            kind = algorithms.get(name)
+            parse(kind, options, f"hooktrainer train {kind.name()}").train_as_program()
     return 0
 
 

@@ -187,15 +187,28 @@ def read_csv(
         lines = [line for line in lines if any(cell in line[1] for cell in cells)]
     for number, line in lines:
         try:
-            ((text, name, value),) = csv.reader([line]) if '"' in line else (line.split(","),)
-            step = int(text)
-            if not -(2**63) <= step < 2**63:
-                raise ValueError
-            series.setdefault(name, []).append((step, float(value)))
-        except (ValueError, csv.Error):
+            step, name, value = parse_row(line)
+        except ValueError:
             line = one_line(line, 80)
             raise ConfigError(f"{path}, line {number}: {line} is not 'step,name,value'") from None
+        series.setdefault(name, []).append((step, value))
     return series
+
+
+def parse_row(line: str) -> tuple[int, str, float]:
+    """Read one row of a metrics file: step, name and value.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        ((text, name, value),) = csv.reader([line]) if '"' in line else (line.split(","),)
+    except csv.Error as error:
+        raise ValueError(str(error)) from None
+    step = int(text)
+    if not -(2**63) <= step < 2**63:
+        raise ValueError("the step has more than 64 bits")
+    return step, name, float(value)
 
 
 def _rows(path: Path) -> list[str]:

@@ -43,13 +43,15 @@ def generate_exp_name(model_name: str, experiment_name: str) -> str:
 def make_sinks(
     kinds: Sequence[str], place: LogPlace, kwargs: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Sink]:
-    """Make the sinks of a run.
+    """Make the sinks of a run, CSV first: MLflow and W&B are sent what it writes.
 
     Args:
-        kinds: Their names; see `check_kinds`.
+        kinds: Their names; see `check_kinds`. Those that need the CSV files bring that sink.
         place: Where they write.
         kwargs: Further arguments of some, by name.
     """
+    if any(_sink(kind).needs for kind in kinds) or "csv" in kinds:
+        kinds = ["csv", *(kind for kind in kinds if kind != "csv")]
     return {kind: _sink(kind).at(place, **kwargs.get(kind, {})) for kind in kinds}
 
 

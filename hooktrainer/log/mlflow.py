@@ -1,35 +1,62 @@
-"""MLflow runs: what is logged goes to a spool, and from there to a server or a database."""
+"""`MLflowSink`: sends a run's own files to an MLflow store from a process of its own.
+
+The files are ``metrics.csv``, ``texts/``, ``images/`` and ``videos/``, which the CSV logger writes.
+``mlflow.json`` next to them says where to send them. How far they were sent, the store itself
+tells: see `mlflow_sender`.
+"""
 
 from __future__ import annotations
 
+import json
+import math
 import os
+import re
+import subprocess
+import threading
+import time
+import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
+from time import monotonic
 from typing import Any, Final
 
+from ..base.child_program import ChildProgram
+from ..base.plain import flatten_config
+from ..base.text_file import write_atomically
+from ..base.untrusted import read_file
 from ..base.words import shell_word
-from .remote_sink import RemoteSink, public
-from .sink import LogPlace
+from .csv import HEADER
+from .sink import HParams, Image, LogPlace, Scalars, Sink, Text, Video, log
 
 _SQLITE: Final = "sqlite:///"
 _ENVIRONMENT: Final = "MLFLOW_TRACKING_URI"
+_LAST_ATTEMPT: Final = 2.0  # seconds at the end for a server that has not answered before
+_RESTARTS: Final = 3
+
+NOTE: Final = "mlflow.json"
+"""Where a run is sent, its parameters, what resumes took back, and how it ended."""
+
+ADDRESS: Final = "HOOKTRAINER_SEND_TO"
+"""The environment variable that holds the address, with its secrets, for the sending process."""
 
 
-class MLflowSink(RemoteSink):
+class MLflowSink(Sink):
     """Writes to one MLflow run, the same one after a resume.
 
     Configurations become parameters with dotted names. MLflow cannot change a parameter, so one
     that differs after a resume (a raised total) becomes a tag of the same name. Metric names get
     the characters that MLflow accepts, the others becoming `_`.
 
-    Nothing waits for the server: what is logged goes to a spool in the run's directory, from which
-    a process of its own sends it. The run is known to the server by a tag, `hooktrainer.log`.
+    Training never waits for the server: another process reads what the `CSVSink` of the same
+    directory writes, and sends it. The server finds the run by a tag, `hooktrainer.log`. The time
+    of a value is the time at which it was sent.
 
-    On resume, what the run logged after the checkpoint is removed where the store is SQLite. A
-    tracking server cannot remove it; there, it stays, and those steps are not written again.
+    On resume, metrics that were logged after the checkpoint are removed where the store is SQLite.
+    A tracking server cannot remove them; they stay, and those steps are not written again.
 
     Args:
-        directory: Directory of the run.
+        directory: Directory of the run, with the `metrics.csv` of a `CSVSink`.
         experiment: Name of the MLflow experiment.
         run_name: Name of the MLflow run.
         tracking_uri: Where the runs are kept. Defaults to the environment variable
@@ -37,12 +64,14 @@ class MLflowSink(RemoteSink):
         artifact_location: Where a new experiment keeps its artifacts. Defaults to a place in
             `store` for the SQLite file there, and to the server's choice elsewhere.
         tags: Tags of a new run.
-        run_id: An existing run to continue.
+        run_id: An existing run to continue. Steps of a metric that it has already are not sent.
         store: Directory of `mlflow.db` and `mlflow_artifacts/`, which several runs share. Defaults
             to the run's.
     """
 
+    name = "mlflow"
     needs = "mlflow"
+    closing = 30.0
 
     @classmethod
     def at(cls, place: LogPlace, **kwargs: Any) -> MLflowSink:
@@ -64,12 +93,20 @@ class MLflowSink(RemoteSink):
         run_id: str | None = None,
         store: Path | None = None,
     ) -> None:
+        super().__init__()
         environment = os.environ.get(_ENVIRONMENT)
         place = (store or directory).absolute()
         uri = tracking_uri or environment or f"{_SQLITE}{place / 'mlflow.db'}"
         if not tracking_uri and not environment:
             artifact_location = artifact_location or (place / "mlflow_artifacts").as_uri()
-        target = {
+        self.directory = directory.absolute()
+        metrics, earlier = self.directory / "metrics.csv", read_note(self.directory)
+        # Rows of an earlier run: the CSV sink moves them away before it writes.
+        others = metrics.stat() if metrics.exists() else None
+        if others is not None and others.st_size <= len(HEADER):
+            others = None
+        repeats = others is None and "key" in earlier  # a start whose logs were deleted
+        self._note = {
             "uri": public(_absolute(uri)),
             "follows_environment": not tracking_uri,
             "experiment": experiment,
@@ -77,20 +114,196 @@ class MLflowSink(RemoteSink):
             "artifact_location": artifact_location and _absolute(artifact_location),
             "tags": dict(tags or {}),
             "run_id": run_id,
+            "key": earlier["key"] if repeats else uuid.uuid4().hex,
+            "rewinds": [*earlier["rewinds"], 0] if repeats else [],
+            "others": others and [others.st_ino, others.st_mtime_ns],
+            "started": int(time.time() * 1000),
+            "hparams": {},
         }
-        super().__init__("mlflow", directory, target, _absolute(uri))
+        self._uri = _absolute(uri)
+        self._changed = True
+        self._used = False
+        self._sender: _Sender | None = None
+        self._starts = 0
+
+    def write_scalars(self, event: Scalars) -> None:
+        """See that the rows of the CSV file are sent."""
+        self._used = True
+
+    def write_hparams(self, event: HParams) -> None:
+        """Write the configuration, flat, to the note."""
+        self._note["hparams"] = flatten_config(event.config)
+        self._used = self._changed = True
+
+    def write_text(self, event: Text) -> None:
+        """See that the file of the CSV sink is sent."""
+        self._used = True
+
+    def write_image(self, event: Image) -> None:
+        """See that the file of the CSV sink is sent."""
+        self._used = True
+
+    def write_video(self, event: Video) -> None:
+        """See that the file of the CSV sink is sent."""
+        self._used = True
+
+    def flush(self) -> None:
+        """Write the note, and see that the run is being sent."""
+        if not self._used:
+            return
+        if self._changed:
+            self._write_note()
+        if self._sender is not None and self._sender.code is not None:
+            if self._starts == _RESTARTS + 1:
+                return
+            self._sender = None
+        if self._sender is None:
+            self._starts += 1
+            self._sender = _Sender(self.name, self.directory, self._uri)
+
+    def close(self, status: str = "finished") -> None:
+        """Note how the run ended, and wait, within bounds, until all is sent; warn if it is not."""
+        self.flush()
+        if self._sender is None:
+            return
+        self._note |= {"status": status, "ended": int(time.time() * 1000)}
+        self._write_note()
+        del self._note["status"], self._note["ended"]
+        sender, self._sender, self._starts = self._sender, None, 0
+        self._used, self._changed = False, True
+        if not sender.finish(max(0.0, min(self.closing, self.deadline - 0.25 - monotonic()))):
+            log.warning(
+                "Logger %r: not everything has been sent to %s. To send the rest: hooktrainer "
+                "sync %s",
+                self.name,
+                self._note["uri"],
+                shell_word(_from_here(self.directory)),
+            )
+
+    def state_dict(self) -> dict[str, Any]:
+        """The key by which the server finds the run."""
+        return {"key": self._note["key"]}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Continue the saved run after the rows that `metrics.csv` now has.
+
+        The `CSVSink` has taken back the others before: a `Logger` restores it first.
+        """
+        if self._sender is not None:
+            self._sender.kill()
+            self._sender = None
+        earlier, metrics = read_note(self.directory), self.directory / "metrics.csv"
+        if earlier.get("key") != state_dict["key"]:
+            earlier = {}
+        kept = metrics.stat().st_size if metrics.exists() else 0
+        self._note |= {
+            "key": state_dict["key"],
+            "rewinds": [*earlier.get("rewinds", ()), kept],
+            "others": None,
+            "started": earlier.get("started", self._note["started"]),
+            "hparams": earlier.get("hparams", {}) | self._note["hparams"],
+        }
+        self._changed = True
+
+    def state_at(self, step: int) -> dict[str, Any]:
+        """The key."""
+        return self.state_dict()
+
+    def after_fork(self) -> None:
+        """Leave the sender to the parent."""
+        self._sender = None
 
     def how_to_view(self) -> str:
         """Return the command that shows the runs of this store, or the server's address."""
-        uri = str(self._target["uri"])
+        uri = str(self._note["uri"])
         word = shell_word(uri)
         return word if uri.startswith("http") else f"mlflow ui --backend-store-uri {word}"
 
+    def _write_note(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.directory / NOTE, json.dumps(self._note), durable=False)
+        self._changed = False
 
-def address(target: Mapping[str, Any]) -> str:
-    """Where a spool goes now: where the environment says, if that chose before; else as before."""
-    environment = os.environ.get(_ENVIRONMENT) if target["follows_environment"] else None
-    return _absolute(environment or target["uri"])
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sender": None, "_starts": 0, "deadline": math.inf}
+
+    def __repr__(self) -> str:
+        return f"{self.name}: {self._note['uri']}"
+
+
+class _Sender:
+    """The program that sends a run; a thread logs its messages."""
+
+    def __init__(self, name: str, run: Path, uri: str) -> None:
+        self._name = name
+        self._is_failing = False
+        self._program = ChildProgram(
+            "hooktrainer.log.mlflow_sender",
+            str(run),
+            environ={ADDRESS: uri},
+            nice=5,  # training comes first
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        thread = threading.Thread(target=self._listen, name=f"{name}-sender", daemon=True)
+        thread.start()
+
+    @property
+    def code(self) -> int | None:
+        """The exit code; `None` while it runs."""
+        return self._program.code
+
+    def finish(self, seconds: float) -> bool:
+        """Have it send what is left and end; whether it did. It is killed if that takes too long.
+
+        A server that does not answer gets one last attempt.
+        """
+        self._program.tell(b"finish")
+        until = monotonic() + seconds
+        hopeless = monotonic() + _LAST_ATTEMPT
+        while monotonic() < (min(until, hopeless) if self._is_failing else until):
+            if self._program.wait(0.05) is not None:
+                break
+        code = self.code
+        self.kill()
+        return code == 0
+
+    def kill(self) -> None:
+        """End it at once."""
+        self._program.kill()
+
+    def _listen(self) -> None:
+        with self._program.output as lines:
+            for line in lines:
+                message = json.loads(line)
+                if message["ok"] is not None:
+                    self._is_failing = not message["ok"]
+                log.warning("Logger %r: %s", self._name, message["text"])
+
+
+def read_note(run: Path) -> dict[str, Any]:
+    """Read `mlflow.json` of a run; empty if there is none that can be read."""
+    with suppress(OSError, ValueError):
+        note = json.loads(read_file(run / NOTE, run))
+        if isinstance(note, dict) and isinstance(note.get("rewinds"), list):
+            return note
+    return {}
+
+
+def public(uri: str) -> str:
+    """An address without the name and the password in it.
+
+    Examples:
+        >>> public("https://me:secret@example.org/mlflow")
+        'https://example.org/mlflow'
+    """
+    return re.sub(r"(?<=://)[^/@]*@", "", uri)
+
+
+def address(note: Mapping[str, Any]) -> str:
+    """Where a run goes now: the environment's choice if that chose before; else as before."""
+    environment = os.environ.get(_ENVIRONMENT) if note["follows_environment"] else None
+    return _absolute(environment or note["uri"])
 
 
 def _absolute(uri: str) -> str:
@@ -98,3 +311,10 @@ def _absolute(uri: str) -> str:
     if uri.startswith(_SQLITE):
         return f"{_SQLITE}{Path(uri[len(_SQLITE) :]).absolute()}"
     return uri if ":" in uri else str(Path(uri).absolute())
+
+
+def _from_here(path: Path) -> str:
+    try:
+        return str(path.relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

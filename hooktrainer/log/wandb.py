@@ -10,7 +10,6 @@ import time
 import urllib.error
 import urllib.request
 import uuid
-from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -20,9 +19,9 @@ import numpy as np
 from ..base.words import shell_word
 from ..errors import ConfigError
 from . import media
+from .csv import read_csv
 from .sink import Histogram, HParams, Image, LogPlace, Scalars, Sink, Text, Video, log
 
-_UNSAFE_SECONDS: Final = 30.0  # W&B flushes its file every 15
 _PROBE_SECONDS: Final = 3.0
 _EXIT_CODE: Final = {"interrupted": 255, "failed": 1}
 
@@ -33,8 +32,8 @@ class WandbSink(Sink):
     Every row carries its step as the metric `step`, against which all others are drawn. W&B cannot
     take rows back, and when its process dies it loses those of the last seconds. So a resumed run
     reads, in the files that its earlier processes left in `wandb/`, how far each metric came. It
-    does not write those steps again, and writes what was lost from the checkpoint, which holds the
-    rows of its last 30 seconds (not pictures).
+    does not write those steps again, and sends the rows of `metrics.csv` that were lost (not
+    texts and pictures).
 
     Args:
         directory: Directory of the run; W&B makes `wandb/` in it.
@@ -96,12 +95,11 @@ class WandbSink(Sink):
         self._run: Any = None
         self._resumed = id is not None
         self._already: dict[str, int] = {}
-        self._recent: deque[tuple[float, int, dict[str, Any]]] = deque()
-        self._replay: list[tuple[int, dict[str, Any]]] = []
+        self._restored = False
 
     def write_scalars(self, event: Scalars) -> None:
         """Log the values of one step as one row."""
-        self._log_row(dict(event.values), event.step)
+        self._log(dict(event.values), event.step)
 
     def write_hparams(self, event: HParams) -> None:
         """Set the run's configuration."""
@@ -109,7 +107,7 @@ class WandbSink(Sink):
 
     def write_text(self, event: Text) -> None:
         """Log a text."""
-        self._log_row({event.name: event.text}, event.step)
+        self._log({event.name: event.text}, event.step)
 
     def write_image(self, event: Image) -> None:
         """Log a picture."""
@@ -142,8 +140,8 @@ class WandbSink(Sink):
             run.finish(exit_code=_EXIT_CODE.get(status, 0))
 
     def state_dict(self) -> dict[str, Any]:
-        """The run's id, and the rows that W&B may not have written yet."""
-        return {"id": self.id, "recent": [[step, row] for _, step, row in self._recent]}
+        """The run's id."""
+        return {"id": self.id}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue the saved run."""
@@ -152,13 +150,11 @@ class WandbSink(Sink):
             self.close("stopped")
             wait_for_end(file)
         self.id = state_dict["id"]
-        self._resumed = True
-        self._recent.clear()
-        self._replay = [(step, dict(row)) for step, row in state_dict["recent"]]
+        self._resumed = self._restored = True
 
     def state_at(self, step: int) -> dict[str, Any]:
-        """The run's id, and what has been logged lately."""
-        return {"id": self.id, "recent": [[step, row] for _, step, row in self._recent.copy()]}
+        """The run's id."""
+        return self.state_dict()
 
     def after_fork(self) -> None:
         """Leave the parent's run to it."""
@@ -174,16 +170,17 @@ class WandbSink(Sink):
             import wandb
 
             self.directory.mkdir(parents=True, exist_ok=True)
+            already: dict[str, int] | None = {}
             if self._resumed:
-                self._already = self._read_steps()
+                already = self._read_steps()
+                self._already = already or {}
             if self._is_online:
                 self._go_offline_if_unreachable()
             self._run = wandb.init(id=self.id, dir=str(self.directory), **self._init)
             self._run.define_metric("step")
             self._run.define_metric("*", step_metric="step")
-            replay, self._replay = self._replay, []
-            for step, row in replay:
-                self._log_row(row, step)
+            if self._restored and already is not None:
+                self._replay()
         return self._run
 
     def _go_offline_if_unreachable(self) -> None:
@@ -205,12 +202,17 @@ class WandbSink(Sink):
                 self.directory / "wandb" / "offline-run-*",
             )
 
-    def _log_row(self, row: dict[str, Any], step: int) -> None:
-        self._log(row, step)
-        now = time.monotonic()
-        self._recent.append((now, step, row))
-        while self._recent[0][0] < now - _UNSAFE_SECONDS:
-            self._recent.popleft()
+    def _replay(self) -> None:
+        """Send the rows of `metrics.csv` that W&B does not have."""
+        path = self.directory / "metrics.csv"
+        rows: dict[int, dict[str, Any]] = {}
+        for name, series in (read_csv(path) if path.exists() else {}).items():
+            for step, value in series:
+                if step > self._already.get(name, -1):
+                    rows.setdefault(step, {})[name] = value
+        for step, row in sorted(rows.items()):
+            self._run.log({"step": step, **row})
+            self._already |= dict.fromkeys(row, step)
 
     def _log(self, row: dict[str, Any], step: int) -> None:
         run = self._open()
@@ -218,7 +220,7 @@ class WandbSink(Sink):
         if row:
             run.log({"step": step, **row})
 
-    def _read_steps(self) -> dict[str, int]:
+    def _read_steps(self) -> dict[str, int] | None:
         files = sorted(self.directory.glob(f"wandb/*run-*-{self.id}*/run-{self.id}.wandb"))
         try:
             return last_steps(files)
@@ -230,7 +232,7 @@ class WandbSink(Sink):
                 type(error).__name__,
                 error,
             )
-            return {}
+            return None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_run": None}

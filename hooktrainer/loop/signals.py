@@ -13,13 +13,11 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Final
 
-from ..base.endings import ENDING_SIGNALS, is_importing
+from ..base.endings import ENDING_SIGNALS, has_default, is_importing
 from .control import Control
 
 GRACE: Final = 30.0
 """Seconds from a signal to the end of the process, unless said otherwise."""
-
-_DEFAULTS: Final = (signal.SIG_DFL, signal.default_int_handler)
 
 
 class SignalExit(SystemExit):
@@ -90,7 +88,7 @@ class GracefulSignals:
     def _install(self, number: int, handler: Any) -> None:
         before = signal.getsignal(number)
         if (
-            before in _DEFAULTS
+            has_default(number)
             or isinstance(before, _EndBeforeTraining)
             or self._only_cleans_up(before)
         ):
@@ -155,9 +153,7 @@ def ending_cleanly() -> Iterator[None]:
     """
     end = _EndBeforeTraining()
     previous = {
-        number: signal.signal(number, end)
-        for number in ENDING_SIGNALS
-        if signal.getsignal(number) in _DEFAULTS
+        number: signal.signal(number, end) for number in ENDING_SIGNALS if has_default(number)
     }
     try:
         yield

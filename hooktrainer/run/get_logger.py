@@ -38,8 +38,8 @@ def get_logger(
     logger that is given a state by `load_state_dict`, as `Trainer.load_state_dict` does, goes on in
     the logs of the run that saved it.
 
-    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/`, and `spool/` with
-    what goes to an MLflow server. The runs of a folder share `mlflow.db` and `mlflow_artifacts/` in
+    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/`, and `mlflow.json`.
+    MLflow and W&B are sent what the logger `csv` writes, so they bring it. The runs of a folder share `mlflow.db` and `mlflow_artifacts/` in
     that folder. Each destination is written by a thread of its own.
 
     Args:

@@ -25,7 +25,6 @@ from ..base.untrusted import (
     refusing,
 )
 from ..errors import ConfigError, NotFoundError, TakenError
-from ..log.spool import forget_spools
 from .lock import is_alive, is_locked
 from .provenance import RUN_FILE, id_in, new_run_id, parent_in, this_process
 
@@ -232,7 +231,6 @@ class RunDir:
         """Delete what a start logged that committed nothing, before it is repeated."""
         self.metrics.unlink(missing_ok=True)
         shutil.rmtree(self.logs, ignore_errors=True)
-        forget_spools(self.path)
 
     def write_config(self, config: Any) -> None:
         """Write `config.yaml`.

@@ -97,3 +97,11 @@ def test_a_directory_without_a_run_is_said(call, tmp_path):
     done = call("describe", tmp_path)
     assert done.code == 2
     assert "describe the script that began it" in done.err
+
+
+def test_a_run_that_is_not_there_is_no_script(call, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    RunDir.create(tmp_path / "runs" / "first")
+    done = call("describe", "runs/frist")
+    assert (done.code, done.out) == (2, "")
+    assert "there is no run runs/frist. Did you mean runs/first?" in done.err

@@ -24,7 +24,7 @@ class Interrupting:
 sys.meta_path.insert(0, Interrupting())
 """
 COMMAND = "from hooktrainer.cli import main; main(['runs'])"
-ALGORITHM = "runpy.run_module('hooktrainer.cli.algorithm', run_name='__main__')"
+ALGORITHM = "from hooktrainer.cli import main; main(['train', 'ppo'])"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hooktrainer.cli import algorithm, main
+from hooktrainer.cli import main
 from hooktrainer.cli.compare import compare_runs
 from hooktrainer.store.run_dir import RunDir
 
@@ -112,7 +112,7 @@ def test_a_job_that_is_queued_again_is_the_run_that_was_never_interrupted(slurm)
     assert start(restarts=1).wait() == 0, Path("printed").read_text()
     assert "resumed from" in Path("printed").read_text()
     assert requeued() == ["requeue 9"]  # it is done
-    algorithm.main([*TRAIN[1:], "--run-dir", "whole"])
+    main([*TRAIN, "--run-dir", "whole"])
     parts = compare_runs(Path("run"), Path("whole"))
     assert sum(part.leaves for part in parts) > 100
     assert [part.found for part in parts if part.found] == []

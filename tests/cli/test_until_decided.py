@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from finished_runs import write_run
 
-from hooktrainer.cli import algorithm
+from hooktrainer import __main__ as program
 from hooktrainer.cli import until_decided as more_seeds
 from hooktrainer.show.report import summarize
 from hooktrainer.statistics import decided
@@ -174,9 +174,9 @@ def test_seeds_of_an_algorithm_are_those_of_a_command_that_had_trained_all(
             "--logger=csv", "--no-tuned", "--no-progress-bar", "--seeds", seeds,
             "--run-dir", str(tmp_path / place),
         ]  # fmt: skip
-        monkeypatch.setattr(sys, "argv", [algorithm.__file__, *words])  # as hooktrainer train does
-        monkeypatch.setattr(sys.modules["__main__"], "__spec__", algorithm.__spec__)
-        algorithm.main()
+        monkeypatch.setattr(sys, "argv", [program.__file__, "train", *words])
+        monkeypatch.setattr(sys.modules["__main__"], "__spec__", program.__spec__)
+        program.main()
 
     train(0.1, "0-3", "study/0.1")
     train(0.2, "0-4", "study/0.2")

@@ -68,6 +68,9 @@ class FakeMLflow:
         if what == "runs/update":
             run["status"] = body["status"]
             return 200, {"run_info": self._run(body["run_id"])["info"]}
+        if what == "runs/set-tag":
+            run["tags"][body["key"]] = body["value"]
+            return 200, {}
         if what == "runs/log-batch":
             for metric in body.get("metrics", ()):
                 row = (metric["key"], int(metric["timestamp"]), int(metric["step"]))
@@ -81,7 +84,7 @@ class FakeMLflow:
 
     def _run(self, run_id: str) -> dict[str, Any]:
         run = self.runs[run_id]
-        latest = {row[0]: row for row in sorted(run["metrics"], key=lambda row: row[1])}
+        latest = {row[0]: row for row in sorted(run["metrics"], key=lambda row: row[2])}
         return {
             "info": {
                 "run_id": run_id,

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from hooktrainer import get_logger
-from hooktrainer.log import Logger, remote_sink, sending
-from hooktrainer.log.mlflow import MLflowSink
-from hooktrainer.log.spool import Spool
+from hooktrainer.log import Logger, mlflow, mlflow_sender
+from hooktrainer.log.csv import CSVSink
+from hooktrainer.log.mlflow import MLflowSink, read_note
 from hooktrainer.store.run_dir import RunDir
 
 MlflowClient = pytest.importorskip("mlflow").MlflowClient
@@ -27,15 +27,16 @@ class InProcess:
 
     code = None
 
-    def __init__(self, name: str, spool: Path, uri: str) -> None:
-        self.spool, self.uri = Spool(spool), uri
+    def __init__(self, name: str, run: Path, uri: str) -> None:
+        self.run, self.uri = run, uri
 
-    def finish(self, seconds: float) -> None:
+    def finish(self, seconds: float) -> bool:
         finish = threading.Event()
         finish.set()
-        sender = sending.sender_of(self.spool, self.uri)
-        while not sending.send_until_told(sender, finish, lambda **_: None):
+        sender = mlflow_sender.Sender(self.run, self.uri)
+        while not mlflow_sender.send_until_told(sender, finish, lambda **_: None):
             pass
+        return True
 
     def kill(self) -> None: ...
 
@@ -43,13 +44,20 @@ class InProcess:
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch):
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
-    monkeypatch.setattr(remote_sink, "_Sender", InProcess)
+    monkeypatch.setattr(mlflow, "_Sender", InProcess)
 
 
-def deliver(logger: Logger) -> None:
-    """Have everything sent that was logged so far."""
+def deliver(logger: Logger, sender: mlflow_sender.Sender | None = None) -> mlflow_sender.Sender:
+    """Have everything sent that was logged so far; returns what sent it."""
     logger.flush()
-    logger.sinks["mlflow"].sink._sender.finish(1)
+    sink = logger.sinks["mlflow"].sink
+    sender = sender or mlflow_sender.Sender(sink.directory, sink._uri)
+    while True:
+        try:
+            if not sender.send_some():
+                return sender
+        except Exception:
+            continue
 
 
 @pytest.fixture(scope="module")
@@ -63,13 +71,21 @@ def make(tmp_path, store, request):
     def make(**kwargs: Any) -> Logger:
         defaults = {"tracking_uri": store, "artifact_location": (tmp_path / "artifacts").as_uri()}
         sink = MLflowSink(tmp_path, request.node.name, "run", **{**defaults, **kwargs})
-        return Logger({"mlflow": sink})
+        return Logger({"csv": CSVSink(tmp_path / "metrics.csv"), "mlflow": sink})
 
     return make
 
 
 def run_id(logger: Logger) -> str:
-    return logger.sinks["mlflow"].sink.spool.sent()["memory"]["run_id"]
+    sink = logger.sinks["mlflow"].sink
+    return found(sink._uri, sink._note["key"])
+
+
+def found(store: str, key: str) -> str:
+    client = MlflowClient(store)
+    places = [experiment.experiment_id for experiment in client.search_experiments()]
+    (run,) = client.search_runs(places, f"tags.`hooktrainer.log` = '{key}'")
+    return run.info.run_id
 
 
 def history(store: str, run: str, name: str) -> list[tuple[int, float]]:
@@ -147,6 +163,23 @@ def test_resume_is_the_same_run_with_every_step_once(make, store):
     assert MlflowClient(store).get_run(run).info.status == "FINISHED"
 
 
+def test_resumes_that_the_store_was_not_told_of_go_back_to_the_earliest(make, store):
+    logger = make()
+    for step in range(2):
+        logger.log_scalar("x", step, step)
+    state = logger.state_dict()
+    for step in range(2, 7):
+        logger.log_scalar("x", 99, step)
+    deliver(logger)
+    for step in (2, 3):
+        logger = make()
+        logger.load_state_dict(state)
+        logger.log_scalar("x", step, step)
+        state = logger.state_dict()
+    logger.close()
+    assert history(store, run_id(logger), "x") == [(step, step) for step in range(4)]
+
+
 def test_resume_where_metrics_cannot_be_removed_writes_none_twice(make, store, monkeypatch, caplog):
     import sqlite3
 
@@ -158,7 +191,7 @@ def test_resume_where_metrics_cannot_be_removed_writes_none_twice(make, store, m
     state = logger.state_dict()
     logger.log_scalar("x", 2, 2)
     deliver(logger)
-    monkeypatch.setattr("hooktrainer.log.mlflow_run._delete_after", refuse)
+    monkeypatch.setattr("hooktrainer.log.mlflow_sender._delete_after", refuse)
     resumed = make()
     resumed.load_state_dict(state)
     for step in (2, 3):
@@ -225,18 +258,18 @@ def test_pictures_are_artifacts(make, tmp_path):
 def test_a_run_that_was_deleted_is_replaced_by_a_new_one_with_all_of_it(make, store, caplog):
     logger = make()
     logger.log_scalar("x", 1.0, 1)
-    deliver(logger)
+    sender = deliver(logger)
     deleted = run_id(logger)
     MlflowClient(store).delete_run(deleted)
     logger.log_scalar("x", 2.0, 2)
-    logger.close()
+    deliver(logger, sender)
     assert "cannot be continued" in caplog.text
     assert run_id(logger) != deleted
     assert history(store, run_id(logger), "x") == [(1, 1.0), (2, 2.0)]
 
 
 def test_what_the_server_refuses_takes_nothing_with_it(make, store, caplog, monkeypatch):
-    monkeypatch.setattr("hooktrainer.log.mlflow_run._clean", lambda name, taken: name)
+    monkeypatch.setattr("hooktrainer.log.mlflow_sender._clean", lambda name, taken: name)
     logger = make()
     logger.log_scalars({"good": 1.0, "bad [name]": 2.0, "also good": 3.0}, 1)
     logger.close()
@@ -251,26 +284,22 @@ def test_records_that_are_sent_again_count_once(make, store):
         logger.log_scalars({"x": step, "nan": math.nan}, step)
     logger.log_hparams({"a": 1})
     logger.close()
-    spool = logger.sinks["mlflow"].sink.spool
-    (spool.directory / "sent.json").unlink()
-    logger.sinks["mlflow"].sink._sender = None
-    InProcess("mlflow", spool.directory, store).finish(1)
+    for _ in range(2):
+        InProcess("mlflow", logger.sinks["mlflow"].sink.directory, store).finish(1)
     assert history(store, run_id(logger), "x") == [(step, step) for step in range(5)]
     assert len(history(store, run_id(logger), "nan")) == 5
 
 
 def test_an_earlier_run_that_is_continued_by_its_id_keeps_what_it_has(make, store):
     first = make()
-    first.log_scalar("x", 1.0, 1)
+    first.log_scalars({"x": 1.0, "y": 5.0}, 1)
     first.close()
-    second = make(run_id=run_id(first))
-    sink = second.sinks["mlflow"].sink
-    sink.spool.directory = sink.spool.directory.with_name("second")
-    sink.spool = Spool(sink.spool.directory)
+    run = run_id(first)
+    second = make(run_id=run)
     second.log_scalar("x", 2.0, 2)
     second.close()
-    assert run_id(second) == run_id(first)
-    assert history(store, run_id(first), "x") == [(1, 1.0), (2, 2.0)]
+    assert history(store, run, "x") == [(1, 1.0), (2, 2.0)]
+    assert history(store, run, "y") == [(1, 5.0)]
 
 
 def test_a_start_that_is_forgotten_is_repeated_in_the_same_run(make, store, tmp_path):
@@ -289,11 +318,11 @@ def test_a_start_that_is_forgotten_is_repeated_in_the_same_run(make, store, tmp_
 
 def test_names_and_addresses_that_are_not_to_be_seen_are_not_written(tmp_path):
     sink = MLflowSink(tmp_path, "e", "r", tracking_uri="https://me:secret@example.invalid/x")
-    logger = Logger({"mlflow": sink})
+    logger = Logger({"csv": CSVSink(tmp_path / "metrics.csv"), "mlflow": sink})
     logger.log_scalar("x", 1.0, 1)
     logger.flush()
     assert sink._uri == "https://me:secret@example.invalid/x"
-    told = (sink.spool.directory / "target.json").read_text()
+    told = (tmp_path / "mlflow.json").read_text()
     assert "https://example.invalid/x" in told
     assert "secret" not in told + repr(sink)
 
@@ -301,11 +330,11 @@ def test_names_and_addresses_that_are_not_to_be_seen_are_not_written(tmp_path):
 def test_nothing_but_what_was_logged_is_sent(make, tmp_path):
     logger = make()
     (tmp_path / "secret.txt").write_text("secret")
-    sink = logger.sinks["mlflow"].sink
     logger.log_text("t", "hello", 1)
-    sink.spool.add(1, file="texts/a.txt", stored="../../../secret.txt")
-    sink.spool.add(1, file="texts/b.txt", stored="000000000000001.txt")
-    (sink.spool.files / "000000000000001.txt").symlink_to(tmp_path / "secret.txt")
+    logger.flush()
+    (tmp_path / "texts" / "a_000000000001.txt").symlink_to(tmp_path / "secret.txt")
+    (tmp_path / "videos").symlink_to(tmp_path / "texts")
+    (tmp_path / "texts" / "other.txt").write_text("of somebody else")
     logger.close()
     sent = [path.name for path in (tmp_path / "artifacts").rglob("*.txt")]
     assert sent == ["t_000000000001.txt"]
@@ -316,7 +345,7 @@ def test_the_environment_chooses_the_store(tmp_path, store, monkeypatch):
     logger = get_logger("mlflow", Path(tmp_path), "exp", mlflow_kwargs={"tags": {"who": "me"}})
     logger.log_scalar("x", 1.0, 0)
     logger.close()
-    run = Spool(tmp_path / "exp" / "spool" / "mlflow").sent()["memory"]["run_id"]
+    run = found(store, read_note(tmp_path / "exp")["key"])
     assert MlflowClient(store).get_run(run).data.tags["who"] == "me"
     assert not (tmp_path / "mlflow.db").exists()
 

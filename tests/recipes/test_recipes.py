@@ -141,8 +141,8 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text(
-        f"import sys; sys.modules[{package!r}] = None; from hooktrainer.cli import algorithm; "
-        f"algorithm.main(['ppo', '--env', {name!r}, '--run-dir', 'run'])"
+        f"import sys; sys.modules[{package!r}] = None; from hooktrainer.cli import main; "
+        f"main(['train', 'ppo', '--env', {name!r}, '--run-dir', 'run'])"
     )
     done = run(program, where=tmp_path)
     assert done.returncode == 2

@@ -15,7 +15,7 @@ from fake_mlflow import FakeMLflow, SilentServer, closed_port
 from hooktrainer import get_logger
 from hooktrainer.cli import main
 from hooktrainer.log import Logger, read_csv
-from hooktrainer.log.spool import Spool
+from hooktrainer.log.mlflow_sender import Sender
 
 pytest.importorskip("mlflow")
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
@@ -61,12 +61,12 @@ def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
     logger = logger_to(uri, tmp_path, monkeypatch)
     logger.log_hparams({"lr": 0.5})
     log(logger, range(10))
-    assert logger.state_dict()["sinks"]["mlflow"]["step"] == 9
+    assert logger.state_dict()["sinks"]["csv"]["step"] == 9
     wait_for(lambda: "cannot be written to (Connection refused)" in caplog.text)
     log(logger, range(10, 20))
     logger.close()
     assert logger.failures == {}
-    assert f"22 of 22 records have not been sent to {uri}" in caplog.text
+    assert f"not everything has been sent to {uri}" in caplog.text
     assert f"hooktrainer sync {tmp_path / 'run'}" in caplog.text
 
     monkeypatch.setattr("hooktrainer.cli.sync._PAUSES", (0.01, 0.01, 0.01, 0.01))
@@ -84,7 +84,7 @@ def test_a_server_that_is_not_there_is_told_of_and_sent_to_later(
         assert same_as_csv(server, tmp_path / "run")
         (run,) = server.runs.values()
         assert (run["status"], run["params"]) == ("FINISHED", {"lr": "0.5"})
-        assert "22 records sent" in capsys.readouterr().out
+        assert "40 values sent" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -105,27 +105,25 @@ def test_a_silent_server_holds_nothing(tmp_path, monkeypatch, caplog):
     with SilentServer() as server:
         logger = logger_to(server.uri, tmp_path, monkeypatch)
         log(logger, range(10))
-        state = logger.state_dict()["sinks"]["mlflow"]
-        assert state["step"] == 9
+        assert logger.state_dict()["sinks"]["csv"]["step"] == 9
         logger.hurry(time.monotonic() + 1)
         logger.close("interrupted")
     assert logger.failures == {}
-    assert "11 of 11 records have not been sent" in caplog.text
-    assert Spool(tmp_path / "run" / "spool" / "mlflow").count() == 11
+    assert "not everything has been sent" in caplog.text
+    assert len(read_csv(tmp_path / "run")["x"]) == 10
 
 
 KILLED = """
-import os, signal, sys
+import os, signal, sys, time
+from pathlib import Path
 from hooktrainer import get_logger
-from hooktrainer.log.spool import Spool
 logger = get_logger(["csv", "mlflow"], sys.argv[1], "run")
 for step in range(50):
     logger.log_scalars({"x": step / 3, "y": -step}, step)
 logger.flush()
-sender = logger.sinks["mlflow"].guarded.sink._sender._program
-print(sender.pid, flush=True)
-while not Spool(logger.sinks["mlflow"].guarded.sink.spool.directory).sent():
-    pass
+print(logger.sinks["mlflow"].guarded.sink._sender._program.pid, flush=True)
+while not Path(sys.argv[1], "sent").exists():
+    time.sleep(0.01)
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -136,11 +134,15 @@ def test_killed_at_any_moment_all_of_it_arrives_once(tmp_path, monkeypatch):
     with FakeMLflow() as server:
         monkeypatch.setenv("MLFLOW_TRACKING_URI", server.uri)
         command = [sys.executable, "-c", KILLED, str(tmp_path)]
-        run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False, timeout=120)
-        assert run.returncode == -9
-        wait_for(lambda: not Path(f"/proc/{run.stdout.strip()}/stat").exists() or is_zombie(run))
-        spool = tmp_path / "run" / "spool" / "mlflow"
-        (spool / "sent.json").unlink()  # as if the sender had been killed before it noted that
+        run = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        wait_for(lambda: any(run["metrics"] for run in server.runs.values()))
+        (tmp_path / "sent").touch()
+        assert run.wait(60) == -9
+        with run.stdout as output:
+            sender = output.read().strip()
+        wait_for(lambda: not Path(f"/proc/{sender}/stat").exists() or is_zombie(sender))
+        for row in [row for row in next(iter(server.runs.values()))["metrics"] if row[2] > 30]:
+            next(iter(server.runs.values()))["metrics"].remove(row)  # killed in the middle
         server.delay = 0.2
         before = server.requests
         killed = subprocess.Popen(
@@ -155,6 +157,36 @@ def test_killed_at_any_moment_all_of_it_arrives_once(tmp_path, monkeypatch):
         assert [run["status"] for run in server.runs.values()] == ["KILLED"]
 
 
-def is_zombie(run: subprocess.CompletedProcess[str]) -> bool:
-    stat = Path(f"/proc/{run.stdout.strip()}/stat")
+def is_zombie(pid: str) -> bool:
+    stat = Path(f"/proc/{pid}/stat")
     return stat.exists() and stat.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+
+
+class NoSender:
+    code = None
+
+    def __init__(self, *_: object) -> None: ...
+
+    def finish(self, seconds: float) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("when", [5, 7, 11])
+def test_a_server_that_fails_at_any_request_has_every_value_once(tmp_path, monkeypatch, when, lost):
+    with FakeMLflow() as server:
+        monkeypatch.setattr("hooktrainer.log.mlflow._Sender", NoSender)
+        logger = logger_to(server.uri, tmp_path, monkeypatch)
+        log(logger, range(20))
+        logger.close()
+        setattr(server, "lose" if lost else "fail", when)
+        monkeypatch.setattr("hooktrainer.log.mlflow_sender._CHUNK", 40)
+        sender = Sender(tmp_path / "run", server.uri)
+        while True:
+            try:
+                if not sender.send_some():
+                    break
+            except Exception:
+                continue
+        assert len(server.runs) == 1
+        assert same_as_csv(server, tmp_path / "run")
