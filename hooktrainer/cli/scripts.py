@@ -206,7 +206,7 @@ def _in(directory: Path) -> list[Trainable]:
 
 def algorithms() -> list[Trainable]:
     """The algorithms of this package."""
-    return [Trainable(name) for name in _algorithms()]
+    return [Trainable(name) for name in sorted(_algorithms())]
 
 
 def find_trainable(name: str) -> Trainable:

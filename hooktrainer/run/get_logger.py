@@ -38,9 +38,10 @@ def get_logger(
     logger that is given a state by `load_state_dict`, as `Trainer.load_state_dict` does, goes on in
     the logs of the run that saved it.
 
-    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/`, and `mlflow.json`.
-    MLflow and W&B are sent what the logger `csv` writes, so they bring it. The runs of a folder share `mlflow.db` and `mlflow_artifacts/` in
-    that folder. Each destination is written by a thread of its own.
+    A run's logs lie in one directory: `metrics.csv`, `tensorboard/`, `wandb/` and `mlflow.json`.
+    MLflow and W&B are sent what the logger `csv` writes, so they bring it. The runs of a folder
+    share `mlflow.db` and `mlflow_artifacts/` in that folder. Each destination is written by a
+    thread of its own.
 
     Args:
         logger_type: `csv`, `tensorboard`, `mlflow` or `wandb`, or a sequence of these. None or

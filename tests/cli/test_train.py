@@ -225,5 +225,8 @@ def test_a_file_names_nothing_to_run_but_what_is_shipped(name, tmp_path, monkeyp
         main([*words, "--trust"])
         assert replaced[0][1].endswith("evil.py")
     (tmp_path / "config.yaml").write_text("name: ppo\nseeds: 2\n")
+    monkeypatch.setattr(
+        "hooktrainer.cli.train.train_algorithm", lambda *words: replaced.append(words) or 0
+    )
     main(words)
-    assert replaced[-1][-3:] == ["ppo", "--config", "config.yaml"]
+    assert replaced[-1] == ("ppo", ["--config", "config.yaml"])
