@@ -353,7 +353,7 @@ class Sender:
         return dict(sorted(found.items()))
 
     def _artifacts(self) -> list[str]:
-        found, folders = [], list(_FOLDERS)
+        found, folders = list[str](), list(_FOLDERS)
         while folders:
             for entry in self._client.list_artifacts(self._run_id, folders.pop()):
                 (folders if entry.is_dir else found).append(entry.path)
