@@ -26,7 +26,6 @@ from ..base.untrusted import (
 )
 from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs
-from .tree import flatten, unflatten
 
 FILE = "manifest.json"
 SCHEMA = 3
@@ -86,6 +85,8 @@ class Manifest:
         Raises:
             CheckpointError: If the configuration holds a value that is not plain data.
         """
+        from .tree import flatten  # imports tensordict, which a saved policy does without
+
         node, tensors = flatten({"schema": SCHEMA, **dataclasses.asdict(self)})
         if tensors:
             raise CheckpointError(f"{next(iter(tensors))}: an array cannot be in a configuration.")
@@ -104,6 +105,8 @@ class Manifest:
                 node = unseal("manifest", data)
             except DamagedCheckpointError as error:
                 raise DamagedCheckpointError(f"{FILE} {error}") from None
+            from .tree import unflatten
+
             fields = unflatten(node, {})
             schema = fields.pop("schema")
         if schema != SCHEMA:
