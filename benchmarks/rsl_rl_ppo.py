@@ -15,7 +15,7 @@ from rsl_rl.env import VecEnv
 from rsl_rl.runners import OnPolicyRunner
 from tensordict import TensorDict
 
-from hooktrainer.collect.worlds.cartpole import CartPoleWorld
+from hooktrainer.collect.worlds.classic_control import CartPoleWorld
 
 
 @dataclass(kw_only=True)

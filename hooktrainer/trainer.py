@@ -14,8 +14,7 @@ from typing_extensions import Self
 
 from .base.checks import check_count, check_names
 from .collect.adapt import adapt
-from .collect.collector import Collector
-from .collect.exploration import schedules_of
+from .collect.collector import Collector, schedules_of
 from .hooks.nan_guard import NanGuard
 from .hooks.optimizer import OptimizerHook
 from .log.adapter import as_loggers

@@ -13,7 +13,7 @@ from torch import nn
 
 from ..base.space_parts import MASK
 from ..collect.agents import AgentGroup, AgentsCollector, make_world
-from ..collect.agents.groups import Grouping
+from ..collect.agents.world import Grouping
 from ..errors import ConfigError
 from ..hooks import MiniBatches, Schedule, ValueEstimatorHook
 from ..networks import (

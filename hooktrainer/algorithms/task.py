@@ -17,9 +17,8 @@ from torch import nn
 
 from ..base.space_parts import CRITIC, MASK, groups_of, parts_of
 from ..collect import VectorCollector
-from ..collect.action_format import action_format_of
+from ..collect.action_format import action_format_of, clipped
 from ..collect.agents import is_several
-from ..collect.clip_actions import clipped
 from ..collect.make_group import find_spec
 from ..collect.probe import spaces_of
 from ..collect.worlds import WorldCollector, is_world

@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium as gym
 
 from ..collect import VectorCollector
+from ..collect.episodes_collector import device_of
 from ..collect.make_group import find_spec
-from ..collect.vector_arguments import device_of
 from ..errors import ConfigError
 from .configs import Reader
 

@@ -10,24 +10,24 @@ another library's collector, is made into one by `hooktrainer.collect.adapt`.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeVar
 
 import torch
-from tensordict import TensorDictBase
+from tensordict import TensorDict, TensorDictBase
+from torch import nn
 
 from ..base.checks import share_equally
+from ..base.tensordicts import is_sharded
 from ..errors import ConfigError
 from ..loop.timing import Timing
-from .exploration import schedules_of
-from .weights import update_policy
 
 Resumes = Literal["exactly", "partly", "anew"]
 """What becomes of a collector in a run that is resumed; see `Collector.resumes`."""
-
 TIMEOUT: Final = 600.0
 """Seconds to wait for the answer of another process, unless another number is given."""
-
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 
@@ -386,3 +386,150 @@ def lost_at_resume(kind: type, resumes: Resumes) -> str | None:
         f"The collector, a {kind.__module__}.{kind.__qualname__}, {problems[resumes]}, and is not "
         "bit for bit the run that was never interrupted. VectorCollector restores all of it."
     )
+
+
+class NoiseSchedule:
+    """An exploration module whose epsilon or deviation falls as its ``step`` counts frames.
+
+    Args:
+        module: Such as `EpsilonGreedy`, `AdditiveGaussian`, or one of TorchRL's.
+        attribute: ``"eps"`` or ``"sigma"``.
+
+    Attributes:
+        metric: What its value is logged as.
+        is_driven: Whether something else changes it.
+    """
+
+    def __init__(self, module: Any, attribute: str) -> None:
+        self.module = module
+        self.attribute = attribute
+        self.metric = f"train/{'epsilon' if attribute == 'eps' else attribute}"
+        self.is_driven = False
+        self._left = self.position
+
+    @property
+    def position(self) -> tuple[int, float]:
+        """The frames counted so far, if the module tells, and the value."""
+        frames = getattr(self.module, "frames", 0)
+        return int(frames), float(getattr(self.module, self.attribute))
+
+    @position.setter
+    def position(self, position: tuple[int, float]) -> None:
+        frames, value = position
+        now = getattr(self.module, self.attribute)
+        if torch.is_tensor(now):
+            now.fill_(value)
+        else:
+            setattr(self.module, self.attribute, value)
+        if hasattr(self.module, "frames"):
+            self.module.frames = int(frames)
+        self._left = self.position
+
+    def follow(self, frames: int) -> None:
+        """Count frames, unless something else has moved the value since the last call."""
+        self.is_driven |= self.position != self._left
+        if not self.is_driven:
+            self.module.step(frames)
+        self._left = self.position
+
+
+def schedules_of(policy: Any) -> list[NoiseSchedule]:
+    """The schedules of a policy: of a module, or of the modules that a function has at hand."""
+    found = {}
+    for module in _modules(policy):
+        for name in ("eps", "sigma"):
+            ends = [getattr(module, f"{name}_{end}", None) for end in ("init", "end")]
+            steps = callable(getattr(module, "step", None)) and hasattr(module, name)
+            if steps and not any(end is None for end in ends) and ends[0] != ends[1]:
+                found[id(module)] = NoiseSchedule(module, name)
+    return list(found.values())
+
+
+def _modules(policy: Any, depth: int = 3) -> Iterator[nn.Module]:
+    """The modules of a policy, of what it calls, and of its attributes to this depth."""
+    if isinstance(policy, nn.Module):
+        yield from policy.modules()
+    elif depth:
+        for each in _near(policy):
+            yield from _modules(each, depth - 1)
+
+
+def _near(policy: Any) -> list[Any]:
+    if isinstance(policy, partial):
+        return [policy.func, *policy.args, *policy.keywords.values()]
+    if isinstance(policy, (list, tuple)):
+        return list(policy)
+    if isinstance(policy, dict):
+        return list(policy.values())
+    if inspect.isfunction(policy):
+        used = inspect.getclosurevars(policy)
+        return [*used.nonlocals.values(), *used.globals.values()]
+    if inspect.ismodule(policy) or inspect.isclass(policy):
+        return []
+    return [getattr(policy, "__self__", None), *getattr(policy, "__dict__", {}).values()]
+
+
+Weights = Mapping[str, Any]
+
+
+def check_can_follow(policy: Any) -> None:
+    """Refuse a policy whose weights cannot be handed over: its copy would go stale unnoticed.
+
+    Raises:
+        ConfigError: Saying why.
+    """
+    if policy is None:
+        return
+    methods = (getattr(policy, name, None) for name in ("state_dict", "load_state_dict"))
+    if not all(map(callable, methods)):
+        raise ConfigError(
+            f"the policy is a {type(policy).__name__} without state_dict and load_state_dict, so a "
+            "copy of it could not follow the learner: give a module, or add these methods."
+        )
+    if is_sharded(policy):
+        raise ConfigError(
+            "the policy's parameters are shared out among the ranks, which collect together: "
+            "there is nothing to overlap, leave out --overlap."
+        )
+
+
+def weights_of(policy: Any, *, copies: bool = False) -> Weights | None:
+    """A policy's state, tensors on the CPU; ``None`` for no policy.
+
+    Args:
+        policy: The policy.
+        copies: Whether the tensors are copies, on the policy's device, that stay as they are when
+            the policy is trained.
+    """
+    if policy is None:
+        return None
+    return {
+        key: (value.detach().clone() if copies else value.detach().cpu())
+        if isinstance(value, torch.Tensor)
+        else value
+        for key, value in policy.state_dict().items()
+    }
+
+
+def update_policy(policy: Any, source: Any) -> None:
+    """Copy what a policy is to become; nothing is done for ``None`` and for the policy itself.
+
+    Args:
+        policy: The policy.
+        source: A module, a TensorDict of parameters or a state dict.
+
+    Raises:
+        TypeError: If the policy has no parameters.
+    """
+    if source is None or source is policy:
+        return
+    if not isinstance(policy, torch.nn.Module):
+        raise TypeError(
+            f"The policy is a {type(policy).__name__}, which has no parameters to update."
+        )
+    if isinstance(source, TensorDictBase):
+        TensorDict.from_module(policy).data.update_(source.data)
+    elif isinstance(source, torch.nn.Module):
+        policy.load_state_dict(source.state_dict())
+    else:
+        policy.load_state_dict(source)

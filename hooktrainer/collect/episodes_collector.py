@@ -1,23 +1,76 @@
-"""`EpisodesCollector`: a collector whose environments play numbered episodes, shared by number."""
+"""`EpisodesCollector`: what all collectors have that step environments, whatever these are."""
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from types import MappingProxyType
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
-from .any_world import AnyWorld
-from .collector import CollectorBase
-from .sharing import differing_envs, resharded, resized
+import torch
+from tensordict import TensorDict
+from tensordict.nn import InteractionType, set_interaction_type
+
+from ..base.checks import check_count
+from ..base.words import listed, ranges
+from ..errors import ConfigError, StateMismatchError, no_quiet_end
+from ..loop.timing import Timing
+from .collector import TIMEOUT, CollectorBase, Resumes
+from .restore import NOT_ASKED, Restore
+
+
+class Workers(NamedTuple):
+    """How many processes step the environments, 0 for none; see `Collector.use_workers`."""
+
+    number: int = 0
+    stages: int = 1
+    timeout: float = TIMEOUT
+
+
+class AnyRollout(Protocol):
+    """Steps environments with a policy, and makes batches of the transitions."""
+
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
+        """Collect one batch. If that fails, the running episodes are abandoned.
+
+        Args:
+            timing: Where the time goes.
+            steps: How many steps each environment made before.
+            warm_up: Whether random actions take the place of the policy's.
+        """
+
+    def abandon(self) -> None:
+        """Begin the next batch with new episodes."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next batch depends on, the policy's parameters aside."""
+
+    def check(self, state_dict: dict[str, Any]) -> None:
+        """Raise a `StateMismatchError` if the state comes from other environments or policies."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> Sequence[int]:
+        """Restore a checked state. Return the environments that have begun a new episode."""
 
 
 class EpisodesCollector(CollectorBase):
-    """What collectors share whose environments play episodes that have numbers.
+    """A collector whose environments play numbered episodes.
 
     An episode is a function of the run's seed, the environment's index among all of the run, and
     its own number. So each share of the environments plays the episodes it would play in the
-    whole, and when they are shared out anew, none is played twice.
+    whole, and after a resharding no episode is played twice.
+
+    A subclass makes the environments (`_make`) and the rollout (`_make_rollout`).
+
+    Args:
+        policy: What acts.
+        frames_per_batch: Transitions of a batch.
+        total_frames: Transitions after which iteration ends; -1 for no end.
+        seed: The run's seed.
+        init_random_frames: So many transitions are collected with random actions first.
+        exploration_type: How the policy's distributions are sampled.
+        device: Where batches are; by default where the policy computes.
+        policy_device: Where the policy computes; by default where its first parameter is.
+        first_env: Index of the first environment among all those of the run.
 
     Attributes:
         seed: The run's seed.
@@ -26,24 +79,183 @@ class EpisodesCollector(CollectorBase):
 
     num_envs: int
     frames_per_batch: int
+    frame_skip: int
+    device: torch.device
     seed: int
-    _first_env: int  # index of the first environment among all those of the run
-    _warm_up_frames: int  # those of `init_random_frames` that are to be collected here
-    _shares = 1  # how many collectors have as many environments, this one included
-    _attributes: Mapping[str, Any] = MappingProxyType({})  # those that were set in environments
-    _closed = False
+    _live: tuple[str, ...] = ("_rollout",)  # attributes that are made again in a copy
+    _restore_episodes = True
+
+    def __init__(
+        self,
+        policy: Any,
+        frames_per_batch: int,
+        total_frames: int,
+        seed: int,
+        init_random_frames: int,
+        exploration_type: InteractionType,
+        device: torch.device | str | None,
+        policy_device: torch.device | str | None = None,
+        first_env: int = 0,
+    ) -> None:
+        self.policy = policy
+        self.frames_per_batch = frames_per_batch
+        self.total_frames = total_frames
+        self.init_random_frames = init_random_frames
+        self.exploration_type = exploration_type
+        self.seed = seed
+        self.timing = Timing()
+        self._computes = device_of(policy) if policy_device is None else torch.device(policy_device)
+        self.device = self._computes if device is None else torch.device(device)
+        self._first_env = first_env
+        self._warm_up_frames = init_random_frames  # those to be collected here
+        self._shares = 1  # how many collectors have as many environments, this one included
+        self._attributes: dict[str, Any] = {}  # set since the environments were made
+        self._workers = Workers()  # asked for
 
     @property
     @abstractmethod
-    def episodes(self) -> list[int]:
-        """For each environment the index of its running episode; -1 before the first."""
+    def _envs(self) -> Any:
+        """The environments: an `EnvGroup`, a `TensorWorld` or an `agents.World`."""
+
+    @abstractmethod
+    def _make(self, num_envs: int | None, workers: Workers) -> None:
+        """Make the environments, and set ``num_envs``."""
+
+    @abstractmethod
+    def _make_rollout(self) -> AnyRollout:
+        """Make what steps them."""
+
+    def _open(self, num_envs: int | None, workers: Workers = Workers()) -> None:  # noqa: B008
+        """Make environments that have played nothing yet."""
+        self._make(num_envs, workers)
+        try:
+            self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
+            self._started = workers  # those that step the environments
+            self._closed = False
+            self.frames = 0
+            self.set_seed(self.seed)
+        except BaseException:
+            self._envs.close()
+            raise
+
+    def _ready(self) -> AnyRollout:
+        """The rollout, made where there is none yet."""
+        self.start()
+        if self._rollout is None:
+            self._rollout = self._make_rollout()
+        return self._rollout
 
     def _check_open(self) -> None:
         if self._closed:
             raise RuntimeError("The collector is shut down; build a new one.")
 
-    def _take_share(self, rank: int, world_size: int) -> None:
-        """Divide all counts, and note where the share begins."""
+    @property
+    def resumes(self) -> Resumes:  # type: ignore[override]
+        """``"exactly"``, unless there are episodes that cannot be restored."""
+        return "partly" if self._envs.lost else "exactly"
+
+    @property
+    def unsaved(self) -> None:
+        """Nothing: a warning named what cannot be restored when the collector was made."""
+
+    @property
+    def episodes(self) -> list[int]:
+        """For each environment the index of its running episode; -1 before the first."""
+        return list(self._envs.episodes)
+
+    def collect(self) -> TensorDict:
+        """Collect one batch, whatever ``total_frames`` says.
+
+        If it fails, the running episodes are abandoned: the next batch begins with new ones.
+
+        Returns:
+            A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
+
+        Raises:
+            RuntimeError: If the collector is shut down, or an environment or the policy raises
+                ``StopIteration``.
+        """
+        rollout = self._ready()
+        steps, warm_up = self.frames // self.num_envs, self.frames < self._warm_up_frames
+        try:
+            with torch.no_grad(), set_interaction_type(self.exploration_type):
+                batch = rollout.collect(self.timing, steps, warm_up)
+        except StopIteration as error:  # else iterating would end quietly
+            raise no_quiet_end(error, self.frames) from error
+        self.frames += self.frames_per_batch
+        return batch
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> int:
+        """Start over with the first episode of every environment, seeded from ``seed``.
+
+        Args:
+            seed: The run's seed, 0 or more.
+            static_seed: Whether to return the same seed again.
+
+        Returns:
+            A seed for whatever is seeded next.
+        """
+        check_count("seed", seed, least=0)
+        self.seed = seed
+        self._envs.seed(seed)
+        # With it go the generator of random actions and hidden states.
+        self._rollout: AnyRollout | None = None
+        return seed if static_seed else seed + 1
+
+    def reset(self) -> None:
+        """Abandon the running episodes: the next batch begins with new ones."""
+        if self._rollout is not None:
+            self._rollout.abandon()
+
+    def start(self) -> None:
+        """Start the processes that `use_workers` asked for, if they are still to be started."""
+        self._check_open()
+        if self._started != self._workers:
+            state = self.state_dict()
+            self._envs.close()
+            self._open(self.num_envs, self._workers)
+            self.load_state_dict(state)
+
+    def use_workers(
+        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
+    ) -> None:
+        """Step the environments in other processes from now on; before the first batch.
+
+        Args:
+            workers: How many processes; 0 for this one.
+            stages: In how many parts the environments take turns with the policy.
+            at_once: Whether the processes start now; else with `start` or the first batch.
+                If only a copy of the collector, or a share of it, ever collects, none start in
+                vain.
+            timeout: Seconds after which a process that does not answer ends the run.
+
+        Raises:
+            ConfigError: If there are too few environments, or they cannot be shared.
+        """
+        self._check_workers(self.num_envs, workers, stages)
+        self._workers = Workers(workers, stages, timeout) if workers else Workers()
+        if at_once or not workers:
+            self.start()
+
+    def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
+        """Refuse processes that so many environments cannot be shared among."""
+        super().use_workers(workers, stages)
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep only the environments of one of several processes that collect together.
+
+        Each has as many; together they play the episodes that one process would play with all of
+        them. ``init_random_frames`` stays that of all of them together.
+
+        Args:
+            rank: Index of the share.
+            world_size: Number of shares.
+
+        Raises:
+            ConfigError: As `check_shares` does.
+        """
+        self.check_shares(world_size)
+        self.shutdown()
         self.num_envs //= world_size
         self._first_env += rank * self.num_envs
         self._shares *= world_size
@@ -51,9 +263,14 @@ class EpisodesCollector(CollectorBase):
         self.frames_per_batch //= world_size
         if self.total_frames > 0:
             self.total_frames //= world_size
+        self._take_share(rank)
+        self._open(self.num_envs)
+
+    def _take_share(self, rank: int) -> None:
+        """Divide what else belongs to single environments."""
 
     def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state to go on with when the environments are shared out otherwise than before.
+        """A state to resume from when the environments are shared out otherwise than before.
 
         Args:
             states: What `state_dict` of each former share returned, in order.
@@ -74,64 +291,89 @@ class EpisodesCollector(CollectorBase):
         }
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say if the state is that of another number of environments."""
+        """List whether the state is of another number of environments, or was collected ahead."""
+        if OVERLAP in saved:
+            return [
+                "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
+                "and --allow-change overlap, which begins with the batches that it had in hand"
+            ]
         return differing_envs(saved, self.num_envs)
 
     def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state by which this many environments go on; each begins a new episode.
-
-        Returns:
-            ``None`` for one share of several, which does not know what the others have played.
-        """
-        return resized(saved, self.num_envs) if self._shares == 1 else None
-
-
-class WorldsCollector(EpisodesCollector):
-    """What collectors share whose environments are one world, of one agent or of several.
-
-    Attributes:
-        world: The environments.
-    """
-
-    world: Any
-
-    @abstractmethod
-    def _open(self, num_envs: int) -> None:
-        """Make a world of so many environments, of which nothing is played yet."""
-
-    @property
-    def episodes(self) -> list[int]:
-        """For each environment the index of its running episode; -1 before the first."""
-        world: AnyWorld = self.world
-        return list(world.episodes)
-
-    @property
-    def unsaved(self) -> None:
-        """Nothing: what cannot be restored was said when the collector was made."""
-
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep one of ``world_size`` equal shares of the environments, before the first batch."""
-        self.check_shares(world_size)
-        self.shutdown()
-        self._take_share(rank, world_size)
-        self._open(self.num_envs)
-
-    def fitting(self, saved: Mapping[str, Any]) -> dict[str, Any] | None:
-        """The state by which this many environments go on; each begins a new episode.
+        """The state by which this many environments resume; each begins a new episode.
 
         Returns:
             ``None`` for one share of several, which does not know what the others have played, and
-            for worlds whose episodes are not counted.
+            for environments whose episodes are not counted.
         """
-        return super().fitting(saved) if self.world.shares else None
+        return resized(saved, self.num_envs) if self._shares == 1 and self._envs.shares else None
+
+    def state_dict(self) -> dict[str, Any]:
+        """Everything a resumed run needs to continue with the same data, bit for bit.
+
+        That is counters, seeds, current observations, hidden states, and every environment's state
+        or the actions of its running episode. The policy's parameters and torch's random state are
+        not the collector's to save.
+        """
+        return {**self.position(), "rollout": self._rollout and self._rollout.state_dict()}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what `state_dict` returned, in this process or another.
+
+        Environments that cannot be restored begin a new episode, with a warning.
+
+        Raises:
+            StateMismatchError: If the state comes from other environments or another policy, or an
+                episode that was played again took another course.
+        """
+        for line in self.mismatches(state_dict):
+            raise StateMismatchError(line)
+        for name, value in state_dict["attributes"].items():
+            self.set_attribute(name, value)
+        saved = state_dict["rollout"]
+        if saved is not None:
+            self._ready().check(saved)
+        self.set_seed(state_dict["seed"])
+        self.frames = state_dict["frames"]
+        self._envs.episodes = list(state_dict["episodes"])
+        lost = [] if saved is None else self._ready().load_state_dict(saved)
+        if lost and self._restore_episodes:
+            warnings.warn(
+                f"The environments {ranges(lost)} begin a new episode, since their state cannot be "
+                "restored: the resumed run differs from one that was never interrupted.",
+                stacklevel=2,
+            )
+
+    def set_attribute(self, name: str, value: Any) -> None:
+        """Set an attribute of every environment, which begins a new episode; part of the state.
+
+        Args:
+            name: Its name, in the environment or one of its wrappers; a tensor is filled.
+            value: A plain value.
+
+        Raises:
+            ConfigError: If there is none of this name.
+        """
+        self.start()
+        self._set_in_envs(name, value)
+        self._attributes[name] = value
+        self.reset()
+
+    def _set_in_envs(self, name: str, value: Any) -> None:
+        raise ConfigError(f"{type(self).__name__} sets no attributes of its environments.")
 
     def shutdown(self) -> None:
-        """Close the environments; safe to call again."""
+        """Close the environments. Safe to call again."""
         if not self._closed:
             self._closed = True
-            self.world.close()
+            self._envs.close()
 
     close = shutdown
+
+    def __getstate__(self) -> dict[str, Any]:
+        # The rows of the buffers are views, and environments may hold what cannot be copied.
+        live = dict.fromkeys(self._live)
+        return self.__dict__ | live | {"_timing": Timing(), "saved": self.state_dict()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         saved, closed = state.pop("saved"), state["_closed"]
@@ -140,3 +382,166 @@ class WorldsCollector(EpisodesCollector):
         self.load_state_dict(saved)
         if closed:
             self.shutdown()
+
+    def _said(self) -> str:
+        """What it steps, in words."""
+        return f"{self._envs.name}, num_envs={self.num_envs}"
+
+    def __repr__(self) -> str:
+        number, stages, _ = self._workers
+        workers = f", workers={number}" if number else ""
+        workers += f", stages={stages}" if number and stages > 1 else ""
+        return (
+            f"{type(self).__name__}({self._said()}, frames_per_batch={self.frames_per_batch}, "
+            f"total_frames={self.total_frames}, seed={self.seed}, frames={self.frames}{workers})"
+        )
+
+
+def warn_of_lost(reason: str | None) -> None:
+    """Warn that a resumed run cannot restore the running episodes."""
+    if reason:
+        warnings.warn(
+            f"A resumed run cannot restore the running episodes: {reason}. It begins new ones; all "
+            "else is exact.",
+            stacklevel=3,
+        )
+
+
+def shares_of(state: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The states of the collectors of which one was put together; itself if it was not."""
+    if "workers" in state:
+        return [share["collector"] for share in state["workers"]]
+    return [collector_state(state)]
+
+
+def resharded(
+    states: Sequence[Mapping[str, Any]], num_envs: int, first_env: int, of: int
+) -> dict[str, Any]:
+    """A collector's state made of those of former shares; its episodes are all new ones.
+
+    Args:
+        states: Theirs, in order.
+        num_envs: How many environments the collector has.
+        first_env: Index of its first among all of them.
+        of: How many there are in all.
+
+    Raises:
+        StateMismatchError: If there were more or fewer.
+    """
+    states = [share for state in states for share in shares_of(state)]
+    episodes: list[int] = [episode for state in states for episode in state["episodes"]]
+    if len(episodes) != of:
+        raise StateMismatchError(
+            f"The saved collector has {len(episodes)} environments, this one {of}."
+        )
+    frames = sum(state["frames"] for state in states)
+    return {
+        "frames": frames * num_envs // of,
+        "seed": states[0]["seed"],
+        "episodes": episodes[first_env : first_env + num_envs],
+        "attributes": dict(states[0]["attributes"]),
+        "rollout": None,
+    }
+
+
+def differing_envs(state: Mapping[str, Any], num_envs: int) -> list[str]:
+    """A line if a state is not that of a collector with so many environments; see `resized`."""
+    if "episodes" not in state:
+        return ["the state is that of a collector of another kind"]
+    number = len(state["episodes"])
+    return [] if number == num_envs else [f"num_envs is {num_envs} here and {number} in the state"]
+
+
+def resized(state: Mapping[str, Any], num_envs: int) -> dict[str, Any] | None:
+    """A collector's state for another number of environments; its episodes are all new ones.
+
+    Args:
+        state: That of a collector which has all the environments of its run.
+        num_envs: How many there are to be. Those that were not there before begin with the first
+            of their episodes.
+
+    Returns:
+        ``None`` if it is the state of a collector of another kind.
+    """
+    own = collector_state(state)
+    if "episodes" not in own:
+        return None
+    begun = [*own["episodes"], *[-1] * num_envs]
+    return {**own, "episodes": begun[:num_envs], "rollout": None}
+
+
+OVERLAP = "overlap"
+"""Key of the state by which that of an `OverlappedCollector` is known."""
+
+
+def collector_state(state: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The collector's own state, counting only what was handed out.
+
+    Batches that were collected ahead are left out: the episodes they are of are not played again.
+    """
+    if OVERLAP not in state:
+        return state
+    own = dict(state["collector"])
+    if "frames" in own:
+        own["frames"] = state[OVERLAP]["frames"]
+    return own
+
+
+def check_policy(policy: Any) -> None:
+    """Refuse what cannot act."""
+    if policy is not None and not (callable(policy) or hasattr(policy, "act")):
+        raise ConfigError(
+            f"policy={policy!r} cannot act: give a function, a module, or an object with act()."
+        )
+
+
+def check_counts(
+    frames_per_batch: int, total_frames: int, init_random_frames: int, frame_skip: int
+) -> None:
+    """Refuse counts that are out of range."""
+    check_count("frames_per_batch", frames_per_batch)
+    check_count("frame_skip", frame_skip)
+    if init_random_frames < 0:
+        raise ConfigError(f"init_random_frames={init_random_frames}: pass 0 or more.")
+    if total_frames < 1 and total_frames != -1:
+        raise ConfigError(f"total_frames={total_frames}: pass a positive number, or -1 for no end.")
+
+
+def check_workers(workers: int, stages: int) -> None:
+    """Refuse numbers that make no sense."""
+    check_count("stages", stages)
+    if workers < 0:
+        raise ConfigError(f"workers={workers}: pass 0 or more.")
+
+
+def steps_per_batch(frames_per_batch: int, num_envs: int) -> int:
+    """How many steps of each environment a batch has."""
+    steps, rest = divmod(frames_per_batch, num_envs)
+    if rest:
+        raise ConfigError(
+            f"frames_per_batch={frames_per_batch} is not a multiple of num_envs={num_envs}: the "
+            f"next one is {(steps + 1) * num_envs}, {steps + 1} steps of each environment."
+        )
+    return steps
+
+
+def device_of(policy: Any) -> torch.device:
+    """Where the first parameter of ``policy`` is; the CPU if it has none."""
+    if isinstance(policy, torch.nn.Module):
+        for parameter in policy.parameters():
+            return parameter.device
+    return torch.device("cpu")
+
+
+def warn_of_loss(restores: Sequence[Restore], names: Sequence[str]) -> None:
+    """Say which environments a resumed run would not bring back, and why."""
+    lost = [
+        i for i, restore in enumerate(restores) if restore.method == "none" and restore != NOT_ASKED
+    ]
+    if lost:
+        reasons = sorted({f"{names[i]}: {restores[i].reason}" for i in lost})
+        warnings.warn(
+            f"A resumed run cannot restore the running episodes of the environments {ranges(lost)} "
+            f"({listed(reasons, most=3)}). They begin new ones; all else is exact.",
+            stacklevel=3,
+        )

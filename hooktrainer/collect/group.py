@@ -9,13 +9,14 @@ from functools import partial
 from typing import Any
 
 import gymnasium as gym
+import numpy as np
+from gymnasium.vector import VectorEnv
 
 from ..errors import ConfigError
 from .action_format import AnyActionFormat
 from .buffers import Row, StepBuffers
 from .info import InfoKeys, check_info
 from .restore import Restore
-from .seeding import EpisodeSeeds
 from .spaces import Array, ObservationLayout
 
 # An environment that finished in this step, and the true final observation, leaf by leaf.
@@ -59,6 +60,7 @@ class EnvGroup(ABC):
         action_space: The action space of one environment.
 
     Attributes:
+        shares: Whether episodes are counted; always.
         kind: What is stepped, in words; states are exchanged between groups of one kind.
         episodes: For each environment the index of its running episode; -1 before the first.
         has_gaps: Whether episodes begin in a step that is no transition.
@@ -66,6 +68,7 @@ class EnvGroup(ABC):
     """
 
     kind: str
+    shares = True
     has_gaps = False
     began: Array
 
@@ -85,6 +88,16 @@ class EnvGroup(ABC):
         self.observation_space = observation_space
         self.action_space = action_space
         self.num_envs = len(self.names)
+        self.episodes = [-1] * self.num_envs
+
+    @property
+    def lost(self) -> bool:
+        """Whether the running episodes of some environments cannot be restored."""
+        return any(restore.method == "none" for restore in self.restores)
+
+    def seed(self, seed: int) -> None:
+        """Start over: the next episodes are the first ones of this seed."""
+        self.seeds = EpisodeSeeds(seed, self.seeds.first_env)
         self.episodes = [-1] * self.num_envs
 
     def bind(self, layout: ObservationLayout, action_format: AnyActionFormat) -> None:
@@ -209,3 +222,63 @@ class EnvGroup(ABC):
     @abstractmethod
     def close(self) -> None:
         """Release the environments. Safe to call again."""
+
+
+_BLOCK = 64  # seeds made at once: a SeedSequence costs as much as a short episode's reset
+_RANDOM_ACTIONS = 2**32 - 1  # takes the place of an environment's index
+
+
+class EpisodeSeeds:
+    """Gives every episode its own seed, whatever process or group it runs in.
+
+    The seed of episode ``e`` of environment ``i`` depends on the run's seed, ``i`` and ``e`` alone.
+    It is below 2³¹, which every environment accepts.
+
+    Args:
+        seed: The run's seed, not negative.
+        first_env: Index of the group's first environment among all environments of the run.
+
+    Raises:
+        ConfigError: If ``seed`` is negative.
+    """
+
+    def __init__(self, seed: int, first_env: int = 0) -> None:
+        if seed < 0:
+            raise ConfigError(f"seed={seed} is negative: give an integer of 0 or more.")
+        self.seed = int(seed)
+        self.first_env = first_env
+        self._blocks: dict[int, tuple[int, list[int]]] = {}
+
+    def __call__(self, env: int, episode: int) -> int:
+        """The seed of an episode.
+
+        Args:
+            env: Index of the environment within the group.
+            episode: Index of the episode, from 0.
+        """
+        number, place = divmod(episode, _BLOCK)
+        block = self._blocks.get(env)
+        if block is None or block[0] != number:
+            entropy = [self.seed, self.first_env + env, number]
+            words = np.random.SeedSequence(entropy).generate_state(_BLOCK, np.uint32)
+            block = self._blocks[env] = (number, (words >> 1).tolist())
+        return block[1][place]
+
+
+def random_action_seed(seed: int, first_env: int = 0) -> int:
+    """The seed of the generator that draws random actions, apart from every episode's seed."""
+    entropy = [seed, _RANDOM_ACTIONS, *([first_env] if first_env else [])]
+    return int(np.random.SeedSequence(entropy).generate_state(1, np.uint32)[0])
+
+
+def said_autoreset_mode(env: Any) -> Any:
+    """``metadata["autoreset_mode"]`` of an environment; ``None`` if it says none.
+
+    Classes without ``metadata`` of their own share one dict, that of `gymnasium.vector.VectorEnv`,
+    and some environments write their mode into it (ALE's do): there it is the last one made that
+    speaks. Those have it as an attribute too.
+    """
+    metadata = getattr(env, "metadata", None) or {}
+    if metadata is VectorEnv.metadata:
+        return getattr(getattr(env, "unwrapped", env), "autoreset_mode", None)
+    return metadata.get("autoreset_mode")

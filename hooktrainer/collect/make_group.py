@@ -13,8 +13,7 @@ from gymnasium.vector import SyncVectorEnv
 from ..base.env_packages import import_registering, package_of, register_known
 from ..base.words import did_you_mean
 from ..errors import ConfigError, MissingPackageError
-from .env_errors import check_made, explain_env_errors
-from .envpool import EnvPoolEnv, is_envpool
+from .env_errors import EnvPoolEnv, check_made, explain_env_errors, is_envpool
 from .group import EnvFactory, EnvGroup, GroupOptions
 from .ready_group import ReadyGroup
 from .scalar_group import ScalarGroup

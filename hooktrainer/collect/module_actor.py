@@ -11,9 +11,8 @@ from tensordict.nn import TensorDictModuleBase
 
 from ..errors import ConfigError, StateMismatchError
 from .action_format import AnyActionFormat
-from .actors import SomeEnvs
+from .actors import Actor, FunctionActor, Policy, RngRewind, SomeEnvs
 from .buffers import ObservationRows, OutputBuffers
-from .staged_policy import RngRewind
 
 Key = tuple[str, ...]
 _ACTION: Key = ("action",)
@@ -286,3 +285,41 @@ def _first_values(
 
 def _shapes(tensors: dict[Key, torch.Tensor]) -> dict[NestedKey, list[int]]:
     return {unravel_key(key): list(tensor.shape) for key, tensor in tensors.items()}
+
+
+def actor_of(
+    policy: Policy,
+    buffers: ObservationRows,
+    action_format: AnyActionFormat,
+    num_envs: int,
+    horizon: int,
+    device: torch.device,
+    in_full: bool = False,
+) -> Actor:
+    """What asks a policy for actions, one step of a rollout at a time.
+
+    Args:
+        policy: What `VectorCollector` takes.
+        buffers: Where the observations are.
+        action_format: What an action has to look like.
+        num_envs: Number of environments.
+        horizon: Steps of a rollout.
+        device: Where the policy computes.
+        in_full: Whether it is asked for all environments in every step of a rollout.
+
+    Raises:
+        ConfigError: If it reads what no environment gives.
+    """
+    rest = (buffers, action_format, num_envs, horizon, device)
+    act, complete = getattr(policy, "act", None), getattr(policy, "complete", None)
+    if callable(complete):
+        act = getattr(policy, "sample", act)
+    keys = [unravel_key(key) for key in getattr(policy, "in_keys", ())]
+    missing = set(keys) - {unravel_key(leaf.key) for leaf in buffers.leaves}
+    if callable(act) and not missing:
+        return FunctionActor(act, *rest, keys=keys or None, complete=complete, in_full=in_full)
+    if isinstance(policy, TensorDictModuleBase):
+        return ModuleActor(policy, *rest)
+    if callable(policy):
+        return FunctionActor(policy, *rest)
+    raise ConfigError(f"The policy reads {sorted(map(str, missing))}, which no environment gives.")

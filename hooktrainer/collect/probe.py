@@ -14,7 +14,7 @@ from ..base.space_parts import MASK
 from ..errors import ConfigError
 from .env_errors import check_made, explain_env_errors
 from .make_group import Envs, find_spec
-from .random_play import random_episode
+from .restore import random_episode
 from .spaces import late_mask, plain_mask
 from .worlds.world_ids import is_built, is_world, make_tensor_world
 

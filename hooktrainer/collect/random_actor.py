@@ -12,8 +12,8 @@ from ..base.space_parts import MASK
 from .action_format import AnyActionFormat, RandomActions
 from .actors import Actor, SomeEnvs
 from .buffers import OutputBuffers, StepBuffers
-from .codec import dumps, loads
-from .seeding import random_action_seed
+from .group import random_action_seed
+from .snapshot import dumps, loads
 from .spaces import Array
 
 

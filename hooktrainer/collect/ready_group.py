@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium as gym
@@ -11,14 +11,11 @@ import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 
 from ..errors import ConfigError, StateMismatchError, add_note
-from .autoreset import said_autoreset_mode
 from .buffers import Row
-from .group import EnvGroup, Finished, GroupOptions
+from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
 from .info import of_one, write_vector_info
-from .random_play import whole_step
-from .restore import NOT_ASKED, Restore
+from .restore import NOT_ASKED, Restore, whole_step
 from .spaces import Array
-from .tensor_trees import as_arrays, device_of_tensors
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]
 
@@ -236,3 +233,20 @@ def _seeds_each(env: VectorEnv, mode: AutoresetMode) -> bool:
         # Without shared memory a worker in this mode does not notice that it was reset.
         return base.shared_memory or mode is not AutoresetMode.NEXT_STEP
     return isinstance(base, SyncVectorEnv)
+
+
+def device_of_tensors(tree: Any) -> torch.device | None:
+    """Where the first tensor of an observation is; ``None`` if there is none."""
+    if isinstance(tree, torch.Tensor):
+        return tree.device
+    parts = tree.values() if isinstance(tree, Mapping) else tree if isinstance(tree, tuple) else ()
+    return next((found for part in parts if (found := device_of_tensors(part)) is not None), None)
+
+
+def as_arrays(tree: Any) -> Any:
+    """The same with arrays in place of tensors; those of the CPU share their memory."""
+    if isinstance(tree, torch.Tensor):
+        return tree.detach().cpu().numpy()
+    if isinstance(tree, Mapping):
+        return {key: as_arrays(value) for key, value in tree.items()}
+    return tuple(map(as_arrays, tree)) if isinstance(tree, tuple) else tree

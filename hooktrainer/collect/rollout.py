@@ -18,14 +18,14 @@ from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import AnyActionFormat
-from .action_log import ActionLog
-from .actor_of import actor_of
-from .actors import Actor, Policy, as_array, learn_outputs
+from .actors import Actor, PartActor, Policy, as_array, learn_outputs
 from .buffers import StepBuffers, env_first_array
 from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
 from .group import EnvGroup
+from .module_actor import actor_of
 from .random_actor import RandomActor, WarmUp
 from .spaces import Array, ObservationLayout
+from .worker_group import WorkerGroup
 
 
 class Rollout:
@@ -41,6 +41,7 @@ class Rollout:
         device: Where batches live.
     """
 
+    _is_running = False  # whether the next batch continues the running episodes
     _in_full = True  # whether every step of a rollout is made, and by all environments at once
 
     def __init__(
@@ -106,14 +107,24 @@ class Rollout:
         self._group.reset(self._buffers.rows[-1])
         self._forget(self._envs)
 
-    def collect(self, timing: Timing, warm_up: bool = False) -> TensorDict:
+    def abandon(self) -> None:
+        """Begin the next batch with new episodes."""
+        self._is_running = False
+
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Step all environments ``horizon`` times and return the transitions.
+
+        If it fails, the running episodes are abandoned.
 
         Args:
             timing: Where the time goes: ``collect/env``, ``collect/inference`` and, for putting the
                 batch together where it belongs, ``collect/transfer``.
+            steps: How many steps each environment made before; of no interest here.
             warm_up: Whether random actions take the place of the policy's.
         """
+        is_running, self._is_running = self._is_running, False
+        if not is_running:
+            self.begin_episodes()
         self._timing = timing
         self._buffers.carry()
         if self._on_device is not None:
@@ -128,21 +139,18 @@ class Rollout:
             batch = self._batch(self._acting(warm_up).tensors(), first_episodes, warm_up)
             if self._played:
                 self._log_actions(as_array(batch.get("action")))
+        self._is_running = True
         return batch
 
     def _acting(self, warm_up: bool) -> Actor | WarmUp:
         return self._warm_up if warm_up else self._actor
 
-    def state_dict(self, is_running: bool) -> dict[str, Any]:
-        """Everything the next rollout depends on, the policy's parameters aside.
-
-        Args:
-            is_running: Whether the next rollout goes on with the running episodes.
-        """
+    def state_dict(self) -> dict[str, Any]:
+        """Everything the next rollout depends on, the policy's parameters aside."""
         return {
             "policy": self._actor.state_dict(),
             "random": self._random.state_dict(),
-            "running": self._running() if is_running else None,
+            "running": self._running() if self._is_running else None,
         }
 
     def check(self, state_dict: dict[str, Any]) -> None:
@@ -171,12 +179,8 @@ class Rollout:
                 f"The saved observations have the shapes {shapes}, those of this collector {own}."
             )
 
-    def load_state_dict(self, state_dict: dict[str, Any], episodes: Sequence[int]) -> list[int]:
-        """Restore what `state_dict` returned.
-
-        Args:
-            state_dict: What `state_dict` returned and `check` has seen.
-            episodes: Index of each environment's running episode.
+    def load_state_dict(self, state_dict: dict[str, Any]) -> list[int]:
+        """Restore what `state_dict` returned and `check` has seen.
 
         Returns:
             The environments that could not be restored and have begun a new episode.
@@ -198,8 +202,10 @@ class Rollout:
             log.clear()
             log.extend(saved["actions"][str(i)].numpy())
         actions = [self._played[i].actions if i in self._played else None for i in self._envs]
+        episodes = list(self._group.episodes)
         lost = self._group.restore(episodes, saved["snapshots"], actions, row)
         self._forget(lost)
+        self._is_running = True
         return lost
 
     def _running(self) -> dict[str, Any]:
@@ -358,3 +364,139 @@ class Rollout:
     def _tensor(self, array: Array) -> torch.Tensor:
         tensor = torch.from_numpy(array)
         return tensor.to(self._device) if self._moves_arrays else tensor
+
+
+class StagedRollout(Rollout):
+    """A `Rollout` over a `WorkerGroup`.
+
+    Stages act in the order of their environments, so that everything comes out as with one.
+    """
+
+    _in_full = False
+    _group: WorkerGroup
+
+    def _step(self, actor: Actor | WarmUp) -> None:
+        if not isinstance(actor, PartActor):  # random actions wait for nothing
+            super()._step(actor)
+            return
+        stages, rows = self._group.stages, self._buffers.rows
+        send = self._group.send
+        act_for = self._timing.traced("collect/inference", actor.act_for)
+        receive = self._timing.traced("collect/env", self._group.receive)
+        self._finals.clear()
+        inference = waited = 0.0
+        now = perf_counter()
+        for t in range(len(rows) + 1):
+            for stage, envs in enumerate(stages):
+                if t:
+                    finished = receive(stage)
+                    landed = perf_counter()
+                    waited += landed - now
+                    now = landed
+                    if finished:
+                        actor.begin([i for i, _ in finished])
+                        self._finals += [(i, t - 1, values) for i, values in finished]
+                if t < len(rows):
+                    send(stage, as_array(act_for(t, envs)), rows[t])
+                    acted = perf_counter()
+                    inference += acted - now
+                    now = acted
+        self._add_up(len(rows))
+        self._timing.add("collect/inference", inference)
+        self._timing.add("collect/env", waited)
+
+
+class GappedRollout(Rollout):
+    """A `Rollout` that leaves out the steps in which an episode only begins.
+
+    It steps until every environment has its transitions. Of those that have more by then, since
+    fewer of their episodes ended, the last ones are left out: in a batch the transitions of an
+    environment follow one another, and between two batches some may be missing.
+
+    Args:
+        group: The environments, whose ``began`` says who only began an episode.
+        policy: What `VectorCollector` takes.
+        horizon: Transitions of each environment in a batch.
+        **rest: As for `Rollout`.
+    """
+
+    _in_full = False
+
+    def __init__(self, group: EnvGroup, policy: Policy | None, horizon: int, **rest: Any) -> None:
+        # Even if every second step is none there are enough.
+        super().__init__(group, policy, 2 * horizon, **rest)
+        self._horizon = horizon
+        self._is_transition = np.zeros((2 * horizon, group.num_envs), bool)
+
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
+        """Collect the transitions of a batch, ``[num_envs, horizon]``."""
+        made = super().collect(timing, steps, warm_up)
+        order = np.argsort(~self._is_transition, axis=0, kind="stable")[: self._horizon]
+        taken = torch.from_numpy(order.T.copy()).to(made.device or "cpu")
+        rows = torch.arange(self._group.num_envs, device=taken.device)[:, None]
+        return made[rows, taken]
+
+    def _step(self, actor: Actor | WarmUp) -> None:
+        act = self._timing.traced("collect/inference", actor.act)
+        step = self._timing.traced("collect/env", self._group.step)
+        self._finals.clear()
+        self._is_transition[...] = False
+        inference = stepping = 0.0
+        now = perf_counter()
+        begun: list[tuple[int, int]] = []
+        left = np.full(self._group.num_envs, self._horizon)
+        for t, row in enumerate(self._buffers.rows):
+            actions = as_array(act(t))
+            acted = perf_counter()
+            self._finals += [(i, t, values) for i, values in step(actions, row)]
+            began = self._group.began
+            if began.any():
+                actor.begin(np.flatnonzero(began).tolist())
+                begun += [(i, t) for i in np.flatnonzero(began).tolist()]
+            self._is_transition[t] = ~began
+            left -= ~began
+            inference += acted - now
+            now = perf_counter()
+            stepping += now - acted
+            if left.max() <= 0:
+                break
+        for array in self._buffers.observation:
+            array[-1] = array[t + 1]  # where the next rollout goes on
+        self._add_up(t + 1, begun)
+        self._timing.add("collect/inference", inference)
+        self._timing.add("collect/env", stepping)
+
+
+_FIRST_CAPACITY = 64
+
+
+class ActionLog:
+    """A growing array of actions.
+
+    Args:
+        shape: Shape of one action.
+    """
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._buffer: Array = np.zeros((_FIRST_CAPACITY, *shape))
+        self._length = 0
+
+    @property
+    def actions(self) -> Array:
+        """A copy of the actions so far, ``[steps, *shape]``."""
+        return self._buffer[: self._length].copy()
+
+    def extend(self, actions: Array) -> None:
+        """Add ``actions``, ``[steps, *shape]``; the first ones of an episode set the type."""
+        if not self._length:
+            self._buffer = self._buffer.astype(actions.dtype, copy=False)
+        end = self._length + len(actions)
+        if end > len(self._buffer):
+            more = np.zeros((end, *self._buffer.shape[1:]), self._buffer.dtype)
+            self._buffer = np.concatenate([self._buffer, more])
+        self._buffer[self._length : end] = actions
+        self._length = end
+
+    def clear(self) -> None:
+        """Forget all actions: another episode begins."""
+        self._length = 0

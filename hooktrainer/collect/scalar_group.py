@@ -13,8 +13,7 @@ from . import snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import write_infos
-from .random_play import begun, infos_of, whole_step
-from .restore import NOT_ASKED, Restore, choose_restore
+from .restore import NOT_ASKED, Restore, begun, choose_restore, infos_of, whole_step
 from .spaces import Array, ObservationLayout, refuse_missing, refuse_several
 
 

@@ -18,13 +18,11 @@ import numpy as np
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode
 
-from .autoreset import said_autoreset_mode
 from .buffers import Row
-from .codec import dumps, loads
-from .group import EnvGroup, Finished, GroupOptions
+from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
 from .info import of_one, write_vector_info
-from .random_play import infos_of
-from .restore import NOT_ASKED, Restore
+from .restore import NOT_ASKED, Restore, infos_of
+from .snapshot import dumps, loads
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]

@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
+import gymnasium as gym
 import torch
-from tensordict import TensorDict
-from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn import InteractionType
 
-from ..base.words import ranges
-from ..errors import StateMismatchError, no_quiet_end
-from ..loop.timing import Timing
+from ..base.checks import share_equally
+from ..errors import ConfigError
 from .action_format import action_format_of
 from .actors import Policy
 from .buffers import StepBuffers
-from .collector import TIMEOUT, Resumes
-from .episodes_collector import EpisodesCollector
-from .gapped_rollout import GappedRollout
-from .group import GroupOptions
-from .group_spec import GroupSpec
-from .info import check_info_keys
-from .make_group import Envs, VectorizationMode
-from .overlap.overlap_state import OVERLAP
-from .restore import Restore
-from .rollout import Rollout
-from .seeding import EpisodeSeeds
-from .spaces import ObservationLayout
-from .staged_rollout import StagedRollout
-from .vector_arguments import (
+from .env_errors import explain_env_errors
+from .episodes_collector import (
+    EpisodesCollector,
+    Workers,
     check_counts,
     check_policy,
     check_workers,
-    device_of,
-    steps_per_batch,
     warn_of_loss,
 )
-from .worker_group import WorkerGroup
+from .group import EnvGroup, EpisodeSeeds, GroupOptions
+from .info import check_info_keys
+from .make_group import Envs, VectorizationMode, make_group
+from .restore import Restore
+from .rollout import GappedRollout, Rollout, StagedRollout
+from .spaces import ObservationLayout
+from .worker_group import WorkerGroup, envs_to_share
 
 
 class VectorCollector(EpisodesCollector):
@@ -132,12 +123,9 @@ class VectorCollector(EpisodesCollector):
         >>> collector.shutdown()
     """
 
-    num_envs: int
-    frames_per_batch: int
-    frame_skip: int
-    device: torch.device
-    seed: int
     remedy: Final = "make the collector as it was"
+
+    _live = ("_group", "_rollout")
 
     def __init__(
         self,
@@ -168,27 +156,30 @@ class VectorCollector(EpisodesCollector):
         check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip)
         check_workers(workers, stages)
         check_policy(policy)
-        self.policy = policy
-        self.frames_per_batch = frames_per_batch
-        self.total_frames = total_frames
-        self.init_random_frames = init_random_frames
+        super().__init__(
+            policy,
+            frames_per_batch,
+            total_frames,
+            seed,
+            init_random_frames,
+            exploration_type,
+            device,
+            policy_device,
+            first_env,
+        )
         self.frame_skip = frame_skip
-        self.exploration_type = exploration_type
-        self.seed = seed
-        self.timing = Timing()
-        self._spec = GroupSpec(env, num_envs, env_kwargs, vectorization_mode, workers, stages)
-        self._first_env = first_env
+        self._env = env
+        self._env_kwargs = env_kwargs
+        self._mode: VectorizationMode | None = vectorization_mode
         self._restore_episodes = restore_episodes and probe
         self._reset_options = reset_options
         self._probe = probe
         self._categorical_actions = categorical_actions
         self._traj_ids = traj_ids
         self._info_keys = check_info_keys(info_keys)
-        self._device = device
-        self._policy_device = policy_device
-        self._warm_up_frames = init_random_frames
-        self._attributes: dict[str, Any] = {}  # set since the environments were made
-        self._open_group(self._spec)
+        if workers:
+            self._workers = Workers(workers, stages)
+        self._open(num_envs, self._workers)
         try:
             check_info_keys(self._info_keys, (leaf.key[0] for leaf in self._leaves))
             if probe:
@@ -198,12 +189,35 @@ class VectorCollector(EpisodesCollector):
             raise
         warn_of_loss(self._group.restores, self._group.names)
 
-    def _open_group(self, spec: GroupSpec) -> None:
-        """Build environments that have played nothing yet."""
-        self._group = spec.open(self._group_options())
+    @property
+    def _envs(self) -> EnvGroup:
+        return self._group
+
+    def _make(self, num_envs: int | None, workers: Workers) -> None:
+        options = GroupOptions(
+            EpisodeSeeds(self.seed, self._first_env),
+            self.frame_skip,
+            self._restore_episodes,
+            self._info_keys,
+            self._reset_options,
+            self._probe,
+        )
+        with explain_env_errors():
+            if workers.number:
+                self._group: EnvGroup = WorkerGroup(
+                    self._env,
+                    num_envs,
+                    options,
+                    workers=workers.number,
+                    stages=workers.stages,
+                    timeout=workers.timeout,
+                    env_kwargs=self._env_kwargs,
+                    mode=self._mode,
+                )
+            else:
+                self._group = make_group(self._env, num_envs, options, self._env_kwargs, self._mode)
         try:
             self.num_envs = self._group.num_envs
-            self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
             self._leaves = ObservationLayout(self._group.observation_space).leaves
             self._action_format = action_format_of(
                 self._group.action_space, self._categorical_actions
@@ -211,39 +225,20 @@ class VectorCollector(EpisodesCollector):
         except BaseException:
             self._group.close()
             raise
-        given = self._policy_device
-        self._computes = device_of(self.policy) if given is None else torch.device(given)
-        self.device = self._computes if self._device is None else torch.device(self._device)
-        self.frames = 0
-        self._rollout: Rollout | None = None
-        self._fresh = True
-        self._closed = False
 
-    def _group_options(self) -> GroupOptions:
-        seeds = EpisodeSeeds(self.seed, self._first_env)
-        return GroupOptions(
-            seeds,
-            self.frame_skip,
-            self._restore_episodes,
-            self._info_keys,
-            self._reset_options,
-            self._probe,
+    def _make_rollout(self) -> Rollout:
+        kind: Callable[..., Rollout] = StagedRollout if self._started.number else Rollout
+        if self._group.has_gaps:
+            kind = GappedRollout
+        return kind(
+            self._group,
+            self.policy,
+            self._horizon,
+            action_format=self._action_format,
+            traj_ids=self._traj_ids,
+            device=self.device,
+            policy_device=self._computes,
         )
-
-    @property
-    def resumes(self) -> Resumes:  # type: ignore[override]
-        """``"exactly"``, unless there are environments whose episodes cannot be restored."""
-        lost = any(restore.method == "none" for restore in self._group.restores)
-        return "partly" if lost else "exactly"
-
-    @property
-    def unsaved(self) -> None:
-        """Nothing: what cannot be restored was said when the collector was made."""
-
-    @property
-    def episodes(self) -> list[int]:
-        """For each environment the index of its running episode; -1 before the first."""
-        return list(self._group.episodes)
 
     @property
     def buffer_bytes(self) -> int:
@@ -254,231 +249,33 @@ class VectorCollector(EpisodesCollector):
         infos = len(self._info_keys)
         return StepBuffers.size(self._leaves, self.num_envs, self._horizon, infos)
 
-    def collect(self) -> TensorDict:
-        """Collect one batch, whatever ``total_frames`` says.
-
-        If it fails, the running episodes are abandoned: the next batch begins with new ones.
-
-        Returns:
-            A TensorDict of batch size ``[num_envs, frames_per_batch // num_envs]``.
-
-        Raises:
-            RuntimeError: If the collector is shut down, or an environment or the policy raises
-                ``StopIteration``.
-        """
-        rollout = self._open()
-        begins_anew, self._fresh = self._fresh, True  # what an exception leaves behind
-        try:
-            with torch.no_grad(), set_interaction_type(self.exploration_type):
-                if begins_anew:
-                    rollout.begin_episodes()
-                batch = rollout.collect(self.timing, warm_up=self.frames < self._warm_up_frames)
-        except StopIteration as error:  # else whoever iterates would take it for the end
-            raise no_quiet_end(error, self.frames) from error
-        self._fresh = False
-        self.frames += self.frames_per_batch
-        return batch
-
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over: the first episode of every environment begins anew, seeded from ``seed``.
-
-        Args:
-            seed: The run's seed, 0 or more.
-            static_seed: Whether to return the same seed again.
-
-        Returns:
-            A seed for whatever is seeded next.
-        """
-        self._group.seeds = EpisodeSeeds(seed, self._first_env)
-        self.seed = seed
-        self._group.episodes = [-1] * self.num_envs
-        self._rollout = None  # with it go the generator of random actions and hidden states
-        self._fresh = True
-        return seed if static_seed else seed + 1
-
-    def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
-        self._fresh = True
-
-    def set_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment, which begins a new episode; part of the state.
-
-        Args:
-            name: Its name, in the environment or one of its wrappers.
-            value: A plain value.
-
-        Raises:
-            ConfigError: If there is none of this name.
-        """
-        self.start()
+    def _set_in_envs(self, name: str, value: Any) -> None:
         self._group.set_attribute(name, value)
-        self._attributes[name] = value
-        self.reset()
 
     def check_shares(self, number: int) -> None:
         """Refuse environments that cannot be shared equally, or were made already."""
-        self._spec.share(self.num_envs, 0, number)
+        share = share_equally(self.num_envs, number, "num_envs")
+        if isinstance(self._env, gym.vector.VectorEnv):
+            raise ConfigError(
+                "A vector environment that was made already cannot be shared by several processes: "
+                "give VectorCollector an environment id or a factory."
+            )
+        self._check_workers(share, self._workers.number, self._workers.stages)
 
-    def shard(self, rank: int, world_size: int) -> None:
-        """Keep only the environments of one of several processes that collect together.
-
-        Each has as many; together they play the episodes that one process would play with all of
-        them. ``init_random_frames`` stays that of all of them together.
-
-        Args:
-            rank: Index of the share.
-            world_size: Number of shares.
-
-        Raises:
-            ConfigError: If the environments cannot be shared equally, or are one vector
-                environment that was made already.
-        """
-        share = self._spec.share(self.num_envs, rank, world_size)
-        starts_later = self._starts_later
-        self.shutdown()
-        self._take_share(rank, world_size)
-        self._spec = share
-        self._open_group(share.here() if starts_later else share)
-
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Step the environments in other processes from now on; before the first batch.
-
-        Args:
-            workers: As in the constructor.
-            stages: As in the constructor.
-            at_once: Whether the processes start now; else with `start` or the first batch.
-                If only a copy of the collector, or a share of it, ever collects, none start in
-                vain.
-            timeout: Seconds after which a process that does not answer ends the run.
-
-        Raises:
-            ConfigError: If there are too few environments, or they were made already.
-        """
+    def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
         check_workers(workers, stages)
-        spec = replace(self._spec, workers=workers, stages=stages, timeout=timeout)
-        spec.check()
-        self._spec = spec
-        if at_once or not workers:
-            self.shutdown()
-            self._open_group(spec)
+        if workers:
+            env = self._env[:num_envs] if isinstance(self._env, (list, tuple)) else self._env
+            envs_to_share(env, num_envs, workers, stages)
 
-    def start(self) -> None:
-        """Start the processes that `use_workers` asked for, if they are still to be started."""
-        if self._starts_later:
-            here = self._group
-            here.close()
-            self._group = self._spec.open(self._group_options())
-            self._group.episodes = here.episodes
-
-    @property
-    def _starts_later(self) -> bool:
-        """Whether there are to be workers, but the environments are still in this process."""
-        return bool(self._spec.workers) and not isinstance(self._group, WorkerGroup)
+    def _take_share(self, rank: int) -> None:
+        if isinstance(self._env, (list, tuple)):
+            self._env = self._env[rank * self.num_envs : (rank + 1) * self.num_envs]
 
     def describe_restore(self) -> list[Restore]:
         """For each environment how its running episode comes back after a resume, and why so."""
         return list(self._group.restores)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs to go on with the same data, bit for bit.
-
-        That is counters, seeds, current observations, hidden states, and every environment's state
-        or the actions of its running episode. The policy's parameters and torch's random state are
-        not the collector's to save.
-        """
-        return {
-            **self.position(),
-            "rollout": self._rollout and self._rollout.state_dict(is_running=not self._fresh),
-        }
-
-    def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say if the state is that of another number of environments, or of one that was ahead."""
-        if OVERLAP in saved:
-            return [
-                "the saved collector had collected ahead: give --overlap as before, or --overlap 0 "
-                "and --allow-change overlap, which begins with the batches that it had in hand"
-            ]
-        return super().mismatches(saved)
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, in this process or another.
-
-        Environments that cannot be restored begin a new episode, with a warning.
-
-        Raises:
-            StateMismatchError: If the state comes from other environments or another policy, or an
-                episode that was played again took another course.
-        """
-        for line in self.mismatches(state_dict):
-            raise StateMismatchError(line)
-        saved, episodes = state_dict["rollout"], state_dict["episodes"]
-        for name, value in state_dict["attributes"].items():
-            self.set_attribute(name, value)
-        if saved is not None:
-            self._open().check(saved)
-        self.set_seed(state_dict["seed"])
-        self.frames = state_dict["frames"]
-        self._group.episodes = list(episodes)
-        if saved is None:
-            return
-        lost = self._open().load_state_dict(saved, episodes)
-        self._fresh = saved["running"] is None
-        if lost and self._restore_episodes:
-            warnings.warn(
-                f"The environments {ranges(lost)} begin a new episode, since their state cannot be "
-                "restored: the resumed run differs from one that was never interrupted.",
-                stacklevel=2,
-            )
-
-    def shutdown(self) -> None:
-        """Close the environments. Safe to call again."""
-        if not self._closed:
-            self._closed = True
-            self._group.close()
-
-    close = shutdown
-
-    def __getstate__(self) -> dict[str, Any]:
-        # The rows of the buffers are views, and environments may hold what cannot be copied.
-        live = {"_group": None, "_rollout": None, "_timing": Timing()}
-        return self.__dict__ | live | {"saved": self.state_dict(), "later": self._starts_later}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        saved, later, closed = state.pop("saved"), state.pop("later"), state["_closed"]
-        self.__dict__.update(state)
-        self._open_group(self._spec.here() if later else self._spec)
-        self.load_state_dict(saved)
-        if closed:
-            self.shutdown()
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self._group.names[0]}, num_envs={self.num_envs}, "
-            f"stepped as {self._group.kind}, frames_per_batch={self.frames_per_batch}, "
-            f"total_frames={self.total_frames}, seed={self.seed}, frames={self.frames}"
-            f"{self._workers()})"
-        )
-
-    def _workers(self) -> str:
-        workers, stages = self._spec.workers, self._spec.stages
-        return f", workers={workers}, stages={stages}" if workers else ""
-
-    def _open(self) -> Rollout:
-        self._check_open()
-        if self._rollout is None:
-            self.start()
-            kind: Callable[..., Rollout] = StagedRollout if self._spec.workers else Rollout
-            if self._group.has_gaps:
-                kind = GappedRollout
-            self._rollout = kind(
-                self._group,
-                self.policy,
-                self._horizon,
-                action_format=self._action_format,
-                traj_ids=self._traj_ids,
-                device=self.device,
-                policy_device=self._computes,
-            )
-        return self._rollout
+    def _said(self) -> str:
+        group = self._group
+        return f"{group.names[0]}, num_envs={self.num_envs}, stepped as {group.kind}"

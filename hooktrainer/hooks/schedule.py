@@ -13,7 +13,7 @@ from torch.optim.lr_scheduler import LRScheduler
 from tqdm.auto import tqdm
 
 from ..base.checks import needed_by_step
-from ..collect.exploration import NoiseSchedule
+from ..collect.collector import NoiseSchedule
 from ..errors import ConfigError
 from ..loop.hook import AFTER, EARLY, TrainerHookBase
 
@@ -178,7 +178,7 @@ class ExplorationSchedule(TrainerHookBase):
     was registered at a hook point.
 
     Args:
-        schedules: What `hooktrainer.collect.exploration.schedules_of` finds in the policy.
+        schedules: What `hooktrainer.collect.collector.schedules_of` finds in the policy.
     """
 
     def __init__(self, schedules: Sequence[NoiseSchedule]) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import xxhash
 
-from ..collect.agents.groups import Grouping
+from ..collect.agents.world import Grouping
 from ..loop.cadence import Progress
 from ..store import Retention, fs
 from ..store.background_job import BackgroundJob

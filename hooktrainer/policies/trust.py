@@ -43,11 +43,11 @@ WRAPPERS: Final = frozenset(
 """Gymnasium's wrappers that only compute."""
 OTHERS: Final = frozenset(
     {
-        "hooktrainer.collect.clip_actions:ClipParts",
-        "hooktrainer.collect.families.atari:Blind",
-        "hooktrainer.collect.families.atari:Lives",
-        "hooktrainer.collect.families.minatar:FirstAction",
-        "hooktrainer.collect.families.minigrid:Cells",
+        "hooktrainer.collect.action_format:ClipParts",
+        "hooktrainer.collect.families:Blind",
+        "hooktrainer.collect.families:Lives",
+        "hooktrainer.collect.families:FirstAction",
+        "hooktrainer.collect.families:Cells",
         "minigrid.wrappers:DictObservationSpaceWrapper",
     }
 )

@@ -70,7 +70,7 @@ def test_it_is_trained_and_played_in_what_is_usual_for_each(capsys: Any) -> None
     trainer = run.trainer()
     evaluate = trainer.registry.modules["evaluate"]
     assert isinstance(evaluate, Evaluate)
-    last = [spec.additional_wrappers[-1] for spec in (trainer.collector._spec.env, evaluate.env)]
+    last = [spec.additional_wrappers[-1] for spec in (trainer.collector._env, evaluate.env)]
     assert [wrapper.kwargs for wrapper in last] == [{"end_episodes": True}, {"end_episodes": False}]
     trainer.shutdown()
     small(**fields, eval_episodes=0, tuned=False).train()
@@ -83,7 +83,7 @@ def test_the_usual_wrappers_can_be_left_out() -> None:
     run = small(env="MinAtar/Breakout-v1", usual_wrappers=False, eval_episodes=0)
     assert run.wrapped() is None
     trainer = run.trainer()
-    assert trainer.collector._spec.env == "MinAtar/Breakout-v1"
+    assert trainer.collector._env == "MinAtar/Breakout-v1"
     trainer.shutdown()
 
 

@@ -12,8 +12,7 @@ from toy_worlds import Ladder
 
 from hooktrainer import Trainer, VectorCollector, algorithms
 from hooktrainer.collect.worlds import WorldCollector
-from hooktrainer.collect.worlds.cartpole import CartPoleWorld
-from hooktrainer.collect.worlds.pendulum import PendulumWorld
+from hooktrainer.collect.worlds.classic_control import CartPoleWorld, PendulumWorld
 from hooktrainer.errors import ConfigError
 
 COLLECTING = [name for name in algorithms.names() if name not in {*OFFLINE, *AGENTS}]

@@ -9,8 +9,7 @@ import torch
 from tensordict.nn import InteractionType
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.actors import FunctionActor
-from hooktrainer.collect.array_steps import ArraySteps
+from hooktrainer.collect.actors import ArraySteps, FunctionActor
 from hooktrainer.networks import CategoricalPolicy, mlp
 from hooktrainer.networks.distributions import Categorical
 

@@ -16,10 +16,9 @@ from toy_envs import Counter
 import hooktrainer
 from hooktrainer import ConfigError, OverlappedCollector, VectorCollector
 from hooktrainer.collect import Collector, CollectorBase, adapt
-from hooktrainer.collect.adapt import AdaptedCollector
+from hooktrainer.collect.adapt import AdaptedCollector, SequenceCollector
 from hooktrainer.collect.agents import AgentsCollector
 from hooktrainer.collect.datasets import Dataset, DatasetCollector
-from hooktrainer.collect.sequence import SequenceCollector
 from hooktrainer.collect.worlds import WorldCollector
 from hooktrainer.errors import CollectorError, StateMismatchError
 from hooktrainer.loop.timing import Timing

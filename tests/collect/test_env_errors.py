@@ -10,7 +10,7 @@ from hooktrainer import VectorCollector
 from hooktrainer.algorithms import PPO
 from hooktrainer.collect import AgentsCollector
 from hooktrainer.collect.probe import spaces_of
-from hooktrainer.collect.worlds.cartpole import CartPoleWorld as TensorCartPole
+from hooktrainer.collect.worlds.classic_control import CartPoleWorld as TensorCartPole
 from hooktrainer.errors import ConfigError, MissingPackageError
 
 LINES = {

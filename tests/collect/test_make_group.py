@@ -9,8 +9,8 @@ import pytest
 from toy_envs import Counter
 
 from hooktrainer import ConfigError, VectorCollector
+from hooktrainer.collect.episodes_collector import warn_of_loss
 from hooktrainer.collect.restore import Restore
-from hooktrainer.collect.vector_arguments import warn_of_loss
 
 
 def build(env: Any, **kwargs: Any) -> VectorCollector:

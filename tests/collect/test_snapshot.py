@@ -13,9 +13,9 @@ from gymnasium.wrappers.utils import RunningMeanStd
 from toy_envs import Careless, Counter, Opaque
 
 from hooktrainer.collect import snapshot
-from hooktrainer.collect.action_log import ActionLog
-from hooktrainer.collect.codec import NotPlainError, dumps, loads
 from hooktrainer.collect.restore import choose_restore
+from hooktrainer.collect.rollout import ActionLog
+from hooktrainer.collect.snapshot import NotPlainError, dumps, loads
 
 VALUES: list[Any] = [
     None,

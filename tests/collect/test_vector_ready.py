@@ -23,7 +23,7 @@ from toy_envs import (
 )
 
 from hooktrainer import ConfigError, StateMismatchError, VectorCollector
-from hooktrainer.collect.autoreset import said_autoreset_mode
+from hooktrainer.collect.group import said_autoreset_mode
 
 MODES = [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP, AutoresetMode.DISABLED]
 

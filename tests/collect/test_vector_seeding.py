@@ -12,7 +12,7 @@ import torch
 from toy_envs import Counter, NoisyVectorCounter, VectorCounter
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.seeding import EpisodeSeeds
+from hooktrainer.collect.group import EpisodeSeeds
 from hooktrainer.collect.slot_group import slot_axes
 
 

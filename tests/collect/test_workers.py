@@ -188,7 +188,7 @@ def test_processes_may_start_with_the_first_batch() -> None:
         try:
             return built.collect()
         finally:
-            assert isinstance(built._group, WorkerGroup) is (built._spec.workers > 0)
+            assert isinstance(built._group, WorkerGroup) is (built._workers.number > 0)
             built.shutdown()
 
     alone = data(build(workers=False))
@@ -319,12 +319,12 @@ def test_workers_that_are_stuck_are_ended_together(monkeypatch: pytest.MonkeyPat
     arguments: Arguments = {"num_envs": 6, "frames_per_batch": 6, "workers": 6}
     with collector(env=Stuck, restore_episodes=False, **arguments) as built:
         left = pids(built)
-        rollout = built._open()
+        rollout: Any = built._ready()
         rollout.begin_episodes()
         for child in built._group._pool.workers:  # type: ignore[attr-defined]
             child.timeout = 0.1
         with pytest.raises(ChildError, match=r"worker 0 .* has not answered"):
-            rollout.collect(built.timing, warm_up=False)
+            rollout.collect(built.timing, 0, False)
         built._group._pool.workers[0].timeout = 600.0  # type: ignore[attr-defined]
         with pytest.raises(ChildError, match="worker 0"):  # it is not waited for a second time
             built.set_attribute("length", 3)

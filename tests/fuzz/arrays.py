@@ -18,8 +18,8 @@ from target import Files, Target, read, spoil_place
 from tensordict import TensorDict
 
 from hooktrainer.base.untrusted import MalformedError
-from hooktrainer.collect.codec import dumps, loads
 from hooktrainer.collect.datasets import Dataset, load_dataset
+from hooktrainer.collect.snapshot import dumps, loads
 from hooktrainer.errors import ConfigError
 from hooktrainer.replay import PrioritizedSampler
 

@@ -65,7 +65,7 @@ def _programs_for_options() -> None:
 def _headers_believed() -> None:
     """As if an array were made before its header is compared with its file."""
     import hooktrainer.base.untrusted.array_file as arrays
-    import hooktrainer.collect.datasets.dataset as module
+    import hooktrainer.collect.datasets as module
 
     def read_array(path: Any, root: Any = None) -> Any:
         with path.open("rb") as file:

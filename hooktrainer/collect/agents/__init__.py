@@ -12,7 +12,7 @@ from ...base.lazy import attach
 
 if TYPE_CHECKING:
     from .agents_collector import AgentsCollector as AgentsCollector
-    from .groups import AgentGroup as AgentGroup
+    from .world import AgentGroup as AgentGroup
     from .world import World as World
     from .world import WorldStep as WorldStep
     from .worlds import is_several as is_several

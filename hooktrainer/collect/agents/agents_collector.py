@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
 import torch
-from tensordict import TensorDict
-from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn import InteractionType
 
 from ...base.checks import check_count, share_equally
-from ...errors import ConfigError, StateMismatchError, no_quiet_end
-from ...loop.timing import Timing
-from ..collector import TIMEOUT, Resumes
-from ..episodes_collector import WorldsCollector
+from ...errors import ConfigError
+from ..episodes_collector import (
+    EpisodesCollector,
+    Workers,
+    check_counts,
+    warn_of_lost,
+)
+from ..group import random_action_seed
 from ..info import check_info_keys
-from ..seeding import random_action_seed
-from ..vector_arguments import check_counts, device_of, steps_per_batch
-from .actor import AgentsActor, RandomAgents
-from .agents_rollout import AgentsRollout
-from .groups import AgentGroup, Grouping
+from .agents_rollout import AgentsRollout, RandomAgents
 from .worker_world import WorkerWorld, check_agents_workers
-from .world import World
+from .world import AgentGroup, Grouping, World
 from .worlds import make_world
 
 _TRIED = 500  # steps in which an environment is asked for its infos
 
 
-class AgentsCollector(WorldsCollector):
+class AgentsCollector(EpisodesCollector):
     """Collects batches ``[num_envs, time]`` from environments of several agents.
 
     The agents of a group are a dimension, and a group is a TensorDict ``[num_envs, time, agents]``
@@ -86,12 +84,9 @@ class AgentsCollector(WorldsCollector):
         torch.Size([4, 10, 3, 16])
     """
 
-    num_envs: int
-    frames_per_batch: int
-    frame_skip: int
-    device: torch.device
-    seed: int
+    frame_skip = 1
     world: World
+    _live = ("world", "_rollout")
 
     def __init__(
         self,
@@ -123,81 +118,46 @@ class AgentsCollector(WorldsCollector):
                 f"policy={policy!r:.80} cannot act for several agents: give it in_keys, such as "
                 "[('agents', 'observation')], and act(); or use AgentsPolicy."
             )
-        self.policy = policy
-        self.frames_per_batch = frames_per_batch
-        self.total_frames = total_frames
-        self.init_random_frames = init_random_frames
-        self.frame_skip = 1
-        self.exploration_type = exploration_type
-        self.seed = seed
-        self.timing = Timing()
-        self._computes = device_of(policy)
-        self.device = self._computes if device is None else torch.device(device)
+        super().__init__(
+            policy,
+            frames_per_batch,
+            total_frames,
+            seed,
+            init_random_frames,
+            exploration_type,
+            device,
+        )
         keys = check_info_keys(info_keys)
         self._made: dict[str, Any] = {"env_kwargs": env_kwargs, "groups": groups, "info_keys": keys}
         self._env = env
-        self._first_env = 0
-        self._warm_up_frames = init_random_frames
-        self._workers = 0
         self._open(num_envs)
         if keys:
             self._try_infos()
         if workers:
             self.use_workers(workers)
-        if self.world.lost:
-            warnings.warn(
-                f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
-                "new ones; all else is exact.",
-                stacklevel=2,
-            )
+        warn_of_lost(self.world.lost)
 
-    def _open(self, num_envs: int) -> None:
-        """Make the world, of which nothing is played yet."""
+    @property
+    def _envs(self) -> World:
+        return self.world
+
+    def _make(self, num_envs: int | None, workers: Workers) -> None:
+        assert num_envs is not None
         self.num_envs = num_envs
-        self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
-        self.world = self._make_world()
-        self._actor: AgentsActor | None = None
-        self.frames = 0
-        self._closed = False
-        self.set_seed(self.seed)
-
-    def _make_world(self, workers: int = 0) -> World:
-        """The environments, in this process or in others."""
         make = partial(_make_share, self._env, self._made)
-        if workers:
-            return WorkerWorld(
-                make, self.num_envs, workers, self._first_env, self.device, self._timeout
+        if workers.number:
+            self.world = WorkerWorld(
+                make, num_envs, workers.number, self._first_env, self.device, workers.timeout
             )
-        return make(self.num_envs, self._first_env, self.device)
+        else:
+            self.world = make(num_envs, self._first_env, self.device)
 
-    def use_workers(
-        self, workers: int, stages: int = 1, *, at_once: bool = True, timeout: float = TIMEOUT
-    ) -> None:
-        """Step the environments in other processes from now on; before the first batch.
+    def _make_rollout(self) -> AgentsRollout:
+        seed = random_action_seed(self.seed, self._first_env)
+        return AgentsRollout(self.world, self.policy, self._horizon, seed, self._computes)
 
-        Args:
-            workers: As in the constructor.
-            stages: Has to be 1: all environments step at once.
-            at_once: Whether the processes start now; else with `start` or the first batch.
-            timeout: Seconds after which a process that does not answer ends the run.
-
-        Raises:
-            ConfigError: If the environments cannot be shared among so many.
-        """
-        check_agents_workers(self.world, self.num_envs, workers, stages)
-        self._workers, self._timeout = workers, timeout
-        if at_once:
-            self.start()
-
-    def start(self) -> None:
-        """Start the processes that `use_workers` asked for, if they are still to be started."""
-        self._check_open()
-        if bool(self._workers) == isinstance(self.world, WorkerWorld):
-            return
-        here, state = self.world, self.state_dict()
-        self.world = self._make_world(self._workers)
-        here.close()
-        self.load_state_dict(state)
+    def _check_workers(self, num_envs: int, workers: int, stages: int) -> None:
+        check_agents_workers(self.world, num_envs, workers, stages)
 
     def _try_infos(self) -> None:
         """Play an episode, or its beginning, in an environment of its own, whose step checks."""
@@ -219,55 +179,6 @@ class AgentsCollector(WorldsCollector):
         """The agents, by group."""
         return self.world.groups
 
-    @property
-    def resumes(self) -> Resumes:  # type: ignore[override]
-        """``"exactly"``, unless running episodes cannot be restored."""
-        return "partly" if self.world.lost else "exactly"
-
-    def collect(self) -> TensorDict:
-        """Collect one batch, whatever ``total_frames`` says.
-
-        If it fails, the running episodes are abandoned: the next batch begins with new ones.
-
-        Raises:
-            RuntimeError: If the collector is shut down, or the policy or an environment raises
-                ``StopIteration``.
-        """
-        self.start()
-        actor: AgentsActor | RandomAgents = self._random
-        if self.policy is not None and self.frames >= self._warm_up_frames:
-            actor = self._ask()
-        try:
-            with torch.no_grad(), set_interaction_type(self.exploration_type):
-                batch = self._rollout.collect(self._horizon, actor.act, actor.complete, self.timing)
-        except StopIteration as error:  # else whoever iterates would take it for the end
-            raise no_quiet_end(error, self.frames) from error
-        self.frames += self.frames_per_batch
-        return batch
-
-    def _ask(self) -> AgentsActor:
-        if self._actor is None:
-            self._actor = AgentsActor(self.policy, self.groups, self.num_envs, self._computes)
-        return self._actor
-
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over with new episodes, those of this seed.
-
-        Args:
-            seed: The run's seed, 0 or more.
-            static_seed: Whether to return the same seed again.
-        """
-        check_count("seed", seed, least=0)
-        self.seed = seed
-        self.world.seed(seed)
-        self._random = RandomAgents(self.groups, random_action_seed(seed, self._first_env))
-        self._rollout = AgentsRollout(self.world)
-        return seed if static_seed else seed + 1
-
-    def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
-        self._rollout.abandon()
-
     def check_shares(self, number: int) -> None:
         """Refuse environments that share one stream of random numbers, or cannot be divided."""
         if not self.world.shares:
@@ -277,50 +188,11 @@ class AgentsCollector(WorldsCollector):
                 "environments."
             )
         share = share_equally(self.num_envs, number, "num_envs")
-        check_agents_workers(self.world, share, self._workers)
+        self._check_workers(share, self._workers.number, 1)
 
-    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-        """A state by which each environment begins an episode that was not played yet."""
-        return super().reshard(states) | {"random": self._random.generator.get_state()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """The running episodes, random states and counters: all that a resumed run needs."""
-        return {
-            **self.position(),
-            "random": self._random.generator.get_state(),
-            "rollout": self._rollout.state_dict(),
-        }
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned.
-
-        Raises:
-            StateMismatchError: If it comes from other environments.
-        """
-        if not {"random", "episodes", "rollout"} <= state_dict.keys():
-            raise StateMismatchError("The saved collector is no AgentsCollector.")
-        for line in self.mismatches(state_dict):
-            raise StateMismatchError(line)
-        self.set_seed(state_dict["seed"])
-        self.frames = state_dict["frames"]
-        self._random.generator.set_state(state_dict["random"].cpu())
-        if state_dict["rollout"] is None:
-            self.world.episodes = list(state_dict["episodes"])
-        else:
-            self._rollout.load_state_dict(state_dict["rollout"])
-
-    def __getstate__(self) -> dict[str, Any]:
-        live = {"world": None, "_rollout": None, "_random": None, "_actor": None}
-        return self.__dict__ | live | {"_timing": Timing(), "saved": self.state_dict()}
-
-    def __repr__(self) -> str:
+    def _said(self) -> str:
         agents = ", ".join(f"{len(group.agents)} {group.name}" for group in self.groups)
-        return (
-            f"{type(self).__name__}({self.world.name}, {agents}, num_envs={self.num_envs}, "
-            f"frames_per_batch={self.frames_per_batch}, total_frames={self.total_frames}, "
-            f"seed={self.seed}, frames={self.frames}"
-            f"{f', workers={self._workers}' if self._workers else ''})"
-        )
+        return f"{self.world.name}, {agents}, num_envs={self.num_envs}"
 
 
 def _make_share(

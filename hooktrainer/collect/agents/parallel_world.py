@@ -18,12 +18,19 @@ from tensordict import NestedKey
 from ...base.space_parts import MASK, Path
 from ...base.words import listed
 from ...errors import ConfigError, MissingPackageError, StateMismatchError
+from ..group import EpisodeSeeds
 from ..info import InfoKeys
-from ..seeding import EpisodeSeeds
 from ..spaces import ObservationLayout, plain_mask
-from .agent_infos import AgentInfos, check_agents_info_keys
-from .groups import AgentGroup, Grouping, Spaces, group_agents
-from .world import Entries, WorldStep
+from .world import (
+    AgentGroup,
+    AgentInfos,
+    Entries,
+    Grouping,
+    Spaces,
+    WorldStep,
+    check_agents_info_keys,
+    group_agents,
+)
 
 Array = npt.NDArray[Any]
 Arrays = dict[NestedKey, Array]

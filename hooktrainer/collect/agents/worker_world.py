@@ -16,9 +16,8 @@ from gymnasium import spaces
 from ...base.worker import Channel, Worker, WorkerPool
 from ...errors import ConfigError, no_quiet_end
 from ..collector import TIMEOUT
-from .groups import AgentGroup
 from .parallel_world import joined_states, part_of_state
-from .world import Entries, World, WorldStep
+from .world import AgentGroup, Entries, World, WorldStep
 
 Array = npt.NDArray[Any]
 Make = Callable[[int, int], World]

@@ -11,10 +11,9 @@ import torch
 
 from ...errors import ConfigError
 from ..info import InfoKeys
-from .groups import Grouping
 from .parallel_world import ParallelWorld, pettingzoo_factory
 from .vmas import VmasWorld
-from .world import World
+from .world import Grouping, World
 
 VMAS = "vmas/"
 PETTINGZOO = "pettingzoo/"

@@ -26,7 +26,7 @@ _HEAD = struct.Struct("<QQ")  # length of the pickle, bytes of shared memory
 
 
 class Connection(Protocol):
-    """What `Child` and `Channel` have in common."""
+    """What `Worker` and `Channel` have in common."""
 
     def send(self, message: bytes) -> None:
         """Send a message."""

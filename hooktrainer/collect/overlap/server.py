@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import copy
 import random
+import signal
+import threading
+import warnings
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from time import perf_counter
+from types import FrameType
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from tensordict.nn import probabilistic
 
+from ...base.worker import Channel, Worker
+from ...errors import ConfigError, add_note
 from ...loop.timing import Span, Timing, Trace
 from ...store.rng import rng_state, set_rng_state
-from ..collector import Collector
-from ..weights import Weights
+from ..collector import Collector, Weights
+from . import packing
 
 
 class Request(NamedTuple):
@@ -183,3 +191,207 @@ class CollectorServer:
     def reset(self) -> None:
         """Abandon the running episodes."""
         self._collector.reset()
+
+
+_GRACE = 5.0  # seconds that a batch under way has to end
+
+
+class ThreadWorker:
+    """A thread that collects with a copy of a collector.
+
+    Args:
+        collector: The collector. It is shut down: the copy has environments of its own.
+        newest: See `CollectorServer`.
+        timeout: Seconds to wait for an answer.
+
+    Attributes:
+        name: For messages and traces.
+        pid: ``None``: it is in this process.
+
+    Raises:
+        ConfigError: If the collector cannot be copied.
+    """
+
+    name = "the collecting thread"
+    pid: int | None = None
+
+    def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
+        try:
+            own = copy.deepcopy(collector)
+        except Exception as error:
+            raise ConfigError(
+                f"{type(collector).__name__} cannot be copied for another thread: {error}. Give it "
+                "environments by id or factory, and a policy that copy.deepcopy takes."
+            ) from error
+        collector.shutdown()
+        _INTERACTION_TYPES.separate()
+        self._timeout = timeout
+        self._inbox = Inbox()
+        self._answers: SimpleQueue[tuple[Any, Exception | None]] = SimpleQueue()
+        server = CollectorServer(own, self._inbox, newest)
+        # Daemonic, so that an environment that is stuck does not keep the process from ending.
+        self._thread = threading.Thread(
+            target=server.serve,
+            args=(
+                lambda result: self._answers.put((result, None)),
+                lambda error: self._answers.put((None, error)),
+            ),
+            name=self.name,
+            daemon=True,
+        )
+        self._thread.start()
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+        self._inbox.put(request)
+
+    def receive(self) -> Any:
+        """Wait for the next answer, and return it or raise what was raised there."""
+        try:
+            result, error = self._answers.get(timeout=self._timeout)
+        except Empty:
+            raise TimeoutError(
+                f"{self.name} has not answered for {self._timeout:g} seconds."
+            ) from None
+        if error is not None:
+            add_note(error, f"raised in {self.name}")
+            raise error
+        return result
+
+    def close(self) -> None:
+        """Have the thread end, after the batch under way."""
+        self._inbox.put(None)
+        self._thread.join(_GRACE)
+        if self._thread.is_alive():
+            warnings.warn(
+                f"{self.name} is still in a step of an environment after {_GRACE:g} seconds; it "
+                "ends with the process, and closes its environments if it can.",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+        else:
+            _INTERACTION_TYPES.join()
+
+
+class _PerThread(threading.local):
+    """What `tensordict.nn.set_interaction_type` sets, for each thread apart."""
+
+    def __init__(self, first: Any) -> None:
+        self._mode = first
+
+    def get_mode(self) -> Any:
+        return self._mode
+
+    def set_mode(self, mode: Any) -> None:
+        self._mode = mode
+
+
+class _InteractionTypes:
+    """Keeps the interaction types of threads apart while threads collect.
+
+    tensordict has one place for all threads, a variable of its own that nothing public reaches:
+    while the learner evaluates deterministically, a thread that collects would stop exploring. So
+    another object takes its place for as long as such threads live, and no longer.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._threads = 0
+        self._shared: Any = None
+
+    def separate(self) -> None:
+        """One more thread begins to collect."""
+        with self._lock:
+            if not self._threads:
+                self._shared = probabilistic._interaction_type
+                probabilistic._interaction_type = _PerThread(self._shared.get_mode())
+            self._threads += 1
+
+    def join(self) -> None:
+        """One has ended; after the last, all is as it was, in the mode that this thread is in."""
+        with self._lock:
+            self._threads -= 1
+            if not self._threads:
+                self._shared.set_mode(probabilistic._interaction_type.get_mode())
+                probabilistic._interaction_type = self._shared
+
+
+_INTERACTION_TYPES = _InteractionTypes()  # one for the process, as what it replaces is
+NAME = "the collecting process"
+
+
+class ProcessWorker:
+    """A process that collects with a copy of a collector.
+
+    Args:
+        collector: The collector. It is shut down: the process makes its own environments.
+        newest: See `CollectorServer`.
+        timeout: Seconds to wait for an answer.
+
+    Attributes:
+        name: For messages and traces.
+        pid: Number of the process.
+
+    Raises:
+        ConfigError: If the collector cannot be sent to another process.
+    """
+
+    name = NAME
+
+    def __init__(self, collector: Any, newest: bool, timeout: float) -> None:
+        try:
+            payload = packing.dump(collector)
+        except Exception as error:
+            raise ConfigError(
+                f"{type(collector).__name__} cannot be sent to another process: {error}. Give it "
+                "environments by id or factory, or collect in a thread: mode='thread'."
+            ) from error
+        collector.shutdown()
+        settings = (torch.get_num_threads(), torch.get_default_dtype())
+        self._worker = Worker(NAME, _work, payload, newest, *settings, timeout=timeout)
+        self.pid = self._worker.pid
+
+    def send(self, request: Request) -> None:
+        """Send a request."""
+        packing.send(self._worker, request)
+
+    def receive(self) -> Any:
+        """Wait for the next answer, and return it or raise what was raised there."""
+        return packing.receive(self._worker)
+
+    def close(self) -> None:
+        """End the process, whatever it is doing."""
+        self._worker.close()
+
+
+class _Stop(BaseException):
+    """The learner has no more use for what is being collected."""
+
+
+def _work(channel: Channel, payload: bytes, newest: bool, threads: int, dtype: torch.dtype) -> None:
+    """What the process does."""
+    torch.set_num_threads(threads)
+    torch.set_default_dtype(dtype)
+    inbox, is_over = Inbox(), threading.Event()
+    server = CollectorServer(packing.load(payload), inbox, newest)
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if is_over.is_set() and server.is_busy:  # else somebody else sent it: the learner decides
+            raise _Stop
+
+    signal.signal(signal.SIGINT, interrupt)
+    arguments = (channel, inbox, is_over, threading.get_ident())
+    threading.Thread(target=_read, args=arguments, daemon=True).start()
+    with suppress(_Stop):
+        server.serve(lambda result: packing.send(channel, result), channel.send_error)
+
+
+def _read(channel: Channel, inbox: Inbox, is_over: threading.Event, main: int) -> None:
+    """Take in what the learner sends until it closes; then stop a batch under way."""
+    try:
+        while True:
+            inbox.put(packing.receive(channel))
+    except (EOFError, OSError):
+        inbox.put(None)
+        is_over.set()
+        signal.pthread_kill(main, signal.SIGINT)

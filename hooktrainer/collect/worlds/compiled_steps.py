@@ -11,9 +11,8 @@ from tensordict import NestedKey
 
 from ...graphs.compiling import CannotCompileError, Graph
 from .functional_world import Carry, FunctionalWorld
-from .rows import Rows
 from .world_actions import WorldActions
-from .world_buffers import WorldBuffers
+from .world_buffers import Rows, WorldBuffers
 
 STEPS = 8
 """How many steps are one graph; more take longer to compile, and gain little."""

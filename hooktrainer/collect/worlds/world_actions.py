@@ -14,7 +14,7 @@ from ...base.space_parts import MASK
 from ..action_format import ActionFormat
 from ..actors import SomeEnvs
 from ..buffers import OutputBuffers
-from .counter_random import stream_keys, uniforms
+from .functional_world import stream_keys, uniforms
 from .world_buffers import WorldBuffers
 
 _ACTIONS = 1  # purpose of the random numbers

@@ -2,29 +2,30 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-from tensordict import TensorDict
-from tensordict.nn import InteractionType, set_interaction_type
+from tensordict.nn import InteractionType
 
-from ...base.checks import check_count, share_equally
-from ...errors import ConfigError, StateMismatchError, no_quiet_end
-from ...loop.timing import Timing
+from ...base.checks import share_equally
+from ...errors import ConfigError
 from ..actors import Policy
-from ..collector import Resumes
-from ..episodes_collector import WorldsCollector
+from ..episodes_collector import (
+    EpisodesCollector,
+    Workers,
+    check_counts,
+    check_policy,
+    warn_of_lost,
+)
 from ..info import check_info_keys
-from ..vector_arguments import check_counts, check_policy, device_of, steps_per_batch
 from .tensor_world import TensorWorld
 from .world_actions import WorldActions
 from .world_ids import check_can_share, make_tensor_world
 from .world_rollout import WorldRollout
 
 
-class WorldCollector(WorldsCollector):
+class WorldCollector(EpisodesCollector):
     """Collects batches ``[num_envs, time]`` from a tensor world, on its device.
 
     A batch holds what one of `VectorCollector` holds, entry by entry. Nothing passes through NumPy,
@@ -72,12 +73,8 @@ class WorldCollector(WorldsCollector):
         torch.Size([4, 128])
     """
 
-    num_envs: int
-    frames_per_batch: int
-    frame_skip: int
-    device: torch.device
-    seed: int
     world: TensorWorld
+    _live = ("world", "_rollout", "_actions")
 
     def __init__(
         self,
@@ -101,62 +98,61 @@ class WorldCollector(WorldsCollector):
     ) -> None:
         check_counts(frames_per_batch, total_frames, init_random_frames, frame_skip or 1)
         check_policy(policy)
-        self.policy = policy
-        self.frames_per_batch = frames_per_batch
-        self.total_frames = total_frames
-        self.init_random_frames = init_random_frames
-        self.exploration_type = exploration_type
-        self.seed = seed
-        self.timing = Timing()
+        super().__init__(
+            policy,
+            frames_per_batch,
+            total_frames,
+            seed,
+            init_random_frames,
+            exploration_type,
+            device,
+            first_env=first_env,
+        )
         self._env = env
         self._env_kwargs = env_kwargs
-        self._first_env = first_env
-        self._attributes: dict[str, Any] = {}  # set since the world was made
-        self._warm_up_frames = init_random_frames
         self._categorical_actions = categorical_actions
         self._clip_actions = clip_actions
         self._compile = compile
         self._info_keys = check_info_keys(info_keys)
-        self._computes = device_of(policy)
-        self._device = self._computes if device is None else torch.device(device)
         self._open(num_envs)
         if frame_skip not in (None, self.frame_skip):
             raise ConfigError(
                 f"frame_skip={frame_skip}: {self.world.name} counts {self.frame_skip} frames a "
                 "step, and actions are not repeated: leave it out."
             )
-        if self.world.lost:
-            warnings.warn(
-                f"A resumed run cannot restore the running episodes: {self.world.lost}. It begins "
-                "new ones; all else is exact.",
-                stacklevel=2,
-            )
+        warn_of_lost(self.world.lost)
 
-    def _open(self, num_envs: int | None) -> None:
-        """Make the world, of which nothing is played yet."""
+    @property
+    def _envs(self) -> TensorWorld:
+        return self.world
+
+    def _make(self, num_envs: int | None, workers: Workers) -> None:
         self.world = make_tensor_world(
             self._env,
             num_envs,
-            device=self._device,
+            device=self.device,
             first_env=self._first_env,
             env_kwargs=self._env_kwargs,
         )
         self.num_envs = self.world.num_envs
         self.frame_skip = self.world.frame_skip
         self.device = self.world.device
-        self._horizon = steps_per_batch(self.frames_per_batch, self.num_envs)
         self._actions = WorldActions(
             self.world.action_space, self._categorical_actions, self._clip_actions, self.device
         )
-        self._closed = False
-        self._rollout: WorldRollout | None = None
-        self.frames = 0
-        self.set_seed(self.seed)
 
-    @property
-    def resumes(self) -> Resumes:  # type: ignore[override]
-        """``"exactly"``, unless running episodes cannot be restored."""
-        return "partly" if self.world.lost else "exactly"
+    def _make_rollout(self) -> WorldRollout:
+        return WorldRollout(
+            self.world,
+            self.policy,
+            self._horizon,
+            actions=self._actions,
+            seed=self.seed,
+            first_env=self._first_env,
+            policy_device=self._computes,
+            info_keys=self._info_keys,
+            compiles=self._compile,
+        )
 
     def register(self, trainer: Any) -> None:
         """Log what the world says in its log."""
@@ -164,74 +160,12 @@ class WorldCollector(WorldsCollector):
 
     def log_of_world(self, batch: Any = None) -> dict[str, Any] | None:
         """What the world said in the last batch, by the names of metrics; ``None`` for nothing."""
-        if self._rollout is None or not self._rollout.log:
+        said = getattr(self._rollout, "log", None)
+        if not said:
             return None
-        said = self._rollout.log
         return {name if "/" in name else f"world/{name}": value for name, value in said.items()}
 
-    def collect(self) -> TensorDict:
-        """Collect one batch, whatever ``total_frames`` says.
-
-        If it fails, the running episodes are abandoned: the next batch begins with new ones.
-
-        Raises:
-            RuntimeError: If the collector is shut down, or the policy or the world raises
-                ``StopIteration``.
-        """
-        rollout = self._begun()
-        warm_up = self.frames < self._warm_up_frames
-        try:
-            with torch.no_grad(), set_interaction_type(self.exploration_type):
-                batch = rollout.collect(self.timing, self.frames // self.num_envs, warm_up)
-        except StopIteration as error:  # else whoever iterates would take it for the end
-            raise no_quiet_end(error, self.frames) from error
-        self.frames += self.frames_per_batch
-        return batch
-
-    def _begun(self) -> WorldRollout:
-        self._check_open()
-        if self._rollout is None:
-            self._rollout = WorldRollout(
-                self.world,
-                self.policy,
-                self._horizon,
-                actions=self._actions,
-                seed=self.seed,
-                first_env=self._first_env,
-                policy_device=self._computes,
-                info_keys=self._info_keys,
-                compiles=self._compile,
-            )
-        return self._rollout
-
-    def set_seed(self, seed: int, static_seed: bool = False) -> int:
-        """Start over with new episodes, those of this seed.
-
-        Args:
-            seed: The run's seed, 0 or more.
-            static_seed: Whether to return the same seed again.
-        """
-        check_count("seed", seed, least=0)
-        self.seed = seed
-        self.world.seed(seed)
-        self._rollout = None  # with it go hidden states
-        return seed if static_seed else seed + 1
-
-    def reset(self) -> None:
-        """Abandon the running episodes: the next batch begins with new ones."""
-        if self._rollout is not None:
-            self._rollout.abandon()
-
-    def set_attribute(self, name: str, value: Any) -> None:
-        """Set an attribute of every environment, which begins a new episode; part of the state.
-
-        Args:
-            name: Its name, in the world; a tensor is filled.
-            value: A plain value.
-
-        Raises:
-            ConfigError: If there is none of this name.
-        """
+    def _set_in_envs(self, name: str, value: Any) -> None:
         if not hasattr(self.world, name):
             raise ConfigError(
                 f"{self.world.name} has no attribute {name!r} to be set: name one that it has from "
@@ -242,8 +176,6 @@ class WorldCollector(WorldsCollector):
             now.copy_(torch.as_tensor(value))
         else:
             setattr(self.world, name, value)
-        self._attributes[name] = value
-        self.reset()
 
     def check_shares(self, number: int) -> None:
         """Refuse worlds whose environments depend on each other, or cannot be divided."""
@@ -254,38 +186,3 @@ class WorldCollector(WorldsCollector):
                 "depend on each other: train in one process, with more environments."
             )
         share_equally(self.num_envs, number, "num_envs")
-
-    def state_dict(self) -> dict[str, Any]:
-        """Everything a resumed run needs to go on with the same data, bit for bit."""
-        rollout = self._rollout and self._rollout.state_dict()
-        return {**self.position(), "rollout": rollout}
-
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what `state_dict` returned, in this process or another.
-
-        Raises:
-            StateMismatchError: If it comes from another world or another policy.
-        """
-        for line in self.mismatches(state_dict):
-            raise StateMismatchError(line)
-        saved = state_dict["rollout"]
-        if saved is not None:
-            self._begun().check(saved)
-        for name, value in state_dict["attributes"].items():
-            self.set_attribute(name, value)
-        self.set_seed(state_dict["seed"])
-        self.frames = state_dict["frames"]
-        self.world.episodes = list(state_dict["episodes"])
-        if saved is not None:
-            self._begun().load_state_dict(saved)
-
-    def __getstate__(self) -> dict[str, Any]:
-        live = {"world": None, "_rollout": None, "_actions": None, "_timing": Timing()}
-        return self.__dict__ | live | {"saved": self.state_dict()}
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.world.name}, num_envs={self.num_envs}, "
-            f"frames_per_batch={self.frames_per_batch}, total_frames={self.total_frames}, "
-            f"seed={self.seed}, frames={self.frames})"
-        )

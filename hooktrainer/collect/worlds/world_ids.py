@@ -20,11 +20,11 @@ PREFIX: Final = "torch/"
 """What the ids of worlds begin with; what follows is the id of Gymnasium's own environment."""
 
 WORLDS: Final = {
-    "torch/CartPole-v1": "cartpole:CartPoleWorld",
-    "torch/Pendulum-v1": "pendulum:PendulumWorld",
-    "torch/Acrobot-v1": "acrobot:AcrobotWorld",
-    "torch/MountainCar-v0": "mountain_car:MountainCarWorld",
-    "torch/MountainCarContinuous-v0": "mountain_car:MountainCarContinuousWorld",
+    "torch/CartPole-v1": "classic_control:CartPoleWorld",
+    "torch/Pendulum-v1": "classic_control:PendulumWorld",
+    "torch/Acrobot-v1": "classic_control:AcrobotWorld",
+    "torch/MountainCar-v0": "classic_control:MountainCarWorld",
+    "torch/MountainCarContinuous-v0": "classic_control:MountainCarContinuousWorld",
 }
 """By id, in which file of this package its class is."""
 

@@ -14,16 +14,14 @@ from ...base.space_parts import leaves_of
 from ...errors import ConfigError, StateMismatchError
 from ...graphs.compiling import CannotCompileError, GraphOr
 from ...loop.timing import Timing
-from ..actor_of import actor_of
 from ..actors import Actor, FunctionActor, Policy, learn_outputs
+from ..module_actor import actor_of
 from ..random_actor import WarmUp
-from .batch_parts import BatchParts, Parts, as_batch
 from .compiled_steps import STEPS, CompiledSteps, WorldSteps, say_eager
 from .functional_world import FunctionalWorld
-from .rows import Rows
 from .tensor_world import TensorWorld
 from .world_actions import RandomWorldActor, WorldActions
-from .world_buffers import WorldBuffers
+from .world_buffers import BatchParts, Parts, Rows, WorldBuffers, as_batch
 
 
 class WorldRollout:
@@ -90,7 +88,7 @@ class WorldRollout:
         """The next batch begins with new episodes."""
         self._is_running = False
 
-    def collect(self, timing: Timing, steps: int, warm_up: bool = False) -> TensorDict:
+    def collect(self, timing: Timing, steps: int, warm_up: bool) -> TensorDict:
         """Step all environments ``horizon`` times and return the transitions.
 
         If it fails, the running episodes are abandoned.
@@ -224,7 +222,7 @@ class WorldRollout:
                     f"{own}."
                 )
 
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> list[int]:
         """Restore what `state_dict` returned and `check` has seen."""
         self._actor.load_state_dict(state_dict["policy"])
         running = state_dict["running"]
@@ -234,6 +232,7 @@ class WorldRollout:
             self._returns.copy_(running["returns"])
             self._lengths.copy_(running["lengths"])
             self._is_running = True
+        return []
 
 
 class _Said:

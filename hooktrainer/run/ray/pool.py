@@ -12,8 +12,7 @@ import torch
 from tensordict import NestedKey
 
 from ...base.cores import pin
-from ...collect.collector import Collector
-from ...collect.weights import Weights, weights_of
+from ...collect.collector import Collector, Weights, weights_of
 from ...errors import add_note
 from ...loop.timing import Timing
 from ...store.rng import rng_state, set_rng_state

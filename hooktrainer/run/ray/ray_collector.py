@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from tensordict import TensorDict, TensorDictBase
 
+from ...collect.collector import check_can_follow
+from ...collect.episodes_collector import shares_of
 from ...collect.remote_collector import RemoteCollector, stamped, version_of
-from ...collect.sharing import shares_of
-from ...collect.weights import check_can_follow
 from ...errors import ConfigError
 from ...loop.metrics import Total
 from ..placement import Place

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hooktrainer.collect.worlds.counter_random import GAMMA, stream_keys, uniforms
+from hooktrainer.collect.worlds.functional_world import GAMMA, stream_keys, uniforms
 
 CPU = torch.device("cpu")
 

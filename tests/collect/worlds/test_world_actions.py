@@ -11,7 +11,7 @@ from toy_worlds import Ladder, Talker
 
 from hooktrainer import algorithms
 from hooktrainer.collect.worlds import WorldCollector
-from hooktrainer.collect.worlds.counter_random import stream_keys, uniforms
+from hooktrainer.collect.worlds.functional_world import stream_keys, uniforms
 from hooktrainer.collect.worlds.world_actions import WorldActions
 from hooktrainer.errors import ConfigError
 from hooktrainer.log import read_csv

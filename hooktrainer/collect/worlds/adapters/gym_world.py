@@ -8,7 +8,7 @@ from typing import Any, Final
 import torch
 
 from ....errors import ConfigError
-from ...autoreset import said_autoreset_mode
+from ...group import said_autoreset_mode
 from ..tensor_world import Observations, Outcome
 from .foreign_world import ForeignWorld, find, name_of, numbers_in
 

@@ -93,8 +93,7 @@ def adapt_world(
         raise ConfigError(_refused(env))
     if num_envs is None:
         raise ConfigError("num_envs is missing: say how many environments to step.")
-    from .jax_env import BraxEnv, GymnaxEnv, JaxEnv
-    from .jax_world import JaxWorld
+    from .jax_world import BraxEnv, GymnaxEnv, JaxEnv, JaxWorld
 
     parts = env if isinstance(env, tuple) else (env,)
     one: JaxEnv = (GymnaxEnv if kind == "gymnax" else BraxEnv)(*parts, **options)

@@ -1,0 +1,519 @@
+"""`Dataset`: transitions to train on offline, and the plain files they are kept in."""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+import torch
+from tensordict import NestedKey, TensorDict, TensorDictBase
+
+from ..base.checks import check_count, share_equally
+from ..base.untrusted import (
+    MalformedError,
+    check_fields,
+    check_name,
+    parse_json,
+    read_file,
+    refusing,
+    shown,
+)
+from ..base.untrusted.array_file import read_array
+from ..errors import (
+    ConfigError,
+    HookError,
+    MissingPackageError,
+    NotFoundError,
+    StateMismatchError,
+    TakenError,
+)
+from ..loop.hook import TrainerHookBase
+from ..loop.metrics import Latest
+from .collector import CollectorBase
+
+if TYPE_CHECKING:
+    from ..loop.loop import Loop
+
+_FORMAT: Final = "hooktrainer-dataset"
+_VERSION: Final = 1
+_ABOUT: Final = "dataset.json"
+
+
+@dataclass(frozen=True)
+class About:
+    """The fields of ``dataset.json``; see `Dataset`."""
+
+    format: str
+    version: int
+    env: str | None
+    description: str
+    transitions: int
+    episodes: int
+    return_mean: float | None
+    return_std: float | None
+    return_min: float | None
+    return_max: float | None
+    entries: Mapping[str, Mapping[str, Any]]
+    returns: Sequence[float]
+
+
+class Dataset:
+    """Transitions, in the order of their trajectories, and what the whole episodes returned.
+
+    On disk it is a directory without anything pickled::
+
+        <dataset>/
+          dataset.json            what is below, and what the episodes returned
+          observation.npy         one NumPy file for each entry, transitions first
+          action.npy
+          next/observation.npy
+          next/reward.npy
+          next/terminated.npy
+          next/truncated.npy
+
+    ``dataset.json`` holds ``format`` (``"hooktrainer-dataset"``), ``version`` (1), ``env``,
+    ``description``, ``transitions`` (their number), ``episodes`` (the number of whole ones),
+    ``return_mean``, ``return_std``, ``return_min``, ``return_max`` (of those; ``null`` if there are
+    none), ``returns`` (each of them) and ``entries`` (key to ``dtype`` and ``shape``).
+
+    Args:
+        transitions: ``[n]``, in TorchRL's layout: ``"observation"``, ``"action"`` and, under
+            ``"next"``, ``"observation"``, ``"reward"``, ``"terminated"``, ``"truncated"``. A
+            transition is followed by the next one unless it is terminated or truncated.
+        returns: Sums of rewards of the whole episodes.
+        env: Id of the environment.
+        description: How the data came about, for people.
+
+    Raises:
+        ConfigError: If ``transitions`` does not have one dimension, or is empty.
+    """
+
+    def __init__(
+        self,
+        transitions: TensorDict,
+        returns: Sequence[float] = (),
+        env: str | None = None,
+        description: str = "",
+    ) -> None:
+        if transitions.ndim != 1 or not len(transitions):
+            raise ConfigError(
+                f"a data set needs transitions of shape [n], n > 0, not {list(transitions.shape)}."
+            )
+        self.transitions = transitions
+        self.returns = list(returns)
+        self.env = env
+        self.description = description
+
+    def __len__(self) -> int:
+        return len(self.transitions)
+
+    def __repr__(self) -> str:
+        what = f"{len(self)} transitions, {len(self.returns)} episodes"
+        return f"Dataset({self.env}, {what}, mean return {self.mean_return:.1f})"
+
+    @property
+    def mean_return(self) -> float:
+        """Mean return of the whole episodes; NaN if there are none."""
+        return float(np.mean(self.returns)) if self.returns else float("nan")
+
+    def log(self, batch: TensorDictBase | None = None) -> dict[str, Any]:
+        """The metrics ``data/return`` and ``data/episodes``, to be registered at a log point.
+
+        Beside ``eval/return`` they say what training has made of the data::
+
+            trainer.register_op("post_steps_log", dataset.log, every=Every(optim_steps=1000))
+
+        Args:
+            batch: What a log point passes; not used.
+        """
+        out: dict[str, Any] = {"data/episodes": Latest(len(self.returns))}
+        if self.returns:
+            out["data/return"] = Latest(self.mean_return)
+        return out
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> Path:
+        """Write the data set; it appears complete or not at all.
+
+        Args:
+            path: The directory to make.
+            overwrite: Whether what is there is replaced, if it is a data set.
+
+        Raises:
+            TakenError: If something is there already.
+        """
+        path = Path(path)
+        if path.exists() and not (overwrite and (path / _ABOUT).is_file()):
+            raise TakenError(f"{path} exists already: remove it, or choose another place.")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        beside = path.with_name(f".tmp-{path.name}-{secrets.token_hex(4)}")
+        try:
+            self._write(beside)
+            if path.exists():
+                shutil.rmtree(path)
+            beside.rename(path)
+        finally:
+            shutil.rmtree(beside, ignore_errors=True)
+        return path
+
+    def _write(self, directory: Path) -> None:
+        directory.mkdir()
+        entries = {}
+        for key, value in self.transitions.items(include_nested=True, leaves_only=True):
+            name = key if isinstance(key, str) else "/".join(key)
+            array = value.cpu().numpy()
+            file = directory / f"{name}.npy"
+            file.parent.mkdir(parents=True, exist_ok=True)
+            np.save(file, array, allow_pickle=False)
+            entries[name] = {"dtype": str(array.dtype), "shape": list(array.shape)}
+        returns = [float(value) for value in self.returns]
+        known = bool(returns)
+        about = {
+            "format": _FORMAT,
+            "version": _VERSION,
+            "env": self.env,
+            "description": self.description,
+            "transitions": len(self),
+            "episodes": len(returns),
+            "return_mean": self.mean_return if known else None,
+            "return_std": float(np.std(returns)) if known else None,
+            "return_min": min(returns) if known else None,
+            "return_max": max(returns) if known else None,
+            "entries": entries,
+            "returns": returns,
+        }
+        (directory / _ABOUT).write_text(json.dumps(about, indent=1) + "\n")
+
+
+def read_dataset(path: Path) -> Dataset:
+    """Read a data set from the directory that `Dataset.save` wrote.
+
+    Raises:
+        NotFoundError: If there is none.
+        ConfigError: If the files are not what ``dataset.json`` says.
+    """
+    if not (path / _ABOUT).is_file():
+        raise NotFoundError(
+            f"{path} holds no data set: there is no {_ABOUT}. RecordDataset writes one, as "
+            "recipes/collect_pendulum.py shows; 'minari:<id>' names one of Minari's."
+        )
+    with refusing(path / _ABOUT, ConfigError):
+        about = parse_json(read_file(path / _ABOUT, path), nan=True)
+        if about.get("format") != _FORMAT or about.get("version") != _VERSION:
+            raise MalformedError(
+                f"it has the format {about.get('format')!r}, version {about.get('version')!r}; "
+                f"this hooktrainer reads {_FORMAT!r}, version {_VERSION}"
+            )
+        check_fields(about, About)
+        transitions = TensorDict(batch_size=[about["transitions"]])
+        for name, expected in about["entries"].items():
+            transitions.set(_key(check_name(name)), _read(path, name, expected))
+        return Dataset(transitions, about["returns"], about["env"], about["description"])
+
+
+def _read(directory: Path, name: str, expected: Mapping[str, Any]) -> torch.Tensor:
+    file = directory / f"{name}.npy"
+    try:
+        array = read_array(file, directory)
+    except (OSError, MalformedError) as error:
+        raise ConfigError(f"the data set's file {file} cannot be read: {error}") from error
+    found = {"dtype": str(array.dtype), "shape": list(array.shape)}
+    if found != expected:
+        raise ConfigError(f"{file} holds {found}, but {_ABOUT} says {shown(expected)}.")
+    return torch.from_numpy(array)
+
+
+def _key(name: str) -> NestedKey:
+    parts = tuple(name.split("/"))
+    return parts if len(parts) > 1 else name
+
+
+class RecordDataset(TrainerHookBase):
+    """Keeps what is collected and, at the end of the run, writes it to a directory.
+
+    The transitions of each environment lie one behind another, and its last one is marked as
+    truncated. What the whole episodes returned is written down beside them, and logged in the end
+    as ``data/return``. Everything is held in memory and is part of the checkpoints.
+
+    Args:
+        path: The directory to write; there must be nothing yet.
+        env: Id of the environment.
+        description: How the data came about, for people.
+
+    Attributes:
+        dataset: What was written; ``None`` before the end.
+    """
+
+    def __init__(self, path: str | Path, *, env: str | None = None, description: str = "") -> None:
+        self.path = Path(path)
+        self.env = env
+        self.description = description
+        self.dataset: Dataset | None = None
+        self._batches: list[TensorDictBase] = []
+
+    def __call__(self, batch: TensorDictBase) -> None:
+        """Keep ``batch``, ``[num_envs, time]``."""
+        following = batch["next"].select(
+            "observation", "reward", "terminated", "truncated", "done", "episode_reward"
+        )
+        kept = batch.select("observation", "action")
+        self._batches.append(kept.set("next", following).cpu())
+
+    def on_train_start(self, trainer: Loop) -> None:
+        """Refuse a place that is taken, before anything is collected.
+
+        Raises:
+            TakenError: If it is, and the run is not a resumed one.
+        """
+        if self.path.exists() and not trainer.collected_frames:
+            raise TakenError(f"{self.path} exists already: remove it, or choose another place.")
+
+    def on_train_end(self, trainer: Loop) -> None:
+        """Write the data set and log what its episodes returned.
+
+        Raises:
+            HookError: If nothing was collected.
+        """
+        if not self._batches:
+            raise HookError("RecordDataset: nothing was collected, so there is nothing to write.")
+        together = self._joined()
+        following = together["next"]
+        returns = following["episode_reward"][following["done"]].tolist()
+        following = following.select("observation", "reward", "terminated", "truncated").clone()
+        following["truncated"][:, -1] |= ~following["terminated"][:, -1]
+        transitions = together.set("next", following).reshape(-1)
+        self.dataset = Dataset(transitions, returns, self.env, self.description)
+        self.dataset.save(self.path, overwrite=True)
+        trainer.log(self.dataset.log())
+
+    def _joined(self) -> TensorDict:
+        """Everything so far, ``[num_envs, time]``."""
+        if len(self._batches) > 1:
+            self._batches = [torch.cat(self._batches, 1)]
+        return self._batches[0].copy()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything collected so far."""
+        return {"transitions": self._joined() if self._batches else None}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what was collected."""
+        saved = state_dict["transitions"]
+        self._batches = [] if saved is None else [saved]
+
+    def register(self, trainer: Loop, name: str = "record_dataset") -> None:
+        """Register at ``pre_steps_log``, where batches are as they were collected."""
+        trainer.register_module(name, self)
+        trainer.register_op("pre_steps_log", self)
+
+
+class DatasetCollector(CollectorBase):
+    """Hands a data set to `Trainer`, as batches of transitions drawn at random.
+
+    Each batch is one optimizer step's, so use it with ``optim_steps_per_batch=1``. What the trainer
+    counts as frames are the transitions it was trained on, ``batch_size`` a step::
+
+        Trainer(
+            collector=DatasetCollector(dataset, batch_size=256),
+            total_frames=256 * 10_000,  # ten thousand optimizer steps
+            optim_steps_per_batch=1,
+            ...
+        )
+
+    Draws are with replacement, from a generator of its own, whose state is the collector's state.
+    Several processes that share it draw the same, and each takes its rows of a batch.
+
+    Args:
+        dataset: The data set.
+        batch_size: Transitions of a batch.
+        keys: Entries that the loss reads; the others are left out. ``None`` for all.
+        seed: Seed of the draws; `Trainer` sets its own.
+        device: Where the batches are; the data set is moved there once.
+
+    Raises:
+        ConfigError: If the data set lacks one of ``keys``.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        batch_size: int,
+        keys: Sequence[NestedKey] | None = None,
+        seed: int = 0,
+        device: torch.device | str | None = None,
+    ) -> None:
+        check_count("batch_size", batch_size)
+        present = dataset.transitions.keys(include_nested=True)
+        if missing := [key for key in keys or () if key not in present]:
+            entries = sorted(map(str, dataset.transitions.keys(True, True)))
+            raise ConfigError(f"the data set has no {missing}; it has {entries}.")
+        self.batch_size = self.frames_per_batch = batch_size
+        self._share = (0, 1)
+        self._closed = False
+        self._transitions = (
+            dataset.transitions if keys is None else dataset.transitions.select(*keys)
+        )
+        if device is not None:
+            self._transitions = self._transitions.to(device)
+        self._generator = torch.Generator()
+        self.set_seed(seed)
+
+    def collect(self) -> TensorDict:
+        """Draw a batch, ``[batch_size]``; a share has its part of the rows."""
+        if self._closed:
+            raise RuntimeError("The collector is shut down; build a new one.")
+        number = len(self._transitions)
+        index = torch.randint(number, (self.batch_size,), generator=self._generator)
+        rank, world_size = self._share
+        rows = self.batch_size // world_size
+        if world_size > 1:
+            index = index[rank * rows : (rank + 1) * rows]
+        self.frames += rows
+        return self._transitions[index]
+
+    def check_shares(self, number: int) -> None:
+        """Refuse a batch that cannot be shared equally."""
+        share_equally(self.batch_size, number, "batch_size")
+
+    def shard(self, rank: int, world_size: int) -> None:
+        """Keep one of ``world_size`` shares of the rows of every batch."""
+        self.check_shares(world_size)
+        self._share = (rank, world_size)
+        self.frames_per_batch = self.batch_size // world_size
+
+    def reshard(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Go on with the draws that follow those of the shares."""
+        return dict(states[0])
+
+    def shutdown(self) -> None:
+        """Draw no more."""
+        self._closed = True
+
+    def set_seed(self, seed: int, static_seed: bool = False) -> None:
+        """Start over with the draws of ``seed``."""
+        self.seed = seed
+        self._generator.manual_seed(seed)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the generator, and how large the data set is."""
+        return {"generator": self._generator.get_state(), "transitions": len(self._transitions)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore the state of the generator.
+
+        Raises:
+            StateMismatchError: If the data set is another one, as far as its size tells.
+        """
+        if state_dict["transitions"] != len(self._transitions):
+            raise StateMismatchError(
+                f"the saved run was trained on a data set of {state_dict['transitions']} "
+                f"transitions; this one has {len(self._transitions)}."
+            )
+        self._generator.set_state(state_dict["generator"])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_generator": self._generator.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._generator = torch.Generator()
+        self._generator.set_state(state["_generator"])
+
+
+_MINARI: Final = "minari:"
+
+
+def load_dataset(source: str | os.PathLike[str]) -> Dataset:
+    """Load a data set from a directory, or from Minari.
+
+    Args:
+        source: A directory that `Dataset.save` wrote, or ``"minari:<id>"`` for a data set of
+            Minari, which is downloaded if it is not on this machine.
+
+    Raises:
+        NotFoundError: If there is no data set.
+        ConfigError: If the files are not what ``dataset.json`` says.
+        MissingPackageError: If Minari is wanted and not installed.
+    """
+    if isinstance(source, str) and source.startswith(_MINARI):
+        return load_minari(source.removeprefix(_MINARI))
+    return read_dataset(Path(source))
+
+
+def load_minari(dataset_id: str) -> Dataset:
+    """Load a data set of Minari, downloading it if it is not on this machine.
+
+    Args:
+        dataset_id: Such as ``"mujoco/halfcheetah/medium-v0"``.
+
+    Raises:
+        ModuleNotFoundError: If Minari is not installed.
+        NotFoundError: If there is no such data set.
+        ConfigError: If its observations or actions are not arrays.
+    """
+    missing = (
+        f"the data set minari:{dataset_id} needs a package that is not installed: "
+        "pip install 'hooktrainer[minari]'"
+    )
+    try:
+        import minari
+    except ModuleNotFoundError as error:
+        raise MissingPackageError(missing) from error
+    local = minari.list_local_datasets()
+    try:
+        source = minari.load_dataset(dataset_id, download=dataset_id not in local)
+    except ImportError as error:
+        raise MissingPackageError(f"{missing} ({error})") from error
+    except Exception as error:
+        near = difflib.get_close_matches(dataset_id, local, n=3, cutoff=0.4)
+        here = f" On this machine, near: {', '.join(near)}." if near else ""
+        raise NotFoundError(
+            f"Minari has no data set {dataset_id!r}, or it cannot be downloaded: {error}.{here}"
+        ) from error
+    episodes, returns = [], []
+    for episode in source.iterate_episodes():
+        episodes.append(_transitions(dataset_id, episode))
+        returns.append(float(np.sum(episode.rewards)))
+    env = source.env_spec.id if source.env_spec is not None else None
+    return Dataset(torch.cat(episodes), returns, env, f"minari:{dataset_id}")
+
+
+def _transitions(dataset_id: str, episode: Any) -> TensorDict:
+    """The transitions of one episode, ``[steps]``."""
+    for name in ("observations", "actions"):
+        if not isinstance(getattr(episode, name), np.ndarray):
+            raise ConfigError(
+                f"minari:{dataset_id}: its {name} are a {type(getattr(episode, name)).__name__}, "
+                "not an array; load it with minari and make a Dataset of it."
+            )
+    observation = _tensor(episode.observations)
+    steps = len(episode.rewards)
+    truncated = torch.from_numpy(episode.truncations.astype(bool)).clone()
+    terminated = torch.from_numpy(episode.terminations.astype(bool))
+    truncated[-1] |= ~terminated[-1]  # what is stored behind it belongs to another episode
+    following = {
+        "observation": observation[1:],
+        "reward": _tensor(episode.rewards).float().unsqueeze(-1),
+        "terminated": terminated.unsqueeze(-1),
+        "truncated": truncated.unsqueeze(-1),
+    }
+    return TensorDict(
+        {
+            "observation": observation[:-1],
+            "action": _tensor(episode.actions),
+            "next": TensorDict(following, batch_size=[steps]),
+        },
+        batch_size=[steps],
+    )
+
+
+def _tensor(array: Any) -> torch.Tensor:
+    tensor = torch.from_numpy(np.asarray(array))
+    return tensor.float() if tensor.dtype is torch.float64 else tensor

@@ -1,0 +1,378 @@
+"""The usual wrappers of an environment that is given by its id."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import gymnasium as gym
+import numpy as np
+from gymnasium.envs.registration import EnvSpec, WrapperSpec
+from gymnasium.utils import RecordConstructorArgs
+
+from ..errors import ConfigError
+from .make_group import find_spec
+
+# -- `Family`: environments that everybody wraps in the same way.
+
+Wrappers = tuple[WrapperSpec, ...]
+
+
+@dataclass(frozen=True)
+class Family:
+    """Environments that everybody wraps in the same way.
+
+    Attributes:
+        name: What it is called.
+        ids: A regular expression that the ids begin with.
+        wrappers: For an environment with its keyword arguments, and whether it is trained in or
+            played, the wrappers, the innermost first.
+        says: What they do, in words; of an environment with its keyword arguments.
+        kwargs: Keyword arguments of the environment that go with the wrappers.
+    """
+
+    name: str
+    ids: str
+    wrappers: Callable[[EnvSpec, bool], Wrappers]
+    says: Callable[[EnvSpec], str]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+
+def wrapper(entry_point: str, **kwargs: Any) -> WrapperSpec:
+    """A wrapper by its place, ``module:class``, and its arguments."""
+    return WrapperSpec(entry_point.rpartition(":")[2], entry_point, kwargs)
+
+
+def gymnasiums(name: str, module: str, **kwargs: Any) -> WrapperSpec:
+    """One of Gymnasium's wrappers."""
+    return wrapper(f"gymnasium.wrappers.{module}:{name}", **kwargs)
+
+
+# -- Atari 2600 games as they are usually learned (Mnih et al., 2015; Machado et al., 2018).
+
+FRAME_SKIP = 4
+STACK = 4
+
+
+class Blind(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Plays a frame without looking at it.
+
+    ``AtariPreprocessing`` takes the screen from the emulator, two frames of four. Nobody sees what
+    the environment itself makes of all four, which takes a fifth of a step.
+
+    Args:
+        env: The game, whose observations are of the screen.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        game: Any = env.unwrapped
+        self._ale = game.ale
+        self._codes = game._action_set
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play a frame; the observation is ``None``."""
+        ale = self._ale
+        reward = ale.act(self._codes[action])
+        info = {
+            "lives": ale.lives(),
+            "episode_frame_number": ale.getEpisodeFrameNumber(),
+            "frame_number": ale.getFrameNumber(),
+        }
+        return None, reward, ale.game_over(with_truncation=False), ale.game_truncated(), info
+
+
+class Lives(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Presses FIRE where a life begins, if the game has it, and may end episodes where one is lost.
+
+    An episode that begins after a life was lost goes on in the same game: it begins with the next
+    life, whatever seed it is given. So it is brought back by playing the game again from its seed.
+
+    Args:
+        env: The game.
+        end_episodes: Whether an episode ends where a life is lost.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any], end_episodes: bool = False) -> None:
+        RecordConstructorArgs.__init__(self, end_episodes=end_episodes)
+        super().__init__(env)
+        self.end_episodes = end_episodes
+        game: Any = env.unwrapped
+        self._ale = game.ale
+        meanings = game.get_action_meanings()
+        self._fire = meanings.index("FIRE") if "FIRE" in meanings else None
+        self._seed = 0
+        self._actions = bytearray()  # of the whole game
+        self._lives = 0
+        self._goes_on = False  # whether the game does, though the episode ended
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin the next life, or a new game."""
+        if self._goes_on:
+            self._goes_on = False
+            observation, _, terminated, truncated, info = self._act(self._fire or 0)
+            if not (terminated or truncated):
+                return observation, info
+        if seed is None:
+            seed = int(self.np_random.integers(2**31))
+        self._seed = seed
+        self._actions.clear()
+        return self._new_game()
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Play four frames; where a life was lost, end the episode or press FIRE."""
+        before = self._lives
+        observation, reward, terminated, truncated, info = self._act(int(action))
+        if self._lives >= before or terminated or truncated:
+            return observation, reward, terminated, truncated, info
+        if self.end_episodes:
+            self._goes_on = True
+            return observation, reward, True, False, info
+        if self._fire is not None:
+            observation, more, terminated, truncated, info = self._act(self._fire)
+            reward += more
+        return observation, reward, terminated, truncated, info
+
+    def episode_state(self) -> dict[str, Any]:
+        """What leads to where the game is."""
+        actions = np.frombuffer(bytes(self._actions), np.uint8).copy()
+        return {"seed": self._seed, "actions": actions, "goes_on": self._goes_on}
+
+    def set_episode_state(self, state: dict[str, Any]) -> None:
+        """Play the game again to where it was."""
+        self._seed = int(state["seed"])
+        self._actions.clear()
+        self._new_game()
+        for action in np.asarray(state["actions"], np.uint8).tolist():
+            self._act(action)
+        self._goes_on = bool(state["goes_on"])
+
+    def _new_game(self) -> tuple[Any, dict[str, Any]]:
+        observation, info = self.env.reset(seed=self._seed)
+        if self._fire is not None:
+            observation, _, terminated, truncated, info = self.env.step(self._fire)
+            if terminated or truncated:
+                observation, info = self.env.reset()
+        self._lives = self._ale.lives()
+        return observation, info
+
+    def _act(self, action: int) -> Any:
+        self._actions.append(action)
+        outcome = self.env.step(action)
+        self._lives = self._ale.lives()
+        return outcome
+
+
+def _atari_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
+    for name, wanted in {**ATARI.kwargs, "continuous": False, "sound_obs": False}.items():
+        if spec.kwargs.get(name, wanted) != wanted:
+            raise ConfigError(
+                f"env_kwargs: {name}={spec.kwargs[name]!r} does not go with the usual wrappers of "
+                f"{spec.id}, which need {wanted!r}: leave it out, or them, with "
+                "usual_wrappers=False (--no-usual-wrappers)."
+            )
+    preprocessing = gymnasiums(
+        "AtariPreprocessing",
+        "atari_preprocessing",
+        noop_max=30,
+        frame_skip=FRAME_SKIP,
+        screen_size=84,
+        grayscale_obs=True,
+    )
+    stack = gymnasiums("FrameStackObservation", "stateful_observation", stack_size=STACK)
+    sign = gymnasiums("ClipReward", "transform_reward", min_reward=-1.0, max_reward=1.0)
+    lives = wrapper(f"{__name__}:Lives", end_episodes=training)
+    blind = wrapper(f"{__name__}:Blind")
+    return (blind, preprocessing, stack, *((sign,) if training else ()), lives)
+
+
+def _atari_says(spec: EnvSpec) -> str:
+    sticky = spec.kwargs.get("repeat_action_probability", 0.0)
+    return (
+        f"84x84 gray, {STACK} stacked, {FRAME_SKIP} emulator frames a frame (max of the last two), "
+        f"up to 30 no-ops and FIRE to start, sticky actions {sticky:g}; in training a lost life "
+        "ends the episode and rewards are clipped to [-1, 1]"
+    )
+
+
+ATARI = Family(
+    name="Atari",
+    ids=r"ALE/|\w+NoFrameskip-v4$",
+    wrappers=_atari_wrappers,
+    says=_atari_says,
+    kwargs={"frameskip": 1, "obs_type": "grayscale"},
+)
+
+# -- dm_control's suite through shimmy: its dict of vectors becomes one vector.
+
+
+def _dm_control_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
+    return (gymnasiums("FlattenObservation", "transform_observation"),)
+
+
+DM_CONTROL = Family(
+    name="dm_control",
+    ids=r"dm_control/",
+    wrappers=_dm_control_wrappers,
+    says=lambda spec: "the parts of an observation in one vector",
+)
+
+# -- MinAtar: its planes of booleans as they are, which a small network of convolutions takes.
+
+
+class FirstAction(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Forgets the last action where an episode begins.
+
+    The game repeats it with a probability of 0.1, also that of the episode before, so that an
+    episode would depend on more than its seed.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Begin an episode."""
+        game: Any = self.env.unwrapped
+        game.game.last_action = 0
+        return self.env.reset(seed=seed, options=options)
+
+
+def _minatar_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
+    return (wrapper(f"{__name__}:FirstAction"),)
+
+
+MINATAR = Family(
+    name="MinAtar",
+    ids=r"MinAtar/",
+    wrappers=_minatar_wrappers,
+    says=lambda spec: "the first action repeats none of the episode before",
+)
+
+# -- MiniGrid and BabyAI: the image and the direction; the mission where it says something.
+
+PARTS = ["image", "direction"]
+
+
+class Cells(gym.Wrapper[Any, Any, Any, Any], RecordConstructorArgs):
+    """Says that an image is a grid of cells, each the number of an object, a color and a state.
+
+    A network then sees categories, where it would see brightness otherwise.
+    """
+
+    def __init__(self, env: gym.Env[Any, Any]) -> None:
+        from minigrid.core.constants import (
+            COLOR_TO_IDX,
+            DIR_TO_VEC,
+            OBJECT_TO_IDX,
+            STATE_TO_IDX,
+        )
+
+        RecordConstructorArgs.__init__(self)
+        super().__init__(env)
+        parts: Any = env.observation_space
+        numbers = [OBJECT_TO_IDX, COLOR_TO_IDX, STATE_TO_IDX]
+        sizes = [max(number.values()) + 1 for number in numbers]
+        sizes[-1] = max(sizes[-1], len(DIR_TO_VEC))  # the state of the agent is where it faces
+        shape = parts["image"].shape
+        cells = gym.spaces.MultiDiscrete(np.broadcast_to(sizes, shape), dtype=np.uint8)
+        self.observation_space = gym.spaces.Dict({**parts.spaces, "image": cells})
+
+
+def _mission_varies(spec: EnvSpec) -> bool:
+    """Whether one episode's mission can be another than the next one's."""
+    if spec.id.startswith("BabyAI-"):
+        return True
+    made = gym.make(spec, disable_env_checker=True)
+    try:
+        space: Any = made.observation_space
+        return bool(space["mission"].ordered_placeholders)
+    finally:
+        made.close()
+
+
+def _minigrid_wrappers(spec: EnvSpec, training: bool) -> Wrappers:
+    cells = wrapper(f"{__name__}:Cells")
+    if _mission_varies(spec):
+        return (wrapper("minigrid.wrappers:DictObservationSpaceWrapper"), cells)
+    parts = gymnasiums("FilterObservation", "transform_observation", filter_keys=PARTS)
+    return (parts, cells)
+
+
+def _minigrid_says(spec: EnvSpec) -> str:
+    if _mission_varies(spec):
+        return "image, direction, and the mission as the numbers of its words"
+    return "image and direction, without the mission, which is always the same"
+
+
+MINIGRID = Family(
+    name="MiniGrid",
+    ids=r"MiniGrid-|BabyAI-",
+    wrappers=_minigrid_wrappers,
+    says=_minigrid_says,
+)
+FAMILIES: Final = (ATARI, MINIGRID, MINATAR, DM_CONTROL)
+"""The families whose environments are wrapped."""
+
+
+@dataclass(frozen=True)
+class UsualWrappers:
+    """An environment with the wrappers that are usual for it.
+
+    Attributes:
+        train: What is trained in; its keyword arguments are part of it.
+        play: What the policy is evaluated in: whole episodes with their true returns.
+        says: What was done, in a line.
+    """
+
+    train: EnvSpec
+    play: EnvSpec
+    says: str
+
+
+def usual_wrappers(env: Any, env_kwargs: Mapping[str, Any] | None = None) -> UsualWrappers | None:
+    """Return an environment with the wrappers that are usual for it.
+
+    Args:
+        env: An id or a specification.
+        env_kwargs: Keyword arguments of the environment.
+
+    Returns:
+        It; ``None`` if none are usual, if it has wrappers already, or if it is given by a function,
+        which wraps as it likes.
+
+    Raises:
+        ConfigError: If an argument does not go with the wrappers.
+        MissingPackageError: If a package of a family is missing, or has no such environment.
+    """
+    if not isinstance(env, (str, EnvSpec)):
+        return None
+    family = family_of(env.rpartition(":")[2] if isinstance(env, str) else env.id)
+    if family is None:
+        return None
+    spec = find_spec(env) if isinstance(env, str) else env
+    if spec.additional_wrappers:
+        return None
+    bare = copy.deepcopy(spec)
+    bare.kwargs = {**spec.kwargs, **family.kwargs, **(env_kwargs or {})}
+    bare.vector_entry_point = None  # which knows nothing of the wrappers
+    train, play = (
+        dataclasses.replace(bare, additional_wrappers=family.wrappers(bare, training))
+        for training in (True, False)
+    )
+    says = f"{spec.id} with the wrappers usual for {family.name}: {family.says(bare)}"
+    return UsualWrappers(train, play, f"{says}; --no-usual-wrappers leaves them out")
+
+
+def family_of(env_id: str) -> Family | None:
+    """The family of an id; ``None`` if it is of none."""
+    return next((family for family in FAMILIES if re.match(family.ids, env_id)), None)

@@ -1,0 +1,303 @@
+"""`AcrobotWorld`: swing up a double pendulum that is driven at its elbow."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import gymnasium as gym
+import torch
+from gymnasium import spaces
+from gymnasium.envs.classic_control import (
+    AcrobotEnv,
+    CartPoleEnv,
+    Continuous_MountainCarEnv,
+    MountainCarEnv,
+    PendulumEnv,
+)
+
+from .functional_world import FunctionalWorld
+
+_DT = 0.2  # seconds
+_G = 9.8
+_MAX_SPEEDS = (4 * math.pi, 9 * math.pi)
+
+
+class AcrobotWorld(FunctionalWorld):
+    """Gymnasium's ``Acrobot-v1`` (Sutton, 1996) as tensors, with the dynamics of Sutton and Barto.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    name = "torch/Acrobot-v1"
+    max_episode_steps = 500
+    num_uniforms = 4
+
+    def __init__(self, num_envs: int, device: torch.device | str = "cpu", **rest: Any) -> None:
+        original = AcrobotEnv()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        super().__init__(num_envs, device, **rest)
+
+    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Both links hanging down, nearly at rest, ``[num_envs, 4]``."""
+        return 0.2 * uniform - 0.1
+
+    def transition(
+        self, state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A step of Runge and Kutta's, of 0.2 seconds."""
+        torque = action - 1
+        k1 = _derivative(state, torque)
+        k2 = _derivative(state + (_DT / 2) * k1, torque)
+        k3 = _derivative(state + (_DT / 2) * k2, torque)
+        k4 = _derivative(state + _DT * k3, torque)
+        moved = state + (_DT / 6) * (k1 + 2 * k2 + 2 * k3 + k4)
+        angles = torch.remainder(moved[..., :2] + math.pi, 2 * math.pi) - math.pi
+        first, second = angles.unbind(-1)
+        speeds = [
+            moved[..., 2 + i].clamp(-fastest, fastest) for i, fastest in enumerate(_MAX_SPEEDS)
+        ]
+        high = -first.cos() - (first + second).cos() > 1.0
+        return torch.stack([first, second, *speeds], -1), high.to(state.dtype) - 1.0, high
+
+    def observe(self, state: Any) -> torch.Tensor:
+        """Cosine and sine of both angles, and the speeds, ``[num_envs, 6]``."""
+        first, second, *speeds = state.unbind(-1)
+        return torch.stack([first.cos(), first.sin(), second.cos(), second.sin(), *speeds], -1)
+
+
+def _derivative(state: torch.Tensor, torque: torch.Tensor) -> torch.Tensor:
+    """That of the state; both links are 1 long, weigh 1, and have 1 as moment of inertia."""
+    first, second, first_speed, second_speed = state.unbind(-1)
+    cos, sin = second.cos(), second.sin()
+    d1, d2 = 3.5 + cos, 1.25 + 0.5 * cos
+    phi2 = 0.5 * _G * (first + second).sin()
+    phi1 = 1.5 * _G * first.sin() + phi2
+    phi1 = phi1 - (0.5 * second_speed + first_speed) * second_speed * sin
+    push = torque + d2 / d1 * phi1 - 0.5 * first_speed.square() * sin - phi2
+    second_acc = push / (1.25 - d2.square() / d1)
+    first_acc = -(d2 * second_acc + phi1) / d1
+    return torch.stack([first_speed, second_speed, first_acc, second_acc], -1)
+
+
+# -- `CartPoleWorld`: balance a pole on a cart.
+
+_GRAVITY = 9.8
+_POLE_MASS = 0.1
+_MASS = 1.1  # of cart and pole
+_LENGTH = 0.5  # of half the pole
+_FORCE = 10.0
+_TAU = 0.02  # seconds
+_FAR = 2.4
+_TILTED = 12 * 2 * math.pi / 360
+
+
+class CartPoleWorld(FunctionalWorld):
+    """Gymnasium's ``CartPole-v1`` (Barto, Sutton and Anderson, 1983) as tensors.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        sutton_barto_reward: Whether the reward is -1 where the pole falls and else 0, not always 1.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    name = "torch/CartPole-v1"
+    max_episode_steps = 500
+    num_uniforms = 4
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        sutton_barto_reward: bool = False,
+        **rest: Any,
+    ) -> None:
+        original = CartPoleEnv()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        self._sutton_barto_reward = sutton_barto_reward
+        super().__init__(num_envs, device, **rest)
+
+    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Cart and pole nearly at rest, ``[num_envs, 4]``."""
+        return 0.1 * uniform - 0.05
+
+    def transition(
+        self, state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A step of Euler's, of 20 milliseconds."""
+        x, x_dot, theta, theta_dot = state.unbind(-1)
+        cos, sin = theta.cos(), theta.sin()
+        # 2 action - 1 is the direction; the force and the centrifugal force of the pole, by mass
+        push = action * (2 * _FORCE / _MASS) - _FORCE / _MASS
+        push = push + (_POLE_MASS * _LENGTH / _MASS) * theta_dot.square() * sin
+        theta_acc = (_GRAVITY * sin - cos * push) / (
+            _LENGTH * 4 / 3 - (_LENGTH * _POLE_MASS / _MASS) * cos.square()
+        )
+        x_acc = push - (_POLE_MASS * _LENGTH / _MASS) * theta_acc * cos
+        following = state + _TAU * torch.stack([x_dot, x_acc, theta_dot, theta_acc], -1)
+        fallen = (following[..., 0].abs() > _FAR) | (following[..., 2].abs() > _TILTED)
+        if self._sutton_barto_reward:
+            return following, -fallen.to(state.dtype), fallen
+        return following, torch.ones_like(x), fallen
+
+
+# -- `MountainCarWorld` and `MountainCarContinuousWorld`: drive up a hill with too weak an engine.
+
+_LEFT, _RIGHT = -1.2, 0.6
+_CAR_MAX_SPEED = 0.07
+_CAR_GRAVITY = 0.0025
+
+
+class _Car(FunctionalWorld):
+    """What both cars share.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        goal_velocity: How fast the car has to be at the goal.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    num_uniforms = 1
+    original: ClassVar[type[gym.Env[Any, Any]]]
+    """Gymnasium's environment, whose spaces they have."""
+
+    def __init__(
+        self,
+        num_envs: int,
+        device: torch.device | str = "cpu",
+        *,
+        goal_velocity: float = 0.0,
+        **rest: Any,
+    ) -> None:
+        original = self.original()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        self._goal_velocity = goal_velocity
+        super().__init__(num_envs, device, **rest)
+
+    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Near the bottom, at rest, ``[num_envs, 2]``."""
+        return torch.cat([0.2 * uniform - 0.6, torch.zeros_like(uniform)], -1)
+
+
+class MountainCarWorld(_Car):
+    """Gymnasium's ``MountainCar-v0`` (Moore, 1990) as tensors.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        goal_velocity: How fast the car has to be at the goal.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    name = "torch/MountainCar-v0"
+    max_episode_steps = 200
+    original = MountainCarEnv
+
+    def transition(
+        self, state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Push left, not at all, or right."""
+        following = _drive(state, (action - 1) * 0.001)
+        position, speed = following.unbind(-1)
+        arrived = (position >= 0.5) & (speed >= self._goal_velocity)
+        return following, -torch.ones_like(position), arrived
+
+
+class MountainCarContinuousWorld(_Car):
+    """Gymnasium's ``MountainCarContinuous-v0`` as tensors.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        goal_velocity: How fast the car has to be at the goal.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    name = "torch/MountainCarContinuous-v0"
+    max_episode_steps = 999
+    original = Continuous_MountainCarEnv
+
+    def transition(
+        self, state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Push with a force of at most 1, which costs what was asked for."""
+        asked = action.squeeze(-1)
+        following = _drive(state, asked.clamp(-1.0, 1.0) * 0.0015)
+        position, speed = following.unbind(-1)
+        arrived = (position >= 0.45) & (speed >= self._goal_velocity)
+        return following, 100.0 * arrived - 0.1 * asked.square(), arrived
+
+
+def _drive(state: torch.Tensor, push: torch.Tensor) -> torch.Tensor:
+    """A step of the car; a wall on the left stops it."""
+    position, speed = state.unbind(-1)
+    speed = (speed + push - _CAR_GRAVITY * (3 * position).cos()).clamp(
+        -_CAR_MAX_SPEED, _CAR_MAX_SPEED
+    )
+    position = (position + speed).clamp(_LEFT, _RIGHT)
+    speed = torch.where(position <= _LEFT, speed.clamp(min=0.0), speed)
+    return torch.stack([position, speed], -1)
+
+
+# -- `PendulumWorld`: swing up a pendulum.
+
+_PENDULUM_MAX_SPEED = 8.0
+_MAX_TORQUE = 2.0
+_PENDULUM_DT = 0.05  # seconds
+
+
+class PendulumWorld(FunctionalWorld):
+    """Gymnasium's ``Pendulum-v1`` as tensors.
+
+    Args:
+        num_envs: How many environments.
+        device: Where they are simulated.
+        g: Acceleration of gravity.
+        **rest: As for `FunctionalWorld`.
+    """
+
+    name = "torch/Pendulum-v1"
+    max_episode_steps = 200
+    num_uniforms = 2
+
+    def __init__(
+        self, num_envs: int, device: torch.device | str = "cpu", *, g: float = 10.0, **rest: Any
+    ) -> None:
+        original = PendulumEnv()
+        self.observation_space: spaces.Space[Any] = original.observation_space
+        self.action_space: spaces.Space[Any] = original.action_space
+        self._g = g
+        super().__init__(num_envs, device, **rest)
+
+    def initial(self, uniform: torch.Tensor) -> torch.Tensor:
+        """Any angle, and a speed of at most 1, ``[num_envs, 2]``."""
+        angle, speed = uniform.unbind(-1)
+        return torch.stack([2 * math.pi * angle - math.pi, 2 * speed - 1], -1)
+
+    def transition(
+        self, state: Any, action: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """A step of 50 milliseconds; there is no terminal state."""
+        angle, speed = state.unbind(-1)
+        torque = action.squeeze(-1).clamp(-_MAX_TORQUE, _MAX_TORQUE)
+        off = torch.remainder(angle + math.pi, 2 * math.pi) - math.pi
+        cost = off.square() + 0.1 * speed.square() + 0.001 * torque.square()
+        speed = (speed + (1.5 * self._g * angle.sin() + 3.0 * torque) * _PENDULUM_DT).clamp(
+            -_PENDULUM_MAX_SPEED, _PENDULUM_MAX_SPEED
+        )
+        angle = angle + speed * _PENDULUM_DT
+        return torch.stack([angle, speed], -1), -cost, torch.zeros_like(angle, dtype=torch.bool)
+
+    def observe(self, state: Any) -> torch.Tensor:
+        """Cosine and sine of the angle, and the speed, ``[num_envs, 3]``."""
+        angle, speed = state.unbind(-1)
+        return torch.stack([angle.cos(), angle.sin(), speed], -1)
