@@ -54,6 +54,8 @@ def gymnasiums(name: str, module: str, **kwargs: Any) -> WrapperSpec:
 
 # -- Atari 2600 games as they are usually learned (Mnih et al., 2015; Machado et al., 2018).
 
+# What is trained in ends an episode where a life is lost, though the game continues, and clips
+# rewards to their sign; what is played in does not.
 FRAME_SKIP = 4
 STACK = 4
 

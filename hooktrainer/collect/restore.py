@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+import base64
 import copy
+import enum
+import itertools
+import json
+import math
 import re
+import types
 import warnings
+from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NamedTuple
 
 import gymnasium as gym
 import numpy as np
+import numpy.typing as npt
+from gymnasium.envs.registration import EnvSpec
+from gymnasium.wrappers.utils import RunningMeanStd
 
 from ..base.space_parts import MASK
+from ..base.untrusted import MalformedError, parse_json, refusing, shown
+from ..base.untrusted.array_file import check_bit_generator, check_shape, plain_dtype
 from ..errors import ConfigError
-from .snapshot import (
-    NotPlainError,
-    foreign_part,
-    layer_that_says,
-    layer_with_moments,
-    restore,
-    snapshot,
-)
 
 _STEPS = 12
 _MAX_CHARACTERS = 4096  # replaying an episode is better than storing tables of the dynamics
@@ -223,3 +227,329 @@ def infos_of(env: Any, seed: int) -> Iterator[tuple[Mapping[str, Any], bool]]:
     for action, outcome in random_episode(env, seed, _TRIAL_STEPS):
         yield outcome[-1], action is not None and bool(outcome[2] or outcome[3])
     env.reset(seed=seed)  # an episode may go on in the one before; what follows is to begin anew
+
+
+# Never part of an episode's state, and not to be copied.
+_CONSTANTS = (
+    gym.Space,
+    EnvSpec,
+    type,
+    enum.Enum,
+    np.dtype,
+    types.ModuleType,
+    types.FunctionType,
+    types.BuiltinFunctionType,
+)
+_DATA = (
+    type(None),
+    bool,
+    int,
+    float,
+    complex,
+    str,
+    bytes,
+    np.ndarray,
+    np.generic,
+    np.random.Generator,
+    np.random.RandomState,
+)
+
+
+# A Gymnasium environment is a chain of wrappers around a base. Where every attribute of every layer
+# is plain (numbers, strings, NumPy arrays and generators, containers of these) or a constant (a
+# space, a class, a function), these attributes and the generators are the whole state. A layer may
+# give the state of itself and of all within it by ``episode_state()``, which returns plain data, and
+# take it by ``set_episode_state(state)``.
+def snapshot(env: gym.Env[Any, Any]) -> str:
+    """The state of ``env`` and all its wrappers.
+
+    Raises:
+        NotPlainError: If part of the state is not plain data.
+    """
+    layers = _layers(env)
+    states = [
+        layer.episode_state()
+        if says_its_state(layer)
+        else {name: value for name, value in vars(layer).items() if not _is_constant(value, layers)}
+        for layer in layers
+    ]
+    try:
+        return dumps(states)
+    except NotPlainError:
+        for layer, state in zip(layers, states, strict=True):
+            for name, value in state.items():
+                _check(f"{type(layer).__name__}.{name}", value)
+        raise
+
+
+def restore(env: gym.Env[Any, Any], text: str) -> None:
+    """Give ``env`` the state that `snapshot` took of one that was built the same way.
+
+    Raises:
+        ValueError: If the environments have different wrappers.
+    """
+    layers = _layers(env)
+    states = loads(text, [{} if says_its_state(layer) else vars(layer) for layer in layers])
+    if len(states) != len(layers):
+        raise ValueError(f"the saved environment has {len(states)} layers, this one {len(layers)}")
+    for layer, state in zip(layers, states, strict=True):
+        if says_its_state(layer):
+            layer.set_episode_state(state)
+            continue
+        for name, value in state.items():
+            setattr(layer, name, value)
+
+
+def says_its_state(layer: Any) -> bool:
+    """Whether a layer says the state of itself and of all within it."""
+    return hasattr(type(layer), "episode_state")
+
+
+def layer_that_says(env: gym.Env[Any, Any]) -> str:
+    """The name of the layer that says its state; empty if there is none."""
+    innermost = _layers(env)[-1]
+    return type(innermost).__name__ if says_its_state(innermost) else ""
+
+
+def foreign_part(env: gym.Env[Any, Any]) -> str:
+    """The first part of ``env`` that a copy in Python may not copy; empty if there is none."""
+    seen: set[int] = set()
+    for layer in _layers(env):
+        if says_its_state(layer):
+            break
+        for name, value in vars(layer).items():
+            if not (_is_constant(value, _layers(env)) or _is_copyable(value, seen)):
+                return f"{type(layer).__name__}.{name} is a {_type_name(value)}"
+    return ""
+
+
+def layer_with_moments(env: gym.Env[Any, Any]) -> str:
+    """The name of the first wrapper that keeps running moments; empty if there is none."""
+    for layer in _layers(env):
+        if any(isinstance(value, RunningMeanStd) for value in vars(layer).values()):
+            return type(layer).__name__
+    return ""
+
+
+class _Reference:
+    """An object that is nothing but its attributes."""
+
+
+def _is_copyable(value: Any, seen: set[int]) -> bool:
+    if id(value) in seen:
+        return True
+    seen.add(id(value))
+    if isinstance(value, dict):
+        return all(_is_copyable(part, seen) for item in value.items() for part in item)
+    if isinstance(value, list | tuple | set | frozenset | deque):
+        return all(_is_copyable(item, seen) for item in value)
+    if isinstance(value, (*_CONSTANTS, *_DATA)):
+        return True
+    # An object with memory of its own, beside its attributes, comes from an extension.
+    plain = type(value).__basicsize__ == _Reference.__basicsize__ and hasattr(value, "__dict__")
+    return plain and all(_is_copyable(part, seen) for part in vars(value).values())
+
+
+def _type_name(value: Any) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
+
+
+def _layers(env: gym.Env[Any, Any]) -> list[Any]:
+    """The wrappers and the base, from without; what a layer speaks for is not looked into."""
+    layers: list[Any] = [env]
+    while isinstance(layers[-1], gym.Wrapper) and not says_its_state(layers[-1]):
+        layers.append(layers[-1].env)
+    return layers
+
+
+def _is_constant(value: Any, layers: list[Any]) -> bool:
+    owner = value.__self__ if isinstance(value, types.MethodType) else value
+    return isinstance(value, _CONSTANTS) or any(owner is layer for layer in layers)
+
+
+def _check(name: str, value: Any) -> None:
+    try:
+        dumps(value)
+    except NotPlainError as error:
+        raise NotPlainError(f"{name} is {error}") from None
+
+
+Array = npt.NDArray[Any]
+_KINDS = frozenset(
+    ("same", "scalar", "tuple", "list", "deque", "dict", "array", "view", "generator", "moments")
+)
+
+
+class NotPlainError(TypeError):
+    """A value is neither plain data nor a known constant."""
+
+
+# Plain values as JSON and back, exactly, with what they share: that two names mean one list, or that
+# an array is a view of another, is kept, since an environment may rely on it.
+def dumps(value: Any) -> str:
+    """``value`` as text.
+
+    Args:
+        value: ``None``, bool, int, float, str, NumPy array, scalar or generator, Gymnasium's
+            running moments, or a list, tuple, dict or deque of these.
+
+    Raises:
+        NotPlainError: If it holds anything else, or an array whose memory is not NumPy's own.
+    """
+    return json.dumps(_Encoder().code(value), separators=(",", ":"))
+
+
+def loads(text: str, current: Any = None) -> Any:
+    """The value of ``text``.
+
+    Args:
+        text: What `dumps` returned.
+        current: A value of like structure. Its generators and running moments are set to the saved
+            state and used in the result, so that whoever else holds them goes on with them.
+
+    Raises:
+        MalformedError: If it is not what `dumps` returns.
+    """
+    with refusing("the state of an environment"):
+        return _Decoder().value(parse_json(text, nan=True), current)
+
+
+class _Encoder:
+    """Scalars as they are, everything else as ``{kind: content}``; known objects as numbers."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[int, int] = {}
+        self._alive: list[Any] = []  # an id is used again once its object is gone
+
+    def code(self, value: Any) -> Any:
+        if isinstance(value, np.generic):  # first: np.float64 is a float
+            return {"scalar": [value.dtype.str, _text(np.asarray(value))]}
+        if value is None or type(value) in (bool, int, float, str):
+            return value
+        if type(value) is tuple:
+            return {"tuple": [self.code(item) for item in value]}
+        if id(value) in self._numbers:
+            return {"same": self._numbers[id(value)]}
+        self._numbers[id(value)] = len(self._numbers)
+        self._alive.append(value)
+        if isinstance(value, np.ndarray):
+            return self._array(value)
+        if type(value) is list:
+            return {"list": [self.code(item) for item in value]}
+        if type(value) is deque:
+            return {"deque": [value.maxlen, *(self.code(item) for item in value)]}
+        if type(value) is dict:
+            return {"dict": [[self.code(key), self.code(item)] for key, item in value.items()]}
+        if isinstance(value, np.random.Generator):
+            return {"generator": _Encoder().code(value.bit_generator.state)}
+        if isinstance(value, RunningMeanStd):
+            return {"moments": self.code(vars(value))}
+        raise NotPlainError(f"a {type(value).__module__}.{type(value).__qualname__}")
+
+    def _array(self, array: Array) -> Any:
+        if array.dtype.hasobject:
+            raise NotPlainError("an array of objects")
+        root = array
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        if root.base is not None:
+            raise NotPlainError(f"an array in the memory of a {type(root.base).__qualname__}")
+        if root is array:
+            strides = None
+            if not array.flags.c_contiguous:
+                strides = list(array.strides)
+                array = array.transpose(np.argsort(strides)[::-1])  # as it lies in memory
+            return {"array": [root.dtype.str, list(root.shape), strides, _text(array)]}
+        offset = array.__array_interface__["data"][0] - root.__array_interface__["data"][0]
+        place = [array.dtype.str, list(array.shape), offset, list(array.strides)]
+        return {"view": [*place, self.code(root)]}
+
+
+class _Decoder:
+    """The inverse: objects get the same numbers in the same order."""
+
+    def __init__(self) -> None:
+        self._objects: list[Any] = []
+
+    def value(self, code: Any, current: Any = None) -> Any:
+        if not isinstance(code, dict):
+            return code
+        ((kind, content),) = code.items()
+        if kind not in _KINDS:
+            raise MalformedError(f"{shown(kind)} is no kind of value")
+        if kind == "same":
+            return self._objects[content]
+        if kind == "scalar":
+            return _flat(*content)[0]
+        if kind == "tuple":
+            return tuple(self.value(item) for item in content)
+        number = len(self._objects)
+        self._objects.append(None)
+        self._objects[number] = getattr(self, f"_{kind}")(content, current, number)
+        return self._objects[number]
+
+    def _list(self, content: Any, current: Any, number: int) -> list[Any]:
+        known = current if isinstance(current, list) else []
+        found = self._objects[number] = []
+        for item, old in itertools.zip_longest(content, known[: len(content)]):
+            found.append(self.value(item, old))
+        return found
+
+    def _deque(self, content: Any, current: Any, number: int) -> deque[Any]:
+        found = self._objects[number] = deque(maxlen=content[0])
+        found.extend(self.value(item) for item in content[1:])
+        return found
+
+    def _dict(self, content: Any, current: Any, number: int) -> dict[Any, Any]:
+        known = current if isinstance(current, dict) else {}
+        found = self._objects[number] = {}
+        for key_code, code in content:
+            key = self.value(key_code)
+            found[key] = self.value(code, known.get(key))
+        return found
+
+    def _array(self, content: Any, current: Any, number: int) -> Array:
+        dtype, shape, strides, text = content
+        flat = _flat(dtype, text)
+        check_shape(shape)
+        if math.prod(shape) != len(flat):
+            raise MalformedError(f"an array {shape} has {len(flat)} numbers")
+        if strides is not None:
+            return np.ndarray(shape, dtype, flat, strides=strides)
+        found = np.empty(shape, dtype)  # of its own memory, as the saved one was
+        found.reshape(-1)[...] = flat
+        return found
+
+    def _view(self, content: Any, current: Any, number: int) -> Array:
+        dtype, shape, offset, strides, root_code = content
+        check_shape(shape)
+        root = self.value(root_code)
+        while isinstance(root.base, np.ndarray):
+            root = root.base
+        return np.ndarray(shape, plain_dtype(dtype), root, offset, strides)
+
+    def _generator(self, content: Any, current: Any, number: int) -> np.random.Generator:
+        state = check_bit_generator(_Decoder().value(content))
+        found = current
+        if not isinstance(found, np.random.Generator):
+            found = np.random.Generator(getattr(np.random, state["bit_generator"])())
+        found.bit_generator.state = state
+        return found
+
+    def _moments(self, content: Any, current: Any, number: int) -> RunningMeanStd:
+        found = current
+        if not isinstance(found, RunningMeanStd):
+            found = RunningMeanStd()  # type: ignore[no-untyped-call]
+        moments = self.value(content, vars(found))
+        if type(moments) is not dict or moments.keys() != vars(found).keys():
+            raise MalformedError("running moments are a mean, a variance and a count")
+        vars(found).update(moments)
+        return found
+
+
+def _text(array: Array) -> str:
+    return base64.b85encode(array.tobytes()).decode()
+
+
+def _flat(dtype: str, text: str) -> Array:
+    return np.frombuffer(base64.b85decode(text), plain_dtype(dtype)).copy()

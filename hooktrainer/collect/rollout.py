@@ -18,12 +18,11 @@ from ..base.words import listed
 from ..errors import ConfigError, StateMismatchError
 from ..loop.timing import Timing
 from .action_format import AnyActionFormat
-from .actors import Actor, PartActor, Policy, as_array, learn_outputs
+from .actors import Actor, PartActor, Policy, RandomActor, WarmUp, as_array, learn_outputs
 from .buffers import StepBuffers, env_first_array
 from .device_rows import DeviceRows, SendingActor, crosses_once, to_device
 from .group import EnvGroup
 from .module_actor import actor_of
-from .random_actor import RandomActor, WarmUp
 from .spaces import Array, ObservationLayout
 from .worker_group import WorkerGroup
 

@@ -9,7 +9,7 @@ import gymnasium as gym
 import numpy as np
 
 from ..errors import ConfigError, StateMismatchError, add_note
-from . import snapshot
+from . import restore as snapshot
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions
 from .info import write_infos

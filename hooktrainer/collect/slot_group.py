@@ -21,8 +21,7 @@ from gymnasium.vector import AutoresetMode
 from .buffers import Row
 from .group import EnvGroup, Finished, GroupOptions, said_autoreset_mode
 from .info import of_one, write_vector_info
-from .restore import NOT_ASKED, Restore, infos_of
-from .snapshot import dumps, loads
+from .restore import NOT_ASKED, Restore, dumps, infos_of, loads
 from .spaces import Array
 
 VectorEnv = gym.vector.VectorEnv[Any, Any, Any]

@@ -17,12 +17,11 @@ from gymnasium.envs.registration import EnvSpec
 from ..base.worker import Channel, Worker, WorkerPool
 from ..errors import ConfigError, no_quiet_end
 from .action_format import AnyActionFormat
-from .buffers import Row, StepBuffers
+from .buffers import Row, SharedMemory, StepBuffers
 from .collector import TIMEOUT
 from .group import EnvGroup, EpisodeSeeds, Finished, GroupOptions
 from .make_group import Envs, Source, VectorizationMode, find_spec, make_group
 from .restore import Restore
-from .shared_memory import SharedMemory
 from .spaces import Array, ObservationLayout
 
 

@@ -9,7 +9,7 @@ from gymnasium.error import DependencyNotInstalled
 from hooktrainer import VectorCollector
 from hooktrainer.algorithms import PPO
 from hooktrainer.collect import AgentsCollector
-from hooktrainer.collect.probe import spaces_of
+from hooktrainer.collect.make_group import spaces_of
 from hooktrainer.collect.worlds.classic_control import CartPoleWorld as TensorCartPole
 from hooktrainer.errors import ConfigError, MissingPackageError
 

@@ -11,7 +11,7 @@ from gymnasium.vector import SyncVectorEnv
 from toy_envs import Masked, VectorCounter
 
 from hooktrainer import VectorCollector
-from hooktrainer.collect.probe import spaces_of
+from hooktrainer.collect.make_group import spaces_of
 from hooktrainer.errors import ConfigError
 
 

@@ -12,10 +12,9 @@ import pytest
 from gymnasium.wrappers.utils import RunningMeanStd
 from toy_envs import Careless, Counter, Opaque
 
-from hooktrainer.collect import snapshot
-from hooktrainer.collect.restore import choose_restore
+from hooktrainer.collect import restore as snapshot
+from hooktrainer.collect.restore import NotPlainError, choose_restore, dumps, loads
 from hooktrainer.collect.rollout import ActionLog
-from hooktrainer.collect.snapshot import NotPlainError, dumps, loads
 
 VALUES: list[Any] = [
     None,

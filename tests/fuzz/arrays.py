@@ -19,7 +19,7 @@ from tensordict import TensorDict
 
 from hooktrainer.base.untrusted import MalformedError
 from hooktrainer.collect.datasets import Dataset, load_dataset
-from hooktrainer.collect.snapshot import dumps, loads
+from hooktrainer.collect.restore import dumps, loads
 from hooktrainer.errors import ConfigError
 from hooktrainer.replay import PrioritizedSampler
 

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from ..shared_memory import SharedMemory
+from ..buffers import SharedMemory
 
 _SHARED_FROM = 2**17  # bytes; a pipe holds little more, and then the sender waits for the reader
 _ALIGNMENT = 64

@@ -291,6 +291,10 @@ def _shapes(state: State) -> Any:
     return {key: list(value.shape) for key, value in state.items()}
 
 
+# `uniforms` is SplitMix64 (Steele, Lea and Flood, 2014, Fast splittable pseudorandom number
+# generators), evaluated at any place: the n-th number of a stream is a hash of its key plus n times
+# an odd constant. Streams begin at places hashed of the seed and the stream's index. All of it is
+# int64 arithmetic that wraps around: the same numbers on every device, eager and compiled.
 GAMMA = 0x9E3779B97F4A7C15 - 2**64  # as int64: 2⁶⁴ / the golden ratio, odd
 _FIRST = 0xBF58476D1CE4E5B9 - 2**64
 _SECOND = 0x94D049BB133111EB - 2**64
