@@ -458,7 +458,7 @@ _CONSTANTS = (
 _CONSTANT_MODULES = ("gym", "gymnasium", "pyglet", "matplotlib")
 
 
-# VMAS keeps its state in the attributes of many objects: agents, landmarks, the world, the scenario.
+# VMAS keeps its state in the attributes of many objects: agents, landmarks, world, scenario.
 # All that are reachable are found once, when the simulator is made, in an order that depends on how
 # it was made alone. The attributes of the objects, in that order, are its state.
 class ObjectState:
