@@ -258,7 +258,7 @@ _DATA = (
 # A Gymnasium environment is a chain of wrappers around a base. Where every attribute of every layer
 # is plain (numbers, strings, NumPy arrays and generators, containers of these) or a constant (a
 # space, a class, a function), these attributes and the generators are the whole state. A layer may
-# give the state of itself and of all within it by ``episode_state()``, which returns plain data, and
+# give the state of itself and of all within it by ``episode_state()``, returning plain data, and
 # take it by ``set_episode_state(state)``.
 def snapshot(env: gym.Env[Any, Any]) -> str:
     """The state of ``env`` and all its wrappers.
