@@ -384,8 +384,8 @@ class NotPlainError(TypeError):
     """A value is neither plain data nor a known constant."""
 
 
-# Plain values as JSON and back, exactly, with what they share: that two names mean one list, or that
-# an array is a view of another, is kept, since an environment may rely on it.
+# Plain values as JSON and back, exactly, with what they share: that two names are one list or
+# that an array is a view of another, is kept, since an environment may rely on it.
 def dumps(value: Any) -> str:
     """``value`` as text.
 

@@ -22,11 +22,9 @@ from tensordict import NestedKey, unravel_key
 from torch import Tensor
 
 from ..base.space_parts import MASK, Leaf, parts_of
-from ..collect.action_format import AnyActionFormat, action_format_of
+from ..collect.action_format import AnyActionFormat, action_format_of, clips
 from ..collect.agents import AgentGroup, is_several, make_world
-from ..collect.agents.groups import Grouping
-from ..collect.agents.world import Entries
-from ..collect.clip_actions import clips
+from ..collect.agents.world import Entries, Grouping
 from ..collect.env_errors import explain_env_errors
 from ..collect.make_group import Envs, find_spec
 from ..collect.spaces import ObservationLayout

@@ -309,7 +309,7 @@ class AgentsEnvironment(Environment):
 
 
 def _vmas(scenario: Any, own: Mapping[str, Any], kwargs: Mapping[str, Any]) -> Any:
-    from ..collect.agents.vmas_parallel import VmasParallel
+    from ..collect.agents.vmas import VmasParallel
 
     return VmasParallel(scenario, **{**own, **kwargs})
 
