@@ -161,7 +161,7 @@ ADDED = {
 LINES = {
     "log/factory.py": ('    "mlflow": "mlf', '    "lines": "lines:LinesSink",\n'),
     "hooks/__init__.py": (
-        "    from .early_stopping import EarlyStopping",
+        "    from .clear_cuda_cache import",
         "    from .count_batches import CountBatches as CountBatches\n",
     ),
     "algorithms/__init__.py": ("from .mbpo import", "from .loose import LOOSE as LOOSE\n"),
