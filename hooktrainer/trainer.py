@@ -188,10 +188,9 @@ class Trainer(TorchRLNames, Loop):
             StateMismatchError: If it does not fit the trainer.
         """
         from .torchrl import checkpoint as torchrl_checkpoint  # which not every trainer needs
-        from .torchrl import formats as torchrl_formats
 
-        content = torchrl_formats.read(Path(file)) or read_plain(file)
-        if torchrl_formats.recognizes(content):
+        content = torchrl_checkpoint.read(Path(file)) or read_plain(file)
+        if torchrl_checkpoint.recognizes(content):
             torchrl_checkpoint.load(self, content)
         else:
             self.load_state_dict(decode(content, file), strict=strict, copy=False)

@@ -9,17 +9,18 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
-from typing import Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from typing_extensions import dataclass_transform
 
 from ..base.checks import check_names
 from ..errors import ConfigError
 from ..loop.signals import ending_cleanly
-from ..run.config import filled, parse_run
+from ..networks import MemoryTrunk, Policy, StateDependentExploration, memory_for
+from ..run.config import Count, filled, parse_run
 from ..run.recipe import mistakes_in_one_line
 from ..trainer import Trainer
-from .config import AlgorithmConfig
+from .config import AlgorithmConfig, Word
 from .seed_runs import SeedResult, train_seeds
 from .task import Task
 
@@ -179,9 +180,6 @@ def algorithm(kind: Kind) -> Kind:
     return made
 
 
-# -- A run of an algorithm as a command line describes it.
-
-
 def parse(
     kind: type[AlgorithmConfig],
     words: Sequence[str],
@@ -219,3 +217,38 @@ def _defaults(kind: type[AlgorithmConfig], saved: Mapping[str, Any], words: Sequ
     given = {"tuned": True, **saved}
     given |= {name: value for name, value in vars(said).items() if value is not None}
     return filled(kind, given, kind.tuned_settings_for(given.get("env"), given["tuned"]))
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithMemory(Algorithm):
+    """Fields of the algorithms whose policies can remember."""
+
+    memory: Annotated[Any, Word("MEMORY")] = None
+    """what the policy remembers an episode with: gru, lstm or transformer; in Python also a
+    function from a number of features to a Memory; None for no memory"""
+    memory_size: Count = 64
+    """size of that memory"""
+    memory_length: Count = 32
+    """steps that a transformer looks back"""
+
+    def _memory_trunk(self, task: Task) -> MemoryTrunk | None:
+        """An encoder and the memory behind it; ``None`` without memory."""
+        if self.memory is None:
+            return None
+        encoder, features = task.networks.encoder()
+        memory = memory_for(self.memory, features, self.memory_size, self.memory_length)
+        return MemoryTrunk(encoder, memory, task.in_keys)
+
+
+@dataclass(frozen=True, kw_only=True)
+class WithStateDependentExploration(Algorithm):
+    """Fields of the algorithms whose noise can follow the state."""
+
+    sde: bool = False
+    """whether noise is a function of the state, held for some steps, as in Raffin et al., 2021"""
+    sde_interval: Count | None = 32
+    """steps for which it is held, at most to the end of an episode; None for whole episodes"""
+
+    def _explores(self, actor: Policy) -> Any:
+        """What collects: the policy, or what explores with it."""
+        return StateDependentExploration(actor, self.sde_interval) if self.sde else actor

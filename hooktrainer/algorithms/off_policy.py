@@ -18,8 +18,8 @@ from ..optim import FlatAdam
 from ..replay import ReplayBuffer
 from ..run.config import Between, Count, Fraction, Number, OneOf, Rate
 from ..trainer import Trainer
+from .algorithm import WithMemory
 from .check_spaces import Actions
-from .options import WithMemory
 from .task import Task
 
 

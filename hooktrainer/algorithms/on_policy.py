@@ -28,8 +28,8 @@ from ..objectives import GAE, ClipPPOLoss
 from ..optim import FlatAdam
 from ..run.config import Between, Count, Fraction, OneOf, Rate
 from ..trainer import Trainer
+from .algorithm import WithMemory, WithStateDependentExploration
 from .check_spaces import Actions, check_distribution, check_state_dependent
-from .options import WithMemory, WithStateDependentExploration
 from .task import Task
 
 

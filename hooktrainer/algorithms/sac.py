@@ -8,10 +8,9 @@ from ..networks import MemoryTrunk, Policy, SquashedStateDependentGaussian
 from ..objectives import SACLoss
 from ..run.config import Rate
 from ..trainer import Trainer
-from .algorithm import algorithm
+from .algorithm import WithStateDependentExploration, algorithm
 from .config import Settings
 from .off_policy import ActorCriticOffPolicy
-from .options import WithStateDependentExploration
 from .task import Task
 
 

@@ -28,8 +28,7 @@ from .envs import (
     parallel_env_constructor,
     transformed_env_constructor,
 )
-from .losses import make_dqn_loss, make_replay_buffer, make_target_updater
-from .trainer import make_trainer
+from .trainer import make_dqn_loss, make_replay_buffer, make_target_updater, make_trainer
 
 __all__ = [
     "EnvConfig",

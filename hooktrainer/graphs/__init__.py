@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from .functional_loss import FunctionalLoss
-from .gradient_graph import GradientGraph
-from .step_graph import StepGraph
+from .step_graph import GradientGraph, StepGraph
 
 __all__ = ["FunctionalLoss", "GradientGraph", "StepGraph"]

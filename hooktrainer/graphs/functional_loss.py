@@ -90,13 +90,11 @@ class FunctionalLoss:
         """The entries of a batch that a call needs."""
         return self._body.read(tensordict)
 
-    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
-        """Have the module call this with its batch, instead of reading it and computing."""
-        self._body.replace(call)
-
-    def restore(self) -> None:
-        """Have the module compute by itself again."""
-        self._body.restore()
+    def around(
+        self, compute: Callable[[TensorDictBase], Losses]
+    ) -> Callable[[TensorDictBase], TensorDictBase]:
+        """Return the module's ``forward`` with ``compute`` in place of reading and computing."""
+        return partial(self._body.call, compute)
 
 
 class _OfLoss(nn.Module):
@@ -112,11 +110,10 @@ class _OfLoss(nn.Module):
     def read(self, tensordict: TensorDictBase) -> Entries:
         return self.loss.gather(tensordict)
 
-    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
-        self.loss.__dict__["forward"] = partial(self.loss.call, call)
-
-    def restore(self) -> None:
-        self.loss.__dict__.pop("forward", None)
+    def call(
+        self, compute: Callable[[TensorDictBase], Losses], tensordict: TensorDictBase
+    ) -> TensorDictBase:
+        return self.loss.call(compute, tensordict)
 
 
 class _OfModule(nn.Module):
@@ -148,17 +145,13 @@ class _OfModule(nn.Module):
             return leaves
         return {key: leaves[key] for key in wanted if key in leaves}
 
-    def replace(self, call: Callable[[TensorDictBase], Losses]) -> None:
-        def forward(tensordict: TensorDictBase) -> TensorDict:
-            out = call(tensordict)
-            for key in [key for key in out if isinstance(key, tuple) and key[0] == "written"]:
-                tensordict.set(key[1], out.pop(key))
-            return TensorDict(out)
-
-        self.module.__dict__["forward"] = forward
-
-    def restore(self) -> None:
-        self.module.__dict__.pop("forward", None)
+    def call(
+        self, compute: Callable[[TensorDictBase], Losses], tensordict: TensorDictBase
+    ) -> TensorDictBase:
+        out = compute(tensordict)
+        for key in [key for key in out if isinstance(key, tuple) and key[0] == "written"]:
+            tensordict.set(key[1], out.pop(key))
+        return TensorDict(out)
 
 
 def _leaves(tensordict: TensorDictBase) -> dict[NestedKey, torch.Tensor]:

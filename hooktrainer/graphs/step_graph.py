@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import nn
 
-from ..base.tensordicts import is_loss
+from ..base.tensordicts import is_loss, laid_out_as
 from ..objectives.common import Entries
 from ..optim import FlatAdam
 from ..optim.flat_adam import AdamState, adam_step, hyperparameters
@@ -270,3 +270,101 @@ def _chosen(
         AdamState(*(torch.where(yes, new, old) for new, old in zip(after, before, strict=True)))
         for after, before in zip(then, now, strict=True)
     ]
+
+
+Grads = tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]]
+
+
+class GradientGraph:
+    """Losses, and the gradient of each of several objectives, as one compiled graph.
+
+    Args:
+        loss: The loss.
+        objectives: What the optimizers minimize, each by its own parameters alone.
+        reached: What they depend on.
+        say: Called with a line before and after it is compiled.
+    """
+
+    def __init__(
+        self,
+        loss: FunctionalLoss,
+        objectives: Sequence[Objective],
+        reached: Reached,
+        say: Callable[[str], None] = quiet,
+    ) -> None:
+        self._loss = loss
+        self._objectives = objectives
+        self._reached = reached
+        self._parameters = [p for own in reached.parameters for p in own]
+        self._names = [loss.names[parameter] for parameter in self._parameters]
+        self._graph = Graph(self._gradients, "the losses and their gradient", say, module=loss.body)
+
+    def __call__(self, entries: Entries) -> tuple[Losses, list[Grads]]:
+        """The losses of a batch, and by objective the parameters and their gradients.
+
+        A gradient has the strides of its parameter, as autograd's have.
+
+        Raises:
+            CannotCompileError: If they are no graph.
+        """
+        out, grads = self._graph([p.detach() for p in self._parameters], entries)
+        return dict(out), list(zip(self._reached.parameters, grads, strict=True))
+
+    def _gradients(
+        self, parameters: list[torch.Tensor], entries: Entries
+    ) -> tuple[Losses, list[list[torch.Tensor]]]:
+        """Losses and gradients as a function of everything that they depend on."""
+
+        def totals(*values: torch.Tensor) -> tuple[list[torch.Tensor], Losses]:
+            return self._totals(values, entries)
+
+        if self._reached.apart:
+            everywhere = tuple(range(len(parameters)))
+            grads, out = torch.func.grad(
+                lambda *values: _summed(*totals(*values)), everywhere, has_aux=True
+            )(*parameters)
+            return out, self._by_objective(parameters, [grads] * len(self._objectives))
+        found, pull_back, out = torch.func.vjp(  # type: ignore[misc]
+            totals, *parameters, has_aux=True
+        )
+        pulled = []
+        place = 0
+        for own in self._reached.parameters:
+            if own:
+                one = [torch.full_like(f, float(i == place)) for i, f in enumerate(found)]
+                pulled.append(pull_back(one))
+                place += 1
+            else:
+                pulled.append(())
+        return out, self._by_objective(parameters, pulled)
+
+    def _totals(
+        self, parameters: Sequence[torch.Tensor], entries: Entries
+    ) -> tuple[list[torch.Tensor], Losses]:
+        """Totals of the objectives that depend on a parameter, and the losses."""
+        out = self._loss(dict(zip(self._names, parameters, strict=True)), entries)
+        found = [objective.total(out) for objective in self._objectives]
+        kept = [
+            total
+            for total, own in zip(found, self._reached.parameters, strict=True)
+            if total is not None and own
+        ]
+        return kept, {key: value.detach() for key, value in out.items()}
+
+    def _by_objective(
+        self, parameters: Sequence[torch.Tensor], grads: Sequence[Sequence[torch.Tensor]]
+    ) -> list[list[torch.Tensor]]:
+        """Of the gradients of all parameters by every objective, each one's own."""
+        out, first = [], 0
+        for mine, own in zip(grads, self._reached.parameters, strict=True):
+            end = first + len(own)
+            out.append(list(map(laid_out_as, parameters[first:end], mine[first:end])))
+            first = end
+        return out
+
+
+def _summed(totals: list[torch.Tensor], out: Losses) -> tuple[torch.Tensor, Losses]:
+    total = totals[0]
+    for other in totals[1:]:
+        total = total + other
+    return total, out

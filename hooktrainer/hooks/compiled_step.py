@@ -16,10 +16,8 @@ from ..base.checks import check_count
 from ..errors import ConfigError
 from ..graphs.compiling import CannotCompileError, GraphOr, quiet
 from ..graphs.functional_loss import FunctionalLoss, Losses, Objective, reached
-from ..graphs.gradient_graph import GradientGraph, Grads
-from ..graphs.step_graph import StepGraph, StepOutcome, StepRules
+from ..graphs.step_graph import GradientGraph, Grads, StepGraph, StepOutcome, StepRules
 from ..loop.check_trainer import parameters_of
-from ..loop.computed_updates import GivenGradients, TakenStep
 from ..loop.hook import LAST, TrainerHookBase
 from ..networks.memory import Memory
 from ..objectives.common import Entries
@@ -28,7 +26,7 @@ from ..optim import FlatAdam
 from .kl_adaptive_lr import RateRule
 from .mini_batches import INDEX, MiniBatches
 from .nan_guard import NanGuard
-from .optimizer import OptimizerHook
+from .optimizer import GivenGradients, OptimizerHook, TakenStep
 from .value_estimator import ValueEstimatorHook
 
 if TYPE_CHECKING:
@@ -73,6 +71,7 @@ class CompiledStep(TrainerHookBase):
         check_count("steps", steps)
         self.steps = steps
         self._loss: FunctionalLoss | None = None
+        self._call: Callable[[TensorDictBase], TensorDictBase] | None = None
         self._hooks: list[OptimizerHook] = []
         self._estimators: list[GAE] = []
         self._objectives: list[Objective] = []
@@ -129,7 +128,8 @@ class CompiledStep(TrainerHookBase):
                 "precision='bf16', or leave CompiledStep out."
             )
         self._loss = FunctionalLoss(module, trainer.precision.arguments)
-        self._loss.replace(self._losses)
+        self._call = self._loss.around(self._losses)
+        trainer.compiled_loss = self._compute
         for hook in trainer.registry.hooks():
             if isinstance(hook, ValueEstimatorHook) and isinstance(hook.value_estimator, GAE):
                 self._compile_advantages(hook.value_estimator)
@@ -137,20 +137,17 @@ class CompiledStep(TrainerHookBase):
     def _compile_advantages(self, gae: GAE) -> None:
         """Have a value network, and what follows from its values, be a graph."""
         if gae.value_network is not None:
-            gae.__dict__["compute"] = GraphOr(gae.compute, "the advantages", self._say)
-            gae.fixed_shapes = True
+            gae.compiled = GraphOr(gae.compute, "the advantages", self._say)
             self._estimators.append(gae)
 
     def close(self) -> None:
         """Have everything compute by itself again."""
         if self._loss is not None:
-            self._loss.restore()
-            self._loss = None
+            self.trainer.compiled_loss = self._call = self._loss = None
         for hook in self._hooks:
-            hook.update = hook.eager_update
+            hook.update_with(None)
         for gae in self._estimators:
-            gae.__dict__.pop("compute", None)
-            gae.fixed_shapes = False
+            gae.compiled = None
         if self._mini_batches is not None:
             self._mini_batches.gathers = True
             self._mini_batches = None
@@ -176,7 +173,7 @@ class CompiledStep(TrainerHookBase):
             self._fused = TakenStep()
             at_optimizer = self.trainer.registry.points["optimizer"].entries
             self._guarded = any(type(entry.owner) is NanGuard for entry in at_optimizer)
-            self._hooks[0].update = self._fused
+            self._hooks[0].update_with(self._fused)
             self._rate = next(
                 (e.owner for e in at_optimizer if isinstance(e.owner, RateRule)), None
             )
@@ -189,7 +186,7 @@ class CompiledStep(TrainerHookBase):
             how_much = "optimizer steps are graphs of their own"
         else:
             for hook in self._hooks:
-                hook.update = GivenGradients(hook.eager_update, hook.optimizer)
+                hook.update_with(GivenGradients(hook.eager_update, hook.optimizer))
             how_much = "losses and gradient are a graph, the optimizer step is not"
         if why is not None and why != self._said:
             self._said = why
@@ -242,6 +239,12 @@ class CompiledStep(TrainerHookBase):
         if len(entries) == 1 and type(entry.owner) is MiniBatches and entry.every is None:
             return entry.owner, None
         return None, f"{entry.name!r} is at {entry.point}"
+
+    def _compute(self, batch: TensorDictBase) -> TensorDictBase:
+        """Compute the losses of a batch in place of the loss module."""
+        if self._call is None:  # closed within this batch, since something cannot be compiled
+            return self.trainer.loss_module(batch)
+        return self._call(batch)
 
     def _losses(self, batch: TensorDictBase) -> Losses:
         """What the loss module calls: the losses of a batch, behind which there is more."""

@@ -17,13 +17,12 @@ from tensordict import TensorDictBase, is_tensor_collection
 from ..base.checks import check_count, check_positive, check_seed
 from ..errors import ConfigError, SkipOptimStep
 from . import check_trainer
-from .bridge import Bridge, HookHandle
 from .cadence import Every, Progress
 from .control import Control, Saver, Stop
 from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .metrics import Metrics
-from .registry import Registry, draw_hooks
+from .registry import Bridge, HookHandle, Registry, draw_hooks
 from .signals import GRACE
 from .timing import Timing
 
@@ -32,6 +31,9 @@ class Assembly:
     """The parts of a loop, and the methods by which hooks get into it and steer it.
 
     See `hooktrainer.loop.loop.Loop`, which trains with them.
+
+    Attributes:
+        compiled_loss: Called by the loop in place of ``loss_module``; ``None`` for that.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Assembly:
         self.frame_skip = frame_skip
         self.optim_steps_per_batch = optim_steps_per_batch
         self.loss_module = loss_module
+        self.compiled_loss: Callable[[TensorDictBase], TensorDictBase] | None = None
         self.precision = Precision(precision, loss_module)
         self.loggers = list(loggers)
         self.clip_grad_norm = clip_grad_norm

@@ -48,7 +48,7 @@ class Loop(Lifecycle):
             small networks, as many as torch has for large ones.
         grace: Seconds from SIGINT, SIGTERM or SIGHUP to the end of the process.
         bridge: Takes the loop, and makes what serves hooks and collectors of another trainer; see
-            `hooktrainer.loop.bridge.Bridge`.
+            `hooktrainer.loop.registry.Bridge`.
         precision: ``"bf16"`` or ``"fp16"``: losses are computed in it, by ``torch.autocast``;
             parameters, gradients and optimizers stay in float32. ``"fp16"`` scales losses, too.
 
@@ -120,7 +120,7 @@ class Loop(Lifecycle):
         process_optim_batch = point["process_optim_batch"]
         optimizer, post_optim = point["optimizer"], point["post_optim"]
         post_optim_log = point["post_optim_log"]
-        loss_module = self.precision.around(self.loss_module)
+        loss_module = self.precision.around(self.compiled_loss or self.loss_module)
         loss_module = self.timing.traced("optimize/loss", loss_module)
         loss_module, post_loss = self.registry.forward(loss_module)
         clip_grad_norm, clip_norm = self.clip_grad_norm, self.clip_norm

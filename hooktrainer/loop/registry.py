@@ -16,7 +16,6 @@ from ..errors import (
     UnknownHookPointError,
     add_note,
 )
-from .bridge import Bridge, HookHandle
 from .cadence import Every, Progress
 from .dispatch import DISPATCHERS, Adapter, Dispatcher, Entry, owner_of, phase_of
 from .hook_points import HOOK_POINTS, HookPoint
@@ -322,9 +321,6 @@ def _unused(name: str, taken: Any) -> str:
     return f"{name}_{number}"
 
 
-# -- What may be registered where: the point that a name means, and whether an op fits it.
-
-
 def find_point(dest: str, stages: Mapping[str, HookPoint]) -> HookPoint:
     """The hook point, or the stage of another trainer, that is called ``dest``.
 
@@ -390,9 +386,6 @@ def _binds(signature: inspect.Signature, point: HookPoint, kwargs: dict[str, Any
     return True
 
 
-# -- The table of a trainer's hooks that `Trainer.describe` returns.
-
-
 def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
     """Every hook by point, in run order, with its cadence and its state, as lines.
 
@@ -414,3 +407,62 @@ def draw_hooks(table: Sequence[Mapping[str, Any]]) -> str:
 def _row(entry: Mapping[str, Any]) -> tuple[str, str, str, str]:
     saves = f"{entry['module']}: {', '.join(entry['saves'])}" if entry["saves"] else "-"
     return entry["hook"], entry["when"], f"{entry['priority']:g}", saves
+
+
+class HookHandle:
+    """What registering an op returns: the way to take it out again."""
+
+    def __init__(self, remove: Callable[[], None]) -> None:
+        self._remove = remove
+
+    def remove(self) -> None:
+        """Take the op out of its hook point. Doing it twice is harmless."""
+        self._remove()
+
+
+class Bridge:
+    """Serves what was written for another trainer; this one knows no other trainer.
+
+    `hooktrainer.torchrl.hook_bridge` knows TorchRL's.
+
+    Args:
+        loop: The loop that it serves.
+
+    Attributes:
+        stages: The other trainer's hook points beside the ten, by name.
+    """
+
+    stages: Mapping[str, HookPoint] = {}
+
+    def __init__(self, loop: Any) -> None:
+        pass
+
+    def place(
+        self,
+        stage: HookPoint,
+        op: Callable[..., Any],
+        kwargs: dict[str, Any],
+        priority: float,
+        every: Every | None,
+    ) -> list[HookHandle]:
+        """Register ``op``, which is for one of ``stages``, at the points where it belongs."""
+        return []
+
+    def op(self, point: HookPoint, op: Callable[..., Any]) -> Callable[..., Any]:
+        """What is called at ``point`` for ``op``: it itself, or an `Adapter` around it."""
+        return op
+
+    def module(self, name: str, module: Any) -> None:
+        """Do what the other trainer does when ``module`` is registered."""
+
+    def part(self, thing: Any) -> Any:
+        """What holds the state of a hook, the loss module or the collector; often it itself."""
+        return thing
+
+    def send(self, collector: Any, send: Callable[[], None]) -> None:
+        """Send a collector something by ``send``; one that is cut off is not waited for."""
+        send()
+
+    def only_cleans_up(self, handler: Any) -> bool:
+        """Whether a signal's handler only ends the process, and is not missed while training."""
+        return False

@@ -101,7 +101,7 @@ class Loss(KeyedModule, ABC):
     """
 
     hint = ""  # what usually writes the entries the loss reads
-    not_in_graphs: ClassVar = frozenset({"forward", "_calls"})  # `compute` is, and reads no counter
+    not_in_graphs: ClassVar = frozenset({"_calls"})  # `compute` is, and reads no counter
     _batch_dims = 1  # of the batch at hand: no entry can tell, as images have more dimensions
 
     def __init__(self, **keys: NestedKey | None) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -95,7 +95,7 @@ class GAE(KeyedModule):
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
     Attributes:
-        fixed_shapes: Whether `compute` is called with few different shapes, for a compiler.
+        compiled: Called in place of `compute`, with few different shapes; ``None`` for `compute`.
 
     Examples:
         >>> gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueNetwork(mlp(4, 1)))
@@ -125,7 +125,7 @@ class GAE(KeyedModule):
         # Not a submodule: its parameters are trained, and saved, by the loss.
         self.__dict__["value_network"] = value_network
         self.average_gae = average_gae
-        self.fixed_shapes = False
+        self.compiled: Callable[..., Any] | None = None
 
     @property
     def in_keys(self) -> list[object]:
@@ -161,7 +161,8 @@ class GAE(KeyedModule):
             advantage, target = self._estimate(value, next_value, ends, tensordict.ndim - 1)
         else:
             inputs = self._inputs(tensordict, following)
-            value, next_value, advantage, target = self.compute(*inputs, ends, tensordict.shape)
+            compute = self.compiled or self.compute
+            value, next_value, advantage, target = compute(*inputs, ends, tensordict.shape)
             tensordict.set(keys.value, value)
             following.set(keys.value, next_value)
         tensordict.set(keys.advantage, advantage)
@@ -231,7 +232,7 @@ class GAE(KeyedModule):
             same = [(a[:, 1:] == b[:, :-1]).reshape(*new[:, 1:].shape, -1) for a, b in pairs]
             new[:, :-1] = ~torch.cat(same, -1).all(-1)
         rows = new.flatten().nonzero().squeeze(-1)
-        if not self.fixed_shapes:
+        if self.compiled is None:
             return now, then, rows
         # One more than once does no harm; many are as many as there can be.
         most = len(new) + new.numel() // 8

@@ -13,7 +13,7 @@ from ..errors import CheckpointError, TakenError
 from ..store import fs
 from ..store.tensor_spec import torch_save
 from ..store.tree import is_segment_tree
-from .hook_states import to_theirs
+from .hook_bridge import to_theirs
 
 _HOOK = "hook/"
 

@@ -26,8 +26,8 @@ from ..loop.hook import EARLY, LAST, LATE
 from ..loop.hook_points import HookPoint, HookPointName
 
 if TYPE_CHECKING:
-    from ..loop.bridge import HookHandle
     from ..loop.loop import Loop
+    from ..loop.registry import HookHandle
 
 _METRICS = "a dict of metrics, or None"
 

@@ -21,7 +21,7 @@ from torchrl.checkpoint import Checkpoint, StateDictCheckpointAdapter
 from torchrl.data import LazyTensorStorage, ReplayBuffer
 
 from hooktrainer.errors import CheckpointError
-from hooktrainer.torchrl import formats
+from hooktrainer.torchrl import checkpoint as formats
 
 ARCHIVE = "archive.zip"
 

@@ -153,10 +153,10 @@ def test_advantages_are_a_graph_until_the_run_ends():
     for step in (CompiledStep(), None):
         loss = ppo()
         gae = GAE(gamma=0.9, lmbda=0.8, value_network=loss.critic_network)
-        look = At("pre_steps_log", lambda batch, gae=gae: calls.append(gae.__dict__.get("compute")))
+        look = At("pre_steps_log", lambda batch, gae=gae: calls.append(gae.compiled))
         hooks = [At("batch_process", in_time), ValueEstimatorHook(gae), look]
         runs.append(train(*hooks, step=step, loss=loss))
-        assert "compute" not in vars(gae)
+        assert gae.compiled is None
     assert_same(*runs)
     assert [type(call) for call in calls] == [GraphOr] * BATCHES + [type(None)] * BATCHES
 

@@ -15,9 +15,9 @@ from hooktrainer import (
     Trainer,
     TrainerHookBase,
 )
+from hooktrainer.hooks.optimizer import EagerUpdate
 from hooktrainer.loop.cadence import Progress
 from hooktrainer.loop.finite import FiniteChecks
-from hooktrainer.loop.optimizer_update import EagerUpdate
 from hooktrainer.optim import FlatAdam
 from hooktrainer.store import CheckpointManager
 from hooktrainer.testing import ScriptedLoss, tiny_trainer

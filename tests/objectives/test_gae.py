@@ -201,7 +201,7 @@ def test_the_critic_is_not_part_of_the_estimators_state():
 
 @pytest.mark.parametrize("often", [0.05, 0.6], ids=["few ends", "many ends"])
 @pytest.mark.parametrize("average", [False, True], ids=["plain", "averaged"])
-def test_with_fixed_shapes_it_writes_the_same(often, average):
+def test_compiled_it_writes_the_same(often, average):
     torch.manual_seed(0)
     shape = (3, 40)
     done = torch.rand(*shape, 1) < often
@@ -213,7 +213,8 @@ def test_with_fixed_shapes_it_writes_the_same(often, average):
     critic = ValueNetwork(mlp(4, 1, (8,)))
     gae = GAE(gamma=0.9, lmbda=0.8, value_network=critic, average_gae=average)
     written, sizes = [], set()
-    for gae.fixed_shapes in (False, True):
+    for compiled in (None, gae.compute):
+        gae.compiled = compiled
         batch = TensorDict({"observation": observation, "next": TensorDict(steps, shape)}, shape)
         written.append(gae(batch.clone()))
         sizes.add(len(gae._inputs(batch, batch["next"])[2]))

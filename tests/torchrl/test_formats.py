@@ -15,7 +15,7 @@ import hooktrainer
 from hooktrainer import CheckpointError, Trainer
 from hooktrainer.replay import ReplayBuffer
 from hooktrainer.testing import tiny_trainer
-from hooktrainer.torchrl import formats
+from hooktrainer.torchrl import checkpoint as formats
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:The collector, a torchrl"),
