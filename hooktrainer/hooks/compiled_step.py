@@ -95,13 +95,20 @@ class CompiledStep(TrainerHookBase):
         """Have the loss module and the optimizers call graphs.
 
         Raises:
-            ConfigError: If the loss is no module, or no `OptimizerHook` takes the steps.
+            ConfigError: If the loss is no module or has forward hooks, or no `OptimizerHook` takes
+                the steps.
         """
         module = trainer.loss_module
         if not isinstance(module, nn.Module):
             raise ConfigError(
                 f"CompiledStep: the loss is a {type(module).__name__}, and only a torch.nn.Module "
                 "can be compiled: make it one, or leave CompiledStep out."
+            )
+        if module._forward_hooks or module._forward_pre_hooks:
+            raise ConfigError(
+                f"CompiledStep: the {type(module).__name__} has forward hooks, which a graph does "
+                "not call: remove them, put them on a network of the loss, or leave CompiledStep "
+                "out."
             )
         own = [e.name for e in trainer.registry.points["optimizer"].entries if e.computes_loss]
         if own:

@@ -482,6 +482,13 @@ def test_a_loss_that_is_no_module_is_refused():
         train(At("optimizer", step_nothing), step=CompiledStep(), loss=lambda b: b, optimizer=None)
 
 
+def test_forward_hooks_of_the_loss_are_not_skipped_but_refused():
+    loss = ppo()
+    loss.register_forward_hook(lambda *_: None)
+    with pytest.raises(ConfigError, match="ClipPPOLoss has forward hooks"):
+        train(step=CompiledStep(), loss=loss)
+
+
 def test_without_an_optimizer_hook_there_is_nothing_to_compile():
     with pytest.raises(ConfigError, match=r"CompiledStep: no OptimizerHook takes the steps"):
         train(At("optimizer", step_nothing), step=CompiledStep(), optimizer=None)
