@@ -184,9 +184,7 @@ class AdaptedCollector(CollectorBase):
         if buffer is not None:
             before, self._written = self._written, int(buffer.write_count)
             if batch is None:
-                from . import adapt as written
-
-                batch = written.last(buffer, self._written - before)
+                batch = last(buffer, self._written - before)
         if isinstance(batch, TensorDictBase):
             self.frames += batch.numel()
         return batch

@@ -111,6 +111,7 @@ class EpisodesCollector(CollectorBase):
         self._shares = 1  # how many collectors have as many environments, this one included
         self._attributes: dict[str, Any] = {}  # set since the environments were made
         self._workers = Workers()  # asked for
+        self._rollout: AnyRollout | None = None
 
     @property
     @abstractmethod
@@ -199,7 +200,7 @@ class EpisodesCollector(CollectorBase):
         self.seed = seed
         self._envs.seed(seed)
         # With it go the generator of random actions and hidden states.
-        self._rollout: AnyRollout | None = None
+        self._rollout = None
         return seed if static_seed else seed + 1
 
     def reset(self) -> None:
