@@ -13,6 +13,7 @@ from tensordict import TensorDictBase
 from typing_extensions import Self
 
 from .base.checks import check_count, check_names
+from .base.endings import GRACE
 from .collect.adapt import adapt
 from .collect.collector import Collector, schedules_of
 from .hooks.nan_guard import NanGuard
@@ -23,7 +24,6 @@ from .loop.cadence import Every
 from .loop.control import Saver
 from .loop.hook import TrainerHookBase
 from .loop.loop import Loop
-from .loop.signals import GRACE
 from .store.single_file import decode, read_plain
 from .torchrl.hook_bridge import INSTEAD, TorchRLBridge, TorchRLNames
 

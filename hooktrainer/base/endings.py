@@ -21,6 +21,8 @@ ENDING_SIGNALS: Final = tuple(
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
 )
 """SIGINT, SIGTERM and, where there is one, SIGHUP."""
+GRACE: Final = 30.0
+"""Seconds from a signal to the end of the process, unless said otherwise."""
 
 
 def has_default(number: int) -> bool:

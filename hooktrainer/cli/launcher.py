@@ -206,7 +206,7 @@ def _shares(seeds: Sequence[int], number: int) -> list[Sequence[int]]:
 
 
 def _grace(words: Sequence[str], saved: Any = None) -> float:
-    from ..loop.signals import GRACE
+    from ..base.endings import GRACE
 
     given = value_of(words, "--grace") or saved
     try:

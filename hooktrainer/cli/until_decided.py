@@ -10,10 +10,9 @@ from pathlib import Path
 from time import monotonic, sleep
 
 from ..base.child_program import ChildProgram
-from ..base.endings import ENDED
+from ..base.endings import ENDED, GRACE
 from ..base.words import listed, printable, ranges
 from ..errors import ConfigError, NotFoundError
-from ..loop.signals import GRACE
 from ..run.programs import run_programs
 from ..run.seeds import OWN, words_of_seeds
 from ..show.report import RunSummary, group_runs, summarize

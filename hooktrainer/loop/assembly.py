@@ -15,6 +15,7 @@ import torch
 from tensordict import TensorDictBase, is_tensor_collection
 
 from ..base.checks import check_count, check_positive, check_seed
+from ..base.endings import GRACE
 from ..errors import ConfigError, SkipOptimStep
 from . import check_trainer
 from .cadence import Every, Progress
@@ -23,7 +24,6 @@ from .finite import FiniteChecks
 from .hook_points import HookPoint, HookPointName
 from .metrics import Metrics
 from .registry import Bridge, HookHandle, Registry, draw_hooks
-from .signals import GRACE
 from .timing import Timing
 
 

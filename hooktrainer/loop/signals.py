@@ -11,13 +11,12 @@ from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from time import monotonic
 from types import FrameType
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any
 
-from ..base.endings import ENDING_SIGNALS, has_default, is_importing
-from .control import Control
+from ..base.endings import ENDING_SIGNALS, GRACE, has_default, is_importing
 
-GRACE: Final = 30.0
-"""Seconds from a signal to the end of the process, unless said otherwise."""
+if TYPE_CHECKING:
+    from .control import Control
 
 
 class SignalExit(SystemExit):

@@ -34,11 +34,11 @@ import tyro
 from tyro.conf import UseAppendAction
 
 from ..base.checks import check_count, check_fraction, check_rate, check_training_seed
+from ..base.endings import GRACE
 from ..base.plain import to_plain, without_omegaconf
 from ..base.untrusted import one_line, shown
 from ..base.words import did_you_mean, printable, whole_number
 from ..errors import ConfigError
-from ..loop.signals import GRACE
 from ..policies.trust import code_of
 from ..store.run_dir import read_config
 from . import command_line

@@ -12,20 +12,22 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from ..base.untrusted import MalformedError, one_line, parse_json, read_file
 from ..errors import CheckpointError, DamagedCheckpointError
 from . import fs, lock
-from .backends import Backend, get_backend
 from .manifest import FILE as MANIFEST
 from .manifest import FileRecord, Manifest, damages, read_manifest
 from .provenance import new_run_id
 from .retention import AnySaved, Best, Last, Retention
-from .tensor_spec import TensorSpec
-from .tree import Blank, Json, unflatten
+
+if TYPE_CHECKING:
+    import torch
+
+    from .backends import Backend
+    from .tensor_spec import TensorSpec
+    from .tree import Json
 
 STATE = "state.json"
 TENSORS = "tensors"
@@ -92,6 +94,8 @@ class Checkpoint:
         """
         with self._reading():
             self._verify_files()
+            from .tree import Blank, unflatten
+
             skeleton, specs, backend = self._describe()
             backend.check(self.path / TENSORS, specs)
             unflatten(skeleton, Blank(specs))
@@ -107,6 +111,8 @@ class Checkpoint:
         """
         with self._reading():
             self._verify_files()
+            from .tree import unflatten
+
             skeleton, specs, backend = self._describe()
             return unflatten(skeleton, backend.read(self.path / TENSORS, specs))
 
@@ -132,6 +138,9 @@ class Checkpoint:
             raise DamagedCheckpointError(f"{self.path} is damaged: {'; '.join(found)}")
 
     def _describe(self) -> tuple[Json, dict[str, TensorSpec], Backend]:
+        from .backends import get_backend  # only here: to list checkpoints needs no PyTorch
+        from .tensor_spec import TensorSpec
+
         state = parse_json(read_file(self.path / STATE, self.path))
         specs = {name: TensorSpec.parse(spec) for name, spec in state["tensors"].items()}
         return state["skeleton"], specs, get_backend(self.manifest.backend)
@@ -195,6 +204,9 @@ def write_state(
     path: Path, skeleton: Json, tensors: Mapping[str, torch.Tensor], backend: str
 ) -> Checkpoint:
     """Write what `flatten` returned as a checkpoint of no run; see `write_checkpoint`."""
+    from .backends import get_backend
+    from .tensor_spec import TensorSpec
+
     manifest = Manifest(0, 0, 0, time.time(), backend, new_run_id())
     specs = {name: TensorSpec.of(tensor) for name, tensor in tensors.items()}
     state = encode_state(skeleton, specs)

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from ..collect.adapt import waits_for_processes
-from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
 from ..loop.cadence import Progress
 from ..loop.dispatch import Adapter
 from ..loop.hook_points import HookPoint
@@ -376,9 +375,19 @@ def to_ours(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
         state: What TorchRL's hook saved.
         progress: The counters that were saved with it.
     """
-    for kind, translate in _TO_OURS.items():
-        if isinstance(hook, kind):
-            return translate(hook, state, progress)
+    from ..hooks import EarlyStopping, LogValidationReward, RewardNormalizer, UpdateWeights
+
+    match hook:
+        case RewardNormalizer():
+            return _reward_normalizer(state)
+        case EarlyStopping():
+            return _early_stopping(state)
+        case LogValidationReward():
+            return {"count": state["_count"], "environment": state["recorder_state_dict"]}
+        case UpdateWeights(interval_unit="optim_steps"):
+            return {"counter": progress.optim_steps - state.get("last_update_count", 0)}
+        case UpdateWeights():
+            return {"counter": state["counter"]}
     return dict(state)
 
 
@@ -393,7 +402,7 @@ def to_theirs(state: State, optim_steps: int) -> dict[str, Any]:
     return dict(state) if translate is None else translate(state, optim_steps)
 
 
-def _reward_normalizer(_: Any, state: State, progress: Progress) -> dict[str, Any]:
+def _reward_normalizer(state: State) -> dict[str, Any]:
     stats = state["_reward_stats"]
     return {
         "decay": stats["decay"],
@@ -403,30 +412,12 @@ def _reward_normalizer(_: Any, state: State, progress: Progress) -> dict[str, An
     }
 
 
-def _early_stopping(_: Any, state: State, progress: Progress) -> dict[str, Any]:
+def _early_stopping(state: State) -> dict[str, Any]:
     return {
         "best_score": state["best_score"],
         "stop_reason": state["stop_reason"],
         "improved_at": state["_last_improvement_frame"] or 0,
     }
-
-
-def _validation(_: Any, state: State, progress: Progress) -> dict[str, Any]:
-    return {"count": state["_count"], "environment": state["recorder_state_dict"]}
-
-
-def _update_weights(hook: Any, state: State, progress: Progress) -> dict[str, Any]:
-    if hook.interval_unit == "optim_steps":
-        return {"counter": progress.optim_steps - state.get("last_update_count", 0)}
-    return {"counter": state["counter"]}
-
-
-_TO_OURS: dict[type, Callable[[Any, State, Progress], dict[str, Any]]] = {
-    RewardNormalizer: _reward_normalizer,
-    EarlyStopping: _early_stopping,
-    LogValidationReward: _validation,
-    UpdateWeights: _update_weights,
-}
 
 
 def _their_reward_normalizer(state: State, optim_steps: int) -> dict[str, Any]:

@@ -244,14 +244,14 @@ def test_it_is_not_taken_for_an_environment_that_exits():
 
 IMPORTING = """
 import os, signal, sys
-from hooktrainer.cli import algorithm
+from hooktrainer.cli.train import train_algorithm
 assert "torch" not in sys.modules
 class Interrupting:
     def find_spec(self, name, path=None, target=None):
         if name == "torch":
             os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupting())
-algorithm.main(["ppo", "--env", "CartPole-v1", "--total-frames", "1000"])
+train_algorithm("ppo", ["--env", "CartPole-v1", "--total-frames", "1000"])
 """
 
 

@@ -13,7 +13,7 @@ import pytest
 from hooktrainer import algorithms
 from hooktrainer.algorithms.algorithm import parse as parse_algorithm
 from hooktrainer.base.words import whole_number
-from hooktrainer.cli import algorithm
+from hooktrainer.cli.train import train_algorithm
 from hooktrainer.errors import ConfigError
 from hooktrainer.run.command_line import parse
 from hooktrainer.run.config import RunConfig
@@ -81,7 +81,7 @@ def test_what_follows_two_dashes_is_no_option(capsys):
 
 def test_an_algorithm_names_the_nearest_although_others_are_missing(capsys):
     with pytest.raises(SystemExit) as ended:
-        algorithm.main(["ppo", "--env", "CartPole-v1", "--total-frame", "10"])
+        train_algorithm("ppo", ["--env", "CartPole-v1", "--total-frame", "10"])
     assert ended.value.code == 2
     message = "error: there is no option --total-frame. Did you mean --total-frames?"
     assert capsys.readouterr().err.startswith(message)

@@ -16,9 +16,7 @@ from hooktrainer.algorithms.algorithm import parse
 from hooktrainer.base.checks import is_for_tuning
 from hooktrainer.sweep import SweepOptions
 from hooktrainer.sweep import confirm as confirming
-from hooktrainer.sweep import confirm as extra_seeds
-from hooktrainer.sweep import confirm as finals
-from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, words_of
+from hooktrainer.sweep.confirm import KEEP, confirm, play_finals, train_from, words_of
 from hooktrainer.sweep.page import importances, sweep_page, training_command, trial_rows, write_best
 
 
@@ -96,7 +94,7 @@ def test_it_is_confirmed_from_fresh_seeds_and_only_if_it_is_better(tmp_path, mon
     groups = {group.group: group for group in found.section.groups}
     assert set(groups) == {"trial 1", confirming.DEFAULTS}
     assert all(list(group.seeds) == list(range(5)) for group in groups.values())
-    monkeypatch.setattr(extra_seeds, "run_of", None)  # nothing is trained again
+    monkeypatch.setattr(confirming, "run_of", None)  # nothing is trained again
     again = confirm(sweep, 5)
     assert again.verdict == found.verdict
 
@@ -175,12 +173,12 @@ def test_a_finalist_is_trained_from_seeds_of_tuning_and_one_that_fails_does_not_
         sweep._ledger.finish(sweep._ledger.take(), value)
     failing = tmp_path / "trial0"
 
-    def train_from(seeds, settings):
-        trained = extra_seeds.train_from(seeds, settings[1:])
+    def failing_once(seeds, settings):
+        trained = train_from(seeds, settings[1:])
         assert all(is_for_tuning(seed) for seed in seeds)
         return {**trained, failing: ValueError()}
 
-    monkeypatch.setattr(finals, "train_from", train_from)
+    monkeypatch.setattr(confirming, "train_from", failing_once)
     play_finals(sweep)
     state = json.loads((tmp_path / "trial1" / f"seed{sweep.seeds.stop}" / "run.json").read_text())
     assert state["status"] == "finished"

@@ -82,7 +82,7 @@ def test_the_rows_that_are_shipped_can_be_made_again():
             assert find_trainable(words[0]).name == words[0]
     for row in rows.values():
         seeds = list(row.courses)
-        assert seeds == list(range(len(seeds)))  # as its command says
+        assert seeds == list(range(seeds[0], seeds[-1] + 1))  # as its command says
         assert row.cpu_seconds > 0
         assert {*row.recipe.packages} <= {*row.surroundings}
         for course in row.courses.values():
