@@ -110,7 +110,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .events import Scalars
+from .sink import Scalars
 from .place import LogPlace
 from .sink import Sink
 
