@@ -110,9 +110,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .sink import Scalars
-from .place import LogPlace
-from .sink import Sink
+from .sink import LogPlace, Scalars, Sink
 
 
 class LinesSink(Sink):
