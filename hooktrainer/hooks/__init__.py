@@ -1,4 +1,4 @@
-"""The hooks, a file each. What is listed here is exported, documented and tested as a hook."""
+"""The hooks, one idea per file. Names listed here are exported, documented and tested as hooks."""
 
 from typing import TYPE_CHECKING
 

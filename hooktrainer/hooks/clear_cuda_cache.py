@@ -1,4 +1,4 @@
-"""Give unused CUDA memory back now and then."""
+"""`ClearCudaCache`: frees unused CUDA memory at an interval."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class ClearCudaCache(TrainerHookBase):
     def __init__(self, interval: int) -> None:
         check_count("interval", interval)
         self.interval = interval
-        self.count = 0  # of its own, so that it may be passed to register_op, as in torchrl
+        self.count = 0  # not a cadence: as in TorchRL, it also works with register_op
 
     def __call__(self) -> None:
-        """Count the batch, and clear the cache if it is due."""
+        """Count the batch and clear the cache if due."""
         self.count += 1
         if self.count % self.interval == 0:
             torch.cuda.empty_cache()

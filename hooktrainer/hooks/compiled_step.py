@@ -1,4 +1,4 @@
-"""Take optimizer steps as compiled graphs."""
+"""`CompiledStep`: computes optimizer steps as compiled graphs."""
 
 from __future__ import annotations
 
@@ -39,26 +39,22 @@ _log = logging.getLogger(__name__)
 class CompiledStep(TrainerHookBase):
     """Computes losses and gradients, and takes optimizer steps, as graphs of ``torch.compile``.
 
-    The ten hook points stay where they are. How much is one graph depends on the hooks between:
+    All ten hook points stay. What is compiled depends on the hooks between the computations:
 
-    - losses and gradient always are;
-    - with one `FlatAdam` for all losses, and nothing but `NanGuard` and a `RateRule`, such as
-      `KLAdaptiveLR`, at ``post_loss`` and ``optimizer``, clipping and the step are a part of the
-      same graph;
-    - if nothing is at ``post_optim`` and ``post_optim_log`` either, and `MiniBatches` alone at
-      ``process_optim_batch``, several steps are one graph.
+    - losses and gradient are always one graph;
+    - clipping and the step join it with one `FlatAdam` for all losses, and no hooks but `NanGuard`
+      and a `RateRule`, such as `KLAdaptiveLR`, at ``post_loss`` and ``optimizer``;
+    - several steps are one graph if also ``post_optim`` and ``post_optim_log`` have no hook, and
+      ``process_optim_batch`` has `MiniBatches` alone.
 
-    What is not in a graph is computed as without this hook, and the log says once what stands in
-    the way. From the same state a compiled step equals the eager one but for rounding. Compiling
-    takes some seconds at the first steps, less when inductor's cache holds what was compiled in an
-    earlier run; see `hooktrainer.graphs.compiling`.
-
-    Losses draw the same random numbers as without it. A loss of your own, a module from TensorDict
-    to TensorDict, must be free of side effects but for what it writes into the batch.
+    The rest runs eagerly, and one line in the log names the reason. A compiled step equals the
+    eager one to rounding and draws the same random numbers. The first steps take seconds to
+    compile, less with inductor's cache; see `hooktrainer.graphs.compiling`. A custom loss, a module
+    from TensorDict to TensorDict, must have no side effects except what it writes into the batch.
 
     Args:
-        steps: How many optimizer steps are one graph where they can be. More cost time to compile
-            and gain little.
+        steps: Optimizer steps per graph where possible. More take longer to compile for little
+            gain.
 
     Raises:
         ConfigError: If the loss is no module.
@@ -78,25 +74,25 @@ class CompiledStep(TrainerHookBase):
         self._changes = -1
         self._fused: TakenStep | None = None  # None where only gradients are computed
         self._mini_batches: MiniBatches | None = None  # None where a step is a graph by itself
-        self._rate: RateRule | None = None  # that the graph computes
+        self._rate: RateRule | None = None  # computed by the graph
         self._graphs: dict[Hashable, StepGraph | GradientGraph] = {}
         self._done: deque[StepOutcome] = deque()
         self._guarded = False
-        self._called: dict[Hashable, int] = {}  # in which batch each was called last
+        self._called: dict[Hashable, int] = {}  # the batch of each graph's last call
         self._said = ""
         self._say: Callable[[str], None] = tqdm.write
 
     def register(self, trainer: Loop, name: str = "compiled_step") -> None:
-        """Take the place of the computation when training starts."""
+        """Register a check of the other hooks at ``pre_optim_steps``."""
         trainer.register_module(name, self)
         trainer.register_op("pre_optim_steps", self._look, priority=LAST)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Have the loss module and the optimizers call graphs.
+        """Replace the computation of the losses and the updates of the optimizers by graphs.
 
         Raises:
-            ConfigError: If the loss is no module or has forward hooks, or no `OptimizerHook` takes
-                the steps.
+            ConfigError: If the loss is no module or has forward hooks, no `OptimizerHook` takes the
+                steps, a hook computes the losses itself, or the precision is ``"fp16"``.
         """
         module = trainer.loss_module
         if not isinstance(module, nn.Module):
@@ -142,13 +138,12 @@ class CompiledStep(TrainerHookBase):
                 self._compile_advantages(hook.value_estimator)
 
     def _compile_advantages(self, gae: GAE) -> None:
-        """Have a value network, and what follows from its values, be a graph."""
         if gae.value_network is not None:
             gae.compiled = GraphOr(gae.compute, "the advantages", self._say)
             self._estimators.append(gae)
 
     def close(self) -> None:
-        """Have everything compute by itself again."""
+        """Restore eager computation everywhere."""
         if self._loss is not None:
             self.trainer.compiled_loss = self._call = self._loss = None
         for hook in self._hooks:
@@ -160,12 +155,12 @@ class CompiledStep(TrainerHookBase):
             self._mini_batches = None
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Leave it to rank 0 to say what is compiled."""
+        """Silence messages on all ranks but 0."""
         if rank:
             self._say = quiet
 
     def _look(self) -> None:
-        """Look at who stands between the steps, if that has changed."""
+        """Plan again if the hooks have changed."""
         if self._loss is not None and self._changes != self.trainer.registry.changes:
             self._plan(self._loss)
 
@@ -200,7 +195,7 @@ class CompiledStep(TrainerHookBase):
             self._say(f"compiled: {how_much}, since {why}.")
 
     def _against_steps(self) -> str | None:
-        """Why a whole optimizer step cannot be a graph; `None` if it can."""
+        """Return why a whole optimizer step cannot be a graph; ``None`` if it can."""
         points, hook = self.trainer.registry.points, self._hooks[0]
         if len(self._hooks) > 1 or hook.loss_components is not None:
             return "the losses are minimized one by one"
@@ -220,7 +215,7 @@ class CompiledStep(TrainerHookBase):
         return None
 
     def _sets_the_rate(self, entry: Entry) -> bool:
-        """Whether a hook does no more than a graph of the step can do in its place."""
+        """Whether the graph of the step can compute what this hook does."""
         rule = entry.owner
         return (
             self._computes_rates
@@ -231,7 +226,7 @@ class CompiledStep(TrainerHookBase):
         )
 
     def _against_several(self) -> tuple[MiniBatches | None, str | None]:
-        """What gives the batches of several steps; or why these cannot be one graph."""
+        """Return the source of several steps' batches, or why these steps cannot be one graph."""
         points = self.trainer.registry.points
         between = (*points["post_optim"].entries, *points["post_optim_log"].entries)
         for entry in between:
@@ -248,17 +243,15 @@ class CompiledStep(TrainerHookBase):
         return None, f"{entry.name!r} is at {entry.point}"
 
     def _compute(self, batch: TensorDictBase) -> TensorDictBase:
-        """Compute the losses of a batch in place of the loss module."""
-        if self._call is None:  # closed within this batch, since something cannot be compiled
+        if self._call is None:  # closed in this batch: not compilable
             return self.trainer.loss_module(batch)
         return self._call(batch)
 
     def _losses(self, batch: TensorDictBase) -> Losses:
-        """What the loss module calls: the losses of a batch, behind which there is more."""
         precision = self.trainer.precision
         if precision.name is None:
             return self._compiled(batch)
-        with precision.no_autocast():  # but inside the graph, where losses are
+        with precision.no_autocast():  # the graph applies it inside, to the losses
             return self._compiled(batch)
 
     def _compiled(self, batch: TensorDictBase) -> Losses:
@@ -299,7 +292,7 @@ class CompiledStep(TrainerHookBase):
     def _gradients(
         self, key: Hashable, loss: FunctionalLoss, entries: Entries
     ) -> tuple[Losses, list[Grads]]:
-        """Compute losses and gradients; what has the same key is computed likewise."""
+        """Compute losses and gradients, with one graph for each key."""
         graph = self._graphs.get(key)
         if graph is None:
             on = reached(loss, entries, self._objectives)
@@ -333,7 +326,7 @@ class CompiledStep(TrainerHookBase):
         rows: Sequence[torch.Tensor],
         rules: StepRules,
     ) -> list[StepOutcome]:
-        """Take steps; what has the same key is computed likewise."""
+        """Take steps, with one graph for each key."""
         trainer, (hook,) = self.trainer, self._hooks
         graph = self._graphs.get(key)
         assert isinstance(hook.optimizer, FlatAdam)
@@ -341,7 +334,7 @@ class CompiledStep(TrainerHookBase):
             on = reached(loss, first_of(entries, rows), self._objectives)
             graph = self._graphs[key] = StepGraph(loss, hook.optimizer, on, rules, self._say)
         assert isinstance(graph, StepGraph)
-        # Where several steps are a graph, nobody else acts between the graphs of a batch.
+        # With several steps a graph, no hook runs between the graphs of a batch.
         number, alone = trainer.progress.batches, self._mini_batches is not None
         again, self._called[key] = alone and self._called.get(key) == number, number
         device = hook.optimizer.flat_groups[0].parameters.device
@@ -353,5 +346,5 @@ class CompiledStep(TrainerHookBase):
 
 
 def first_of(entries: Sequence[Entries], rows: Sequence[torch.Tensor]) -> Entries:
-    """The entries of the first of several steps, as `StepGraph` is given them."""
+    """Return the entries of the first of several steps, as `StepGraph` receives them."""
     return {key: x[rows[0]] for key, x in entries[0].items()} if rows else entries[0]

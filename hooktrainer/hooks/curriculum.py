@@ -1,4 +1,4 @@
-"""Make the environments harder as the run goes on."""
+"""`Curriculum`: makes the environments harder during the run."""
 
 from __future__ import annotations
 
@@ -19,32 +19,28 @@ if TYPE_CHECKING:
 
 
 class Curriculum(AveragingHook):
-    """Sets an attribute of the environments by level, and goes up a level by frames or by success.
+    """Sets an attribute of the environments by level; levels rise by frames or by success.
 
-    It begins with the first of ``values``. With ``frames`` the level rises where so many were
-    collected. With ``above`` it rises by one when the mean over the last ``episodes`` episodes of
-    this level reaches the threshold of the level. Where it changes, the environments begin new
-    episodes.
-
-    The level is saved, and so is what was set, with the collector; a resumed run goes on exactly.
-    It is logged as ``curriculum/<attribute>``. Environments that policies are evaluated in are not
-    changed.
+    The level starts at 0. With ``frames`` it rises at these frames. With ``above`` it rises by one
+    when the mean over the last ``episodes`` episodes reaches the level's threshold. A change of the
+    attribute starts new episodes. Evaluation environments are not changed. The level is logged as
+    ``curriculum/<attribute>``, and saved, so a resumed run continues exactly.
 
     Args:
-        attribute: Name of the attribute, of the environment or a wrapper, or of the tensor world.
-        values: What it is set to at each level.
-        frames: For each level but the last, the frames of the run at which it ends, rising.
-        above: Or for each level but the last, the mean at which it ends.
-        episodes: How many episodes that is the mean of.
-        key: What it is the mean of, where an episode ends: a return; or what ``info_keys`` has put
-            into the batch, such as ``("next", "success")``.
+        attribute: Name of the attribute, of the environment, a wrapper or the tensor environment.
+        values: Its value at each level.
+        frames: For each level but the last, the frames of the run at which it ends, ascending.
+        above: Instead, for each level but the last, the mean at which it ends.
+        episodes: Number of episodes of that mean.
+        key: Entry that is averaged over the ends of episodes: a return, or an entry of
+            ``info_keys`` such as ``("next", "success")``.
 
     Attributes:
         level: The level, from 0.
 
     Raises:
-        ConfigError: If the numbers do not fit the values; when training begins, if the collector
-            sets no attributes, or its environments have none of this name.
+        ConfigError: If the numbers do not fit the values; at the start of training, if the
+            collector cannot set attributes or its environments lack this one.
     """
 
     def __init__(
@@ -76,14 +72,14 @@ class Curriculum(AveragingHook):
         self._set_level: int | None = None
 
     def observe(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Take note of the episodes that ended; metric: the level."""
+        """Record the episodes that ended. Metric: the level."""
         if self.above is not None:
             done = batch.get(("next", "done"))
             self._last.extend(batch.get(self.key)[done].flatten().tolist())
         return {f"curriculum/{self.attribute}": Latest(self.level)}
 
     def __call__(self) -> None:
-        """Go up a level if it is time, for the next batch."""
+        """Raise the level if due, for the next batch."""
         if self.frames is not None:
             self.level = sum(self.trainer.collected_frames >= end for end in self.frames)
         elif self.above is not None and self.level < len(self.above):
@@ -101,7 +97,7 @@ class Curriculum(AveragingHook):
         """Set the value of the level, unless the collector was restored with it.
 
         Raises:
-            ConfigError: If the collector sets no attributes, or there is none of this name.
+            ConfigError: If the collector cannot set this attribute.
         """
         if self._set_level is None:
             self._set(trainer)
@@ -118,7 +114,7 @@ class Curriculum(AveragingHook):
         self._set_level = self.level
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the level, and the episodes that it was tried in."""
+        """Return the level and its episodes so far."""
         return {"level": self.level, "set": self._set_level, "last": list(self._last)}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

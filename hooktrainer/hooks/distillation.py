@@ -1,4 +1,4 @@
-"""Learn from a teacher, in the states that the student visits."""
+"""`Distillation`: learns from a teacher in the states that the student visits."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ if TYPE_CHECKING:
 
 
 class Distillation(TrainerHookBase):
-    """Has a teacher say what it would do in the states that the student visits, to learn it.
+    """Adds a teacher's actions to each batch, and a loss that imitates them.
 
-    The student collects, so it is taught in the states that it visits itself (Ross, Gordon and
-    Bagnell, 2011, DAgger, arXiv:1011.0686, without a mixture of both policies). If the loss of the
-    trainer is an `ImitationLoss`, that is all there is to learn. Any other loss with an
-    ``actor_network`` gets `ImitationLoss` added, as ``loss_imitation`` (Schmitt et al., 2018,
-    Kickstarting Deep Reinforcement Learning, arXiv:1803.03835).
+    The student collects, so it is taught in its own states (Ross, Gordon and Bagnell, 2011, DAgger,
+    arXiv:1011.0686, without a mixture of both policies). If the trainer's loss is an
+    `ImitationLoss`, it is the only loss. Any other loss with an ``actor_network`` gets an
+    `ImitationLoss` added, as ``loss_imitation`` (Schmitt et al., 2018, Kickstarting Deep
+    Reinforcement Learning, arXiv:1803.03835).
 
-    The teacher may see what the student does not, such as an observation ``"critic"``. It never
-    changes; it is not saved with the run, so a resumed run has to be given the same one.
+    The teacher may read entries that the student does not, such as ``"critic"``. It never changes
+    and is not saved: pass the same one to a resumed run.
 
     Args:
-        teacher: A policy from `hooktrainer.networks`, or what `load_policy` loaded, which gives its
-            best actions alone. Without a memory.
-        coeff: Factor of the loss that is added.
-        kind: Of the loss that is added: ``"mse"`` or ``"kl"``, see `ImitationLoss`.
+        teacher: A policy without memory from `hooktrainer.networks`, or a result of `load_policy`,
+            which only gives its best actions.
+        coeff: Factor of the added loss.
+        kind: Kind of the added loss: ``"mse"`` or ``"kl"``, see `ImitationLoss`.
 
     Raises:
-        ConfigError: If the teacher is neither, or remembers; when registered, if the loss cannot be
-            added to.
+        ConfigError: If the teacher is neither or has a memory; at registration, if the loss has no
+            policy to teach.
     """
 
     phase = "teacher"
@@ -75,10 +75,10 @@ class Distillation(TrainerHookBase):
 
     @torch.no_grad()
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch``, ``[*batch]``, with what the teacher would do; that given is unchanged.
+        """Return a copy of ``batch``, ``[*batch]``, with the teacher's entries.
 
         Raises:
-            HookError: If the batch lacks what the teacher reads.
+            HookError: If the batch lacks an input of the teacher.
         """
         keys = ("action",) if self._loss is None else self._loss.teacher_keys
         taught = self._asked(batch) if self.loaded else self._computed(batch, keys)
@@ -104,7 +104,7 @@ class Distillation(TrainerHookBase):
         }
         action = self.teacher(seen.get("observation", seen))
         like = batch.get("action")
-        start = self.teacher.interface.action.start  # which a batch's discrete actions lack
+        start = self.teacher.interface.action.start  # not in a batch's discrete actions
         action = np.asarray(action) if start is None else np.asarray(action) - np.asarray(start)
         taught = torch.from_numpy(action).to(like).view(like.shape)
         return {"action": taught}
@@ -120,10 +120,10 @@ class Distillation(TrainerHookBase):
         return value
 
     def register(self, trainer: Loop, name: str = "distillation") -> None:
-        """Register at ``batch_process``, and add to the loss unless it is an `ImitationLoss`.
+        """Register at ``batch_process``, and extend the loss unless it is an `ImitationLoss`.
 
         Raises:
-            ConfigError: If the loss cannot be added to.
+            ConfigError: If the loss has no policy to teach.
         """
         trainer.register_module(name, self)
         loss: Any = trainer.loss_module

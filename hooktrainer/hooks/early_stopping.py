@@ -1,4 +1,4 @@
-"""Stop when a metric no longer improves."""
+"""Hooks that react to a metric: `EarlyStopping` ends the run, `SaveOnBest` saves."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ if TYPE_CHECKING:
 
 
 class EarlyStopping(TrainerHookBase):
-    """Stops training when a metric has not improved for a while.
+    """Stops training when a metric has not improved for ``patience`` frames.
 
-    Until the metric is logged for the first time, and during the first ``wait_for`` frames, nothing
-    happens. A run that it ended has nothing left to do when it is resumed, unless with more
-    patience.
+    It does nothing before the metric is first logged or during the first ``wait_for`` frames. A run
+    that it stopped stops again when resumed, unless with more patience.
 
     Args:
         monitor: Name of the metric.
         mode: ``"max"`` if larger is better, ``"min"`` if smaller is.
-        min_delta: By how much a value must be better to count as an improvement.
+        min_delta: Least gain that counts as an improvement.
         patience: Frames without an improvement after which training stops.
-        wait_for: Frames at the beginning of the run in which the metric is not looked at.
+        wait_for: Frames at the start of the run in which the metric is ignored.
         check_finite: Whether a value that is NaN or infinite stops training.
     """
 
@@ -58,7 +57,7 @@ class EarlyStopping(TrainerHookBase):
         self._warned = False
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Look at the metric, and ask for a stop if it is time."""
+        """Check the metric, and request a stop if due."""
         self._look()
 
     def _look(self) -> None:
@@ -101,7 +100,7 @@ class EarlyStopping(TrainerHookBase):
             )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best value and when it was seen."""
+        """Return the best value and its frames."""
         return {
             "best_score": self.best_score,
             "stop_reason": self.stop_reason,
@@ -115,21 +114,21 @@ class EarlyStopping(TrainerHookBase):
         self._improved_at = state_dict["improved_at"]
         if self.stop_reason is not None and self.is_registered:
             self.stop_reason = None
-            self._look()  # what ended the run ends it again, if it still holds
+            self._look()  # stops again if the reason still holds
 
     def register(self, trainer: Loop, name: str = "early_stopping") -> None:
-        """Register at ``post_steps_log``, behind the hooks that log the metric."""
+        """Register at ``post_steps_log``, after the hooks that log the metric."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)
 
 
-# -- Save when a metric is better than ever.
+# -- `SaveOnBest`.
 
 
 class SaveOnBest(TrainerHookBase):
-    """Asks for a checkpoint at the end of every batch in which a metric reached a new best.
+    """Requests a checkpoint at the end of each batch in which a metric reached a new best.
 
-    To keep those checkpoints, give the `CheckpointManager` a `Best` of the same metric.
+    To keep these checkpoints, give the `CheckpointManager` a `Best` of the same metric.
 
     Args:
         metric: Name of the metric.
@@ -144,7 +143,7 @@ class SaveOnBest(TrainerHookBase):
         self.best: float | None = None
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Look at the metric, and ask for a save if it is better than ever."""
+        """Check the metric, and request a checkpoint at a new best."""
         value = self.trainer.metrics.latest(self.metric)
         if value is None or math.isnan(value):
             return
@@ -162,6 +161,6 @@ class SaveOnBest(TrainerHookBase):
         self.best = state_dict["best"]
 
     def register(self, trainer: Loop, name: str = "save_on_best") -> None:
-        """Register at ``post_steps_log``, behind the hooks that log the metric."""
+        """Register at ``post_steps_log``, after the hooks that log the metric."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps_log", self, priority=LATE)

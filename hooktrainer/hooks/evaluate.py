@@ -1,4 +1,4 @@
-"""Play whole episodes with the deterministic policy and log what they return."""
+"""Hooks that evaluate the policy: `Evaluate`, and `LogValidationReward` in TorchRL environments."""
 
 from __future__ import annotations
 
@@ -24,32 +24,29 @@ _STEPS_AT_ONCE = 64
 
 
 class Evaluate(TrainerHookBase):
-    """Evaluates the policy in environments of its own, and may end the run when it is good enough.
+    """Evaluates the deterministic policy in separate environments; may stop a solved run.
 
-    Each environment plays exactly one episode, so short episodes are not favoured. The same
-    episodes, by seed, are played every time. Training is not disturbed: it draws the same random
+    Each environment plays exactly one episode, so short episodes have no larger weight. Every
+    evaluation plays the same seeds and closes the log window. Training draws the same random
     numbers with and without evaluation.
 
-    Every evaluation closes the log window, so none is averaged away.
-
     Args:
-        env: As for `VectorCollector`: an environment id, or a factory of environments.
-        policy: As for `VectorCollector`.
-        every: When to evaluate; the end of the run is evaluated in any case.
+        env: An environment id or a factory of environments, as for `VectorCollector`.
+        policy: The policy, as for `VectorCollector`.
+        every: When to evaluate; the end of the run is always evaluated.
         episodes: Episodes per evaluation.
-        stop_at: Mean return at which the run is asked to stop, and stays so when it is resumed.
+        stop_at: Mean return at which the run stops as solved, also when resumed.
         seed: Seed of the episodes.
         env_kwargs: Keyword arguments of the environment.
-        frame_skip: How often each action is repeated; by default as often as the trainer's
-            collector does.
-        info_keys: As for `VectorCollector`: the mean of each over the episodes, at their last
-            steps, is ``<group>/<key>``.
+        frame_skip: Frames per action; by default the collector's.
+        info_keys: Entries of ``info``, as for `VectorCollector`; the mean of each over the last
+            steps of the episodes is logged as ``<group>/<key>``.
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
-        group: Group of the metrics: ``<group>/return``, ``<group>/return_std``, ``<group>/length``,
-            ``<group>/episodes``. Several hooks of one trainer need several groups.
-        collector: What makes the collector that plays, called with the arguments of
-            `VectorCollector`, its default; `AgentsCollector` for several agents.
-        groups: Of several agents, the groups; as for `AgentsCollector`.
+        group: Group of the metrics ``return``, ``return_std``, ``length`` and ``episodes``; unique
+            among the hooks of a trainer.
+        collector: Class or factory of the collector, called with `VectorCollector`'s arguments;
+            `AgentsCollector` for several agents. Default: `VectorCollector`.
+        groups: Groups of agents, as for `AgentsCollector`.
 
     Attributes:
         evaluated_at: Frames at the last evaluation; -1 before the first.
@@ -91,10 +88,10 @@ class Evaluate(TrainerHookBase):
         self.groups = groups
         self._collector: Collector | None = None
         self.evaluated_at = -1
-        self._mean: float | None = None  # of the last evaluation in the course of training
+        self._mean: float | None = None  # of the last evaluation before the end
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Evaluate, and return the metrics."""
+        """Evaluate and return the metrics."""
         metrics = self.evaluate()
         self.evaluated_at = self.trainer.collected_frames
         self.trainer.request_log()
@@ -129,10 +126,7 @@ class Evaluate(TrainerHookBase):
         }
 
     def _play(self) -> torch.Tensor:
-        """Return, length and infos of the first episode of each environment, float64.
-
-        ``[2 + len(info_keys), episodes]``.
-        """
+        """Return ``[2 + len(info_keys), episodes]``, float64: returns, lengths and infos."""
         keys = ("episode_reward", "step_count", *self.info_keys)
         collector = self._open()
         collector.set_seed(self.seed)
@@ -141,7 +135,7 @@ class Evaluate(TrainerHookBase):
         while not ended.all():
             following = collector.collect()["next"].cpu()
             done = following["done"].squeeze(-1)
-            first = done.int().argmax(-1, keepdim=True)  # of each environment, 0 if there is none
+            first = done.int().argmax(-1, keepdim=True)  # per environment; 0 if none ended
             ends_here = done.any(-1) & ~ended
             for row, key in zip(results, keys, strict=True):
                 value = following[key].squeeze(-1).gather(-1, first).squeeze(-1).double()
@@ -170,7 +164,7 @@ class Evaluate(TrainerHookBase):
         return self._collector
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Evaluate the final policy, unless that was just done."""
+        """Evaluate the final policy, unless the last evaluation already has."""
         if self.evaluated_at != trainer.collected_frames:
             self.evaluated_at = trainer.collected_frames
             trainer.log(self.evaluate())
@@ -181,11 +175,11 @@ class Evaluate(TrainerHookBase):
             self._collector.shutdown()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return when the last evaluation was, and what it gave."""
+        """Return the frames and the mean return of the last evaluation."""
         return {"evaluated_at": self.evaluated_at, "mean": self._mean}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the last evaluation. A run that was solved then has nothing left to do."""
+        """Restore the last evaluation; if it solved the run, request a stop."""
         self.evaluated_at = state_dict["evaluated_at"]
         self._mean = state_dict["mean"]
         self._stop_if_solved()
@@ -211,29 +205,29 @@ class Evaluate(TrainerHookBase):
         return self.__dict__ | {"_collector": None}
 
 
-# -- Roll out the policy in a torchrl environment and log what it earns.
+# -- `LogValidationReward`.
 
 _REWARD = ("next", "reward")
 
 
 class LogValidationReward(TrainerHookBase):
-    """Evaluates the policy every so many calls, in an environment of its own.
+    """Evaluates the policy in a TorchRL environment at every ``record_interval``-th call.
 
     Metrics: ``r_evaluation``, the mean reward of a step divided by ``frame_skip``, and
-    ``total_r_evaluation``, the mean return of the trajectories in the roll-out.
+    ``total_r_evaluation``, the mean return of the trajectories.
 
     Args:
         record_interval: Calls between two evaluations; the first call evaluates.
-        record_frames: Longest roll-out, in steps.
+        record_frames: Maximum length of the roll-out, in steps.
         frame_skip: Environment frames per step.
         policy_exploration: The policy.
         environment: A `torchrl.envs.EnvBase`.
         exploration_type: A `torchrl.envs.ExplorationType`; by default deterministic.
-        log_keys: Entries of the roll-out to log besides or instead of the reward.
-        out_keys: Entry to the name of its metric; by default the entry's own name.
+        log_keys: Entries of the roll-out to log; by default the reward.
+        out_keys: Maps an entry to its metric's name; by default the entry's name.
         suffix: Suffix of a video that a recorder transform of the environment writes.
         log_pbar: Whether the metrics are shown in the progress bar.
-        seed: Seed of the environment at every evaluation, so that the same episodes are played.
+        seed: Seed of the environment at every evaluation.
     """
 
     rank_zero_only = True
@@ -274,7 +268,7 @@ class LogValidationReward(TrainerHookBase):
 
     @torch.inference_mode()
     def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
-        """Evaluate if it is time, and return the metrics."""
+        """Evaluate if due, and return the metrics."""
         due = self._count % self.record_interval == 0
         self._count += 1
         if not due:
@@ -321,7 +315,7 @@ class LogValidationReward(TrainerHookBase):
         return split_trajectories(rollout)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of calls and the environment's state."""
+        """Return the number of calls and the environment's state."""
         return {"count": self._count, "environment": dict(self.environment.state_dict())}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Let the learning rate follow how far the policy moves."""
+"""Learning rates that depend on the losses of the step: `RateRule`, `KLAdaptiveLR`."""
 
 from __future__ import annotations
 
@@ -17,19 +17,15 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 
-# -- `RateRule`: a hook that sets the learning rate of a step by what its losses are.
-
-
 class RateRule(AveragingHook):
-    """A hook at ``optimizer`` that sets the learning rate of the step to come, and does no more.
+    """A hook at ``optimizer`` that only sets the learning rate of the next step.
 
-    What takes steps as compiled graphs, `CompiledStep`, computes the rule within them, by `rate`,
-    and gives what has come out of it to the hook, whose turn is afterwards.
+    `CompiledStep` computes the rule inside its graphs by `rate`, and stores the result in
+    `computed` before the hook is called.
 
     Attributes:
-        optimizer: All of its parameter groups have the rate.
-        computed: The rate of the step that the hook is called for next, a scalar, where a graph has
-            computed it.
+        optimizer: The optimizer; all parameter groups get the rate.
+        computed: The next step's rate, a scalar, if a graph has computed it.
     """
 
     trains = False
@@ -39,47 +35,43 @@ class RateRule(AveragingHook):
     @property
     @abstractmethod
     def numbers(self) -> Sequence[float]:
-        """What the rule depends on beside the losses; a schedule, say, may change them."""
+        """The other numbers that the rule depends on; schedules may change them."""
 
     @abstractmethod
     def rate(
         self, losses: Mapping[str, torch.Tensor], lr: torch.Tensor, numbers: Sequence[Any]
     ) -> torch.Tensor:
-        """The rate of a step, as a function of tensors alone.
+        """Return the rate of a step, as a function of tensors alone.
 
         Args:
-            losses: What the loss module has returned for it.
+            losses: The loss module's result for the step.
             lr: The rate of the step before, a scalar.
-            numbers: Those of `numbers`, each a number or, in a graph, a scalar tensor.
+            numbers: `numbers`, as numbers or, in a graph, scalar tensors.
         """
 
 
 class KLAdaptiveLR(RateRule):
-    """Sets the learning rate so that the policy moves by about ``desired_kl`` from what collected.
+    """Adapts the learning rate so that the policy's divergence stays near ``desired_kl``.
 
-    Before every optimizer step, with the divergence D between the old policy and that of now, over
-    the mini-batch: if D is above twice ``desired_kl``, the rate is divided by ``factor``; if it is
-    above 0 and below half of it, multiplied; and it stays between ``low`` and ``high``. That is
-    the rule of rsl_rl (Rudin et al., 2022, arXiv:2109.11978, appendix), after Schulman et al.,
-    2017, arXiv:1707.06347, section 4.
+    Before each optimizer step it takes the divergence between the collecting and the current policy
+    over the mini-batch. Above ``2 * desired_kl`` the rate is divided by ``factor``; between 0 and
+    ``desired_kl / 2`` it is multiplied. This is the rule of rsl_rl (Rudin et al., 2022,
+    arXiv:2109.11978, appendix), after Schulman et al., 2017, arXiv:1707.06347, section 4.
 
-    The divergence is the entry ``"kl"`` of the losses: ``ClipPPOLoss(kl=True)`` gives it. On an
-    accelerator it is not read: the rate becomes a tensor there, as torch's optimizers and
-    `FlatAdam` take it, and nothing waits.
+    The divergence is the entry ``"kl"`` of the losses: use ``ClipPPOLoss(kl=True)``. On an
+    accelerator the rate is a tensor there, as torch's optimizers and `FlatAdam` support, so nothing
+    synchronizes.
 
-    The rate is logged as ``train/lr``, as it is after a batch's steps, and the divergence as
-    ``train/kl``. It is saved as a part of the optimizer. Register no schedule of it beside.
+    The rate after a batch's steps is logged as ``train/lr``, the divergence as ``train/kl``. The
+    rate is saved with the optimizer. Do not combine it with a schedule of the rate.
 
     Args:
-        optimizer: All its parameter groups get the rate, which begins with that of the first.
-        desired_kl: How far to move, in nats.
-        factor: Of one change of the rate.
+        optimizer: All its parameter groups get the rate, which starts with the first group's.
+        desired_kl: Target divergence in nats.
+        factor: Factor of one change of the rate.
         low: Least rate.
         high: Greatest rate.
-        key: The entry of the losses.
-
-    Raises:
-        ConfigError: If a number cannot work.
+        key: Entry of the losses.
     """
 
     def __init__(
@@ -110,10 +102,10 @@ class KLAdaptiveLR(RateRule):
     def __call__(
         self, losses: TensorDictBase, clip_grad_norm: bool, clip_norm: float | None, index: int
     ) -> None:
-        """Set the learning rate of the step that follows.
+        """Set the learning rate of the next step.
 
         Raises:
-            HookError: If the losses do not say the divergence.
+            HookError: If the losses have no divergence.
         """
         lr = self.optimizer.param_groups[0]["lr"]
         if self.computed is not None:
@@ -150,7 +142,6 @@ class KLAdaptiveLR(RateRule):
         return torch.where(kl > desired * 2, slower, lr)
 
     def _kl(self, losses: Mapping[str, torch.Tensor] | TensorDictBase) -> torch.Tensor:
-        """What the losses say of the divergence."""
         kl = losses.get(self.key, None)
         if kl is None:
             raise HookError(
@@ -160,14 +151,14 @@ class KLAdaptiveLR(RateRule):
         return kl
 
     def log_lr(self, batch: Any) -> dict[str, Any]:
-        """Metric: the learning rate that the batch's steps have led to."""
+        """Metric: the learning rate after the batch's steps."""
         return {self._metric: self.optimizer.param_groups[0]["lr"]}
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Put the learning rate where the parameters are; on a CPU it is a number."""
+        """Put the rate on the parameters' device; on a CPU it is a number."""
         group = self.optimizer.param_groups[0]
         device = group["params"][0].device
-        if device.type == "cpu":  # where reading waits for nothing
+        if device.type == "cpu":  # no synchronization
             self._set(float(group["lr"]))
         else:
             self._set(torch.as_tensor(group["lr"], dtype=torch.float32).to(device))

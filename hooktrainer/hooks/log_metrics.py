@@ -1,4 +1,4 @@
-"""Log the returns and lengths of the episodes that ended."""
+"""Hooks that log: episodes, frames, batch entries, TorchRL's timers, the update-to-data ratio."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ _READ = (("next", "done"), ("next", "episode_reward"))
 class LogEpisodes(TrainerHookBase):
     """Logs the mean return and length of the episodes that ended in a log window.
 
-    Every episode counts once, however many end in a batch. It reads ``("next", "done")``,
-    ``("next", "episode_reward")`` and ``("next", "step_count")``, which `VectorCollector` and
-    torchrl's ``RewardSum`` and ``StepCounter`` write.
+    Every episode has the same weight. The hook reads ``("next", "done")``, ``("next",
+    "episode_reward")`` and ``("next", "step_count")``, which `VectorCollector` and torchrl's
+    ``RewardSum`` and ``StepCounter`` write.
 
     Args:
         group: Group of the metrics: ``<group>/return``, ``<group>/length``, ``<group>/episodes``.
         log_pbar: Whether ``<group>/return`` is shown in the progress bar.
-        info_keys: Those that `VectorCollector` was given: the mean of each over the episodes that
-            ended, at their last steps, is ``<group>/<key>``.
-        agents: Where there are several agents: by the name of each group of agents the names of
-            those in it. For each such group there is ``<group>/<agents>/return``, the mean over its
-            agents, and for each agent of it ``<group>/<agents>/<agent>/return``. They are read from
-            ``("next", <agents>, "episode_reward")``, which `AgentsCollector` writes.
+        info_keys: The collector's ``info_keys``: the mean of each over the last steps of the
+            episodes is logged as ``<group>/<key>``.
+        agents: With several agents, maps each group of agents to its agents' names. Logs
+            ``<group>/<agents>/return``, the mean over the agents, and
+            ``<group>/<agents>/<agent>/return``, from ``("next", <agents>, "episode_reward")``,
+            which `AgentsCollector` writes.
 
     Raises:
-        ConfigError: If a key would be a metric of its own.
+        ConfigError: If a key collides with another metric.
     """
 
     def __init__(
@@ -58,14 +58,11 @@ class LogEpisodes(TrainerHookBase):
 
     @property
     def episodes(self) -> int:
-        """How many episodes ended. On an accelerator, asking waits for it."""
+        """Number of episodes that ended. Synchronizes with an accelerator."""
         return int(self._episodes)
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any] | None:
-        """Return the metrics; ``None`` if no episode ended in ``batch``, as far as that is known.
-
-        On an accelerator nobody waits to know it.
-        """
+        """Return the metrics, or ``None`` if no episode ended; always metrics on an accelerator."""
         found = entries_of(batch, _READ)
         done, returns = found[_READ[0]], found.get(_READ[1])
         if returns is None:
@@ -73,7 +70,7 @@ class LogEpisodes(TrainerHookBase):
                 "LogEpisodes found no ('next', 'episode_reward') in the batch; collect with "
                 "VectorCollector, or add torchrl's RewardSum to the environment."
             )
-        if done.is_cpu and not np.count_nonzero(done.numpy()):  # far quicker than done.any()
+        if done.is_cpu and not np.count_nonzero(done.numpy()):  # far faster than done.any()
             return None
         self._episodes = self._episodes + (int(done.sum()) if done.is_cpu else done.sum())
         episodes = self._episodes
@@ -106,11 +103,11 @@ class LogEpisodes(TrainerHookBase):
         return metrics
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the count of episodes."""
+        """Return the number of episodes."""
         return {"episodes": self.episodes}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the count."""
+        """Restore the number of episodes."""
         self._episodes = state_dict["episodes"]
 
     def register(self, trainer: Loop, name: str = "log_episodes") -> None:
@@ -129,7 +126,7 @@ def _entry(batch: TensorDictBase, key: str) -> torch.Tensor:
     return entry
 
 
-# -- Log how many environment frames were collected.
+# -- `CountFramesLog`: collected environment frames.
 
 
 class CountFramesLog(TrainerHookBase):
@@ -147,7 +144,7 @@ class CountFramesLog(TrainerHookBase):
         self.frame_count = 0
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Count the frames of ``batch``; padded steps are left out."""
+        """Count the frames of ``batch`` without padding."""
         self.frame_count += count_valid(batch) * self.frame_skip
         return {"n_frames": Total(self.frame_count), "log_pbar": self.log_pbar}
 
@@ -165,7 +162,7 @@ class CountFramesLog(TrainerHookBase):
         trainer.register_op("pre_steps_log", self)
 
 
-# -- Log one entry of the batch.
+# -- `LogScalar`: one entry of the batch.
 
 _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "mean": torch.mean,
@@ -176,10 +173,10 @@ _REDUCTIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 
 class LogScalar(TrainerHookBase):
-    """Logs a reduction of one entry of every collected batch; padded steps are left out.
+    """Logs a reduction of one entry of every collected batch, without padding.
 
     Args:
-        key: Where the entry is.
+        key: The entry.
         logname: Name of the metric; by default the key.
         log_pbar: Whether the metric is shown in the progress bar.
         include_std: Whether ``<logname>_std`` is logged as well.
@@ -205,7 +202,7 @@ class LogScalar(TrainerHookBase):
         self.reduction = reduction
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Return the metric; the values stay tensors on the batch's device."""
+        """Return the metric; values stay tensors on the batch's device."""
         values = valid(batch, self.key).detach().float()
         result = {self.logname: _REDUCTIONS[self.reduction](values), "log_pbar": self.log_pbar}
         if self.include_std and values.numel() > 1:
@@ -218,18 +215,18 @@ class LogScalar(TrainerHookBase):
         trainer.register_op("pre_steps_log", self)
 
 
-# -- Log what torchrl's own timers measured.
+# -- `LogTiming`: TorchRL's timers.
 
 
 class LogTiming(TrainerHookBase):
-    """Logs the times that `torchrl.timeit` collected, from collectors and from your own code.
+    """Logs the times that `torchrl.timeit` collected, such as those of custom code.
 
-    The trainer's own phases and hooks are timed and logged without it.
+    The trainer times and logs its own phases and hooks without this hook.
 
     Args:
         prefix: Group of the metrics: ``<prefix>/<timer>``.
-        percall: Whether the mean per call is logged, or the total, in seconds.
-        erase: Whether the timers start anew after they were logged.
+        percall: Whether to log the mean per call instead of the total, in seconds.
+        erase: Whether to reset the timers after logging.
     """
 
     def __init__(self, prefix: str = "time", percall: bool = True, erase: bool = False) -> None:
@@ -252,24 +249,24 @@ class LogTiming(TrainerHookBase):
         trainer.register_op("post_steps_log", self)
 
 
-# -- Log how often the data are trained on.
+# -- `UTDRHook`: the update-to-data ratio.
 
 
 class UTDRHook(TrainerHookBase):
     """Logs the update-to-data ratio: transitions trained on per transition collected.
 
     Metrics: ``utd_ratio``, ``write_count`` (transitions collected) and ``update_count`` (optimizer
-    steps). The size of an update is the batch size of the replay buffer, 1 without one.
+    steps). An update has the replay buffer's batch size, or size 1 without one.
 
     Args:
-        trainer: The trainer whose ratio is logged.
+        trainer: The trainer.
     """
 
     def __init__(self, trainer: Loop) -> None:
         self.trainer = trainer
 
     def __call__(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Return the metrics; none before anything was collected."""
+        """Return the metrics; none before the first transition."""
         written, batch_size = self._counts()
         if not written:
             return {}
@@ -281,7 +278,7 @@ class UTDRHook(TrainerHookBase):
         }
 
     def _counts(self) -> tuple[int, int]:
-        """Transitions written, and transitions per update."""
+        """Return the transitions written and the transitions per update."""
         for module in self.trainer.registry.modules.values():
             buffer = getattr(module, "replay_buffer", None)
             if buffer is not None:

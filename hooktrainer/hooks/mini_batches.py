@@ -1,4 +1,4 @@
-"""Shuffle a batch once per epoch and train on it piece by piece."""
+"""Hooks that cut a batch: mini-batches, random sub-batches, padding, keys."""
 
 from __future__ import annotations
 
@@ -20,30 +20,27 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 INDEX = "index"
-"""Where a mini-batch that does not hold its rows says which they are."""
+"""Key of the row indices in a mini-batch that does not hold its rows."""
 _log = logging.getLogger(__name__)
 
 
 class MiniBatches(TrainerHookBase):
-    """Splits the collected batch into shuffled mini-batches, every step once per epoch.
+    """Splits the collected batch into shuffled mini-batches; each step occurs once per epoch.
 
-    Use it with ``optim_steps_per_batch=None``: when the mini-batches run out, the epoch ends, and
-    the next one shuffles anew.
+    Use it with ``optim_steps_per_batch=None``: the epoch ends with the last mini-batch, and the
+    next epoch shuffles again.
 
     Args:
-        batch_size: Steps in a mini-batch, padding left out. The last one of an epoch is smaller if
-            the batch is no multiple of it; a single step that is left over joins the mini-batch
-            before it, since one step has no deviation to be normalized by.
-        keys: Keys that the loss reads; the others are not copied. ``None`` for all.
-        sequences: Whether the batch is split along its first dimension only, so that the steps of
-            an environment stay together, in their order; for networks with a memory.
-            ``batch_size`` then counts environments. Or into how many steps each is cut;
-            ``batch_size`` then counts these sequences.
+        batch_size: Steps in a mini-batch, without padding. The last one of an epoch may be smaller,
+            but a single leftover step joins the one before, since it has no standard deviation.
+        keys: Keys that the loss reads, to copy only these; ``None`` for all.
+        sequences: ``True`` to split along the first dimension only, for networks with a memory; or
+            the length of sequences to cut. ``batch_size`` then counts environments or sequences.
 
     Attributes:
-        gathers: Whether mini-batches hold their rows. Else they hold no more than the indices of
-            these, as ``"index"``, until `fill` is called.
-        rows: What the indices are of: the rows of the batch of which these mini-batches are.
+        gathers: Whether mini-batches hold their rows. If not, they hold only the rows' indices, as
+            ``"index"``, until `fill` is called.
+        rows: The rows that the indices refer to.
     """
 
     rows: TensorDictBase
@@ -64,17 +61,14 @@ class MiniBatches(TrainerHookBase):
         self.gathers = True
         self._warned = False
         self._epoch: tuple[int, int] | None = None
-        self._rows_are_of: int | None = None  # which batch
+        self._rows_are_of: int | None = None  # the batch's number
         self._pieces: deque[TensorDictBase] = deque()
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return the next mini-batch.
+        """Return the next mini-batch, ``[batch_size]``, or ``[batch_size, time]`` of sequences.
 
         Args:
             batch: Any shape.
-
-        Returns:
-            ``[batch_size]``, of sequences ``[batch_size, time]``.
 
         Raises:
             StopIteration: At the end of an epoch.
@@ -88,7 +82,6 @@ class MiniBatches(TrainerHookBase):
         return self._pieces.popleft()
 
     def _begin(self, batch: TensorDictBase) -> None:
-        """Begin an epoch."""
         if self.gathers:
             rows = self._rows_of(batch)
             order = torch.randperm(rows.shape[0], device=device_of(rows))
@@ -104,7 +97,7 @@ class MiniBatches(TrainerHookBase):
         )
 
     def _sizes(self, rows: int) -> list[int]:
-        """How many rows each mini-batch has."""
+        """Return the number of rows of each mini-batch."""
         number, rest = divmod(rows, self.batch_size)
         if not number and not self._warned:
             self._warned = True
@@ -131,18 +124,18 @@ class MiniBatches(TrainerHookBase):
         return rows
 
     def upcoming(self, number: int) -> list[TensorDictBase]:
-        """The next mini-batches of this epoch, so many or what is left; they still come."""
+        """Return up to ``number`` next mini-batches of this epoch without consuming them."""
         return list(islice(self._pieces, number))
 
     def fill(self, piece: TensorDictBase) -> None:
-        """Have a mini-batch, and those that come in this epoch, hold their rows."""
+        """Gather the rows of a mini-batch and of all that remain in this epoch."""
         for each in (piece, *self._pieces):
             if INDEX in each:
                 each.update(self.rows[each.get(INDEX)])
                 del each[INDEX]
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Divide the mini-batches among the processes that train together."""
+        """Divide the mini-batches among the ranks."""
         self.batch_size = share_equally(self.batch_size, world_size, "MiniBatches: batch_size")
 
     def register(self, trainer: Loop, name: str = "mini_batches") -> None:
@@ -161,7 +154,7 @@ class MiniBatches(TrainerHookBase):
 
 
 def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:
-    """``[num_envs, time]`` as ``[sequences, length]``."""
+    """Reshape ``[num_envs, time]`` to ``[sequences, length]``."""
     if batch.ndim != 2 or batch.shape[1] % length:
         raise ConfigError(
             f"MiniBatches(sequences={length}): the batch is {list(batch.shape)}; it has to be "
@@ -170,21 +163,21 @@ def _cut(batch: TensorDictBase, length: int) -> TensorDictBase:
     return batch.reshape(-1, length)
 
 
-# -- Train on a random part of the batch just collected.
+# -- `BatchSubSampler`: a random part of the batch.
 
 
 class BatchSubSampler(TrainerHookBase):
     """Draws a random sub-batch of the collected batch for every optimizer step.
 
-    Steps of a batch with one dimension are drawn without replacement. A batch with more has time
-    as its last dimension: pieces of trajectories of equal length are drawn with replacement, at
-    any position where a whole piece fits.
+    From a one-dimensional batch, steps are drawn without replacement. Otherwise the last dimension
+    is time, and pieces of trajectories of equal length are drawn with replacement, at any position
+    that has room for a whole piece.
 
     Args:
         batch_size: Steps in a sub-batch.
-        sub_traj_len: Steps in a piece of a trajectory; 0 or less: whole trajectories.
-        min_sub_traj_len: Lower bound of the length of a piece where trajectories, as marked by
-            ``("collector", "mask")``, are shorter than ``sub_traj_len``.
+        sub_traj_len: Steps in a piece; 0 or less for whole trajectories.
+        min_sub_traj_len: Least steps in a piece if trajectories, as marked by ``("collector",
+            "mask")``, are shorter than ``sub_traj_len``.
     """
 
     def __init__(self, batch_size: int, sub_traj_len: int = 0, min_sub_traj_len: int = 0) -> None:
@@ -194,13 +187,10 @@ class BatchSubSampler(TrainerHookBase):
         self.min_sub_traj_len = min_sub_traj_len
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return the sub-batch.
+        """Return ``[min(batch_size, n)]`` steps, or ``[batch_size // length, length]`` for pieces.
 
         Args:
             batch: ``[n]`` or ``[..., time]``.
-
-        Returns:
-            ``[min(batch_size, n)]``, or ``[batch_size // length, length]`` for pieces.
 
         Raises:
             ConfigError: If a piece is longer than the batch's time or than ``batch_size``.
@@ -227,7 +217,7 @@ class BatchSubSampler(TrainerHookBase):
         return batch[rows.unsqueeze(-1), starts.unsqueeze(-1) + torch.arange(length, device=device)]
 
     def _piece_length(self, time: int, shortest: int) -> int:
-        """Steps of a piece of trajectories of up to ``time`` steps, the shortest of so many."""
+        """Return the length of a piece, for trajectories of ``shortest`` to ``time`` steps."""
         length = self.sub_traj_len if self.sub_traj_len > 0 else time
         if length > time:
             raise ConfigError(
@@ -243,7 +233,7 @@ class BatchSubSampler(TrainerHookBase):
         return length
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Divide the sub-batches among the processes that train together."""
+        """Divide the sub-batches among the ranks."""
         self.batch_size = share_equally(self.batch_size, world_size, "BatchSubSampler: batch_size")
 
     def register(self, trainer: Loop, name: str = "batch_subsampler") -> None:
@@ -252,24 +242,22 @@ class BatchSubSampler(TrainerHookBase):
         trainer.register_op("process_optim_batch", self)
 
 
-# -- Drop the padding of split trajectories.
+# -- `mask_batch`: drops the padding of split trajectories.
 
 
 def mask_batch(batch: TensorDictBase) -> TensorDictBase:
-    """Keep the steps that ``("collector", "mask")`` marks as valid.
-
-    Register it at ``batch_process``.
+    """Keep the steps that ``("collector", "mask")`` marks; register it at ``batch_process``.
 
     Args:
         batch: ``[trajectories, time]``, padded in time, with a boolean mask of that shape.
 
     Returns:
-        ``[number of valid steps]``; ``batch`` itself if it has no mask.
+        ``[valid steps]``; ``batch`` itself if it has no mask.
     """
     return valid_steps(batch)
 
 
-# -- Keep only some keys of a batch.
+# -- `SelectKeys`.
 
 
 class SelectKeys(TrainerHookBase):
@@ -279,7 +267,7 @@ class SelectKeys(TrainerHookBase):
         keys: Keys to keep; a nested key is a tuple of strings.
 
     Raises:
-        ConfigError: If ``keys`` is a string instead of a sequence of keys.
+        ConfigError: If ``keys`` is a string.
     """
 
     def __init__(self, keys: Sequence[NestedKey]) -> None:
@@ -288,7 +276,7 @@ class SelectKeys(TrainerHookBase):
         self.keys = list(keys)
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return the batch with only the selected keys; the tensors are shared."""
+        """Return the batch with the selected keys only; tensors are shared."""
         return batch.select(*self.keys)
 
     def register(self, trainer: Loop, name: str = "select_keys") -> None:

@@ -1,4 +1,4 @@
-"""Learn a model of the environment, and train on what it imagines."""
+"""`ModelRollouts`: learns a model of the environment, and trains on rollouts in it."""
 
 from __future__ import annotations
 
@@ -25,28 +25,25 @@ Transition = tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]
 class ModelRollouts(TrainerHookBase):
     """Model-based policy optimization (Janner et al., 2019, arXiv:1906.08253).
 
-    Every so often the model is fitted to the transitions collected so far; then short rollouts of
-    the policy in the model, from observations that were collected, fill a buffer. Each sample for
-    the loss, which can be any off-policy one, is completed with transitions from there.
+    At each ``every`` the model is fitted to the collected transitions. Then short rollouts of the
+    policy in the model, from collected observations, fill a second buffer. Each sample for the
+    loss, any off-policy one, is extended by transitions from that buffer.
 
     Args:
         dynamics: The model.
         actor: The policy, with ``act``.
-        replay_buffer: What was collected. Its samples are the real part of a training batch.
-        model_buffer: What is imagined, of the same keys: ``"observation"``, ``"action"`` and, under
-            ``"next"``, ``"observation"``, ``"reward"`` and ``"terminated"``. Its ``batch_size`` is
-            the imagined part of a training batch.
-        every: When to fit and imagine.
-        fit_steps: Optimizer steps of the model at each time.
-        fit_batch_size: Transitions each network is shown per step.
+        replay_buffer: The collected transitions. Its samples are the real part of a training batch.
+        model_buffer: The imagined transitions, with the keys ``"observation"``, ``"action"`` and,
+            under ``"next"``, ``"observation"``, ``"reward"`` and ``"terminated"``. Its
+            ``batch_size`` is the imagined part of a training batch.
+        every: When to fit the model and imagine.
+        fit_steps: Optimizer steps of the model each time.
+        fit_batch_size: Transitions per network and step.
         lr: Learning rate of the model.
-        num_rollouts: Rollouts at each time.
+        num_rollouts: Rollouts each time.
         horizon: Steps of a rollout.
-        terminates: Maps an observation and the next ones, ``[batch, features]`` each, to whether
-            the episode ends there, ``[batch, 1]``; ``None`` if it never does.
-
-    Raises:
-        ConfigError: If a count is not positive.
+        terminates: Maps observations and next ones, ``[batch, features]`` each, to whether the
+            episode terminates, ``[batch, 1]``; ``None`` if it never does.
     """
 
     def __init__(
@@ -80,11 +77,11 @@ class ModelRollouts(TrainerHookBase):
         self.optimizer = torch.optim.AdamW(dynamics.parameters(), lr=lr, fused=True)
 
     def observe(self, batch: TensorDictBase) -> None:
-        """Add what was collected to the statistics that the model normalizes by."""
+        """Update the model's normalization with the collected steps."""
         self.dynamics.update(*_transition(valid_steps(batch)))
 
     def imagine(self) -> None:
-        """Fit the model, and fill the model's buffer with rollouts."""
+        """Fit the model, and fill the model buffer with rollouts."""
         loss = self._fit()
         observation = self._sample(self.num_rollouts).get("observation")
         for _ in range(self.horizon):
@@ -96,7 +93,7 @@ class ModelRollouts(TrainerHookBase):
             self.trainer.log({"model/loss": loss, "model/frames": Latest(self.imagined)})
 
     def mix(self, sub_batch: TensorDictBase) -> TensorDictBase:
-        """Complete a sample of what was collected, ``[batch]``, with imagined transitions."""
+        """Extend a sample of collected transitions, ``[batch]``, by imagined ones."""
         if not len(self.model_buffer):
             return sub_batch
         imagined = self.model_buffer.sample()
@@ -105,7 +102,7 @@ class ModelRollouts(TrainerHookBase):
 
     @property
     def imagined(self) -> int:
-        """Transitions imagined so far."""
+        """Number of transitions imagined so far."""
         return self.model_buffer.write_count
 
     def _fit(self) -> torch.Tensor:
@@ -113,7 +110,7 @@ class ModelRollouts(TrainerHookBase):
         device = next(self.dynamics.parameters()).device
         total = torch.zeros((), dtype=torch.float64, device=device)
         for _ in range(self.fit_steps):
-            # Each network sees a sample of its own, which keeps them different.
+            # Separate samples keep the networks different.
             sample = _transition(self._sample(size[0] * size[1]))
             loss = self.dynamics.loss(*(entry.view(*size, -1) for entry in sample))
             loss.backward()  # type: ignore[no-untyped-call]
@@ -141,7 +138,7 @@ class ModelRollouts(TrainerHookBase):
         return TensorDict(batch, batch_size=observation.shape[:1])
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the model, its optimizer and what it imagined."""
+        """Return the model, its optimizer and the imagined transitions."""
         return {
             "dynamics": self.dynamics.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -163,7 +160,7 @@ class ModelRollouts(TrainerHookBase):
 
 
 def _transition(batch: TensorDictBase) -> Transition:
-    """Observation, action, next observation and reward of ``batch``."""
+    """Return observation, action, next observation and reward."""
     following = batch.get("next")
     return (
         batch.get("observation"),

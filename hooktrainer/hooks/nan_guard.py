@@ -1,4 +1,4 @@
-"""Stop before a loss that is not a number reaches the weights."""
+"""`NanGuard`: stops the run before a NaN or infinite loss reaches the weights."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class NanGuard(TrainerHookBase):
 
     It is on by default; ``Trainer(nan_guard=False)`` leaves it out.
 
-    On an accelerator nobody waits for the loss: optimizers that `OptimizerHook` has then leave out
-    that step and all that follow, and the error is raised when the log window closes or a state is
-    to be saved, whichever comes first; see `hooktrainer.loop.finite.FiniteChecks`. Where another
-    hook takes the steps, it waits at every step.
+    On an accelerator it does not synchronize: `OptimizerHook` skips this step and all later ones,
+    and the error is raised at the end of the log window or before a save, whichever is first; see
+    `hooktrainer.loop.finite.FiniteChecks`. If another hook takes the steps, it synchronizes at
+    every step.
     """
 
     trains = False
@@ -42,7 +42,7 @@ class NanGuard(TrainerHookBase):
         """Check every ``loss*`` entry.
 
         Raises:
-            NonFiniteError: Naming the entry, its value and the step.
+            NonFiniteError: Names the entry, its value and the step.
         """
         on_device = []
         for key, loss in losses.items():
@@ -59,7 +59,7 @@ class NanGuard(TrainerHookBase):
             self._look(self._checks, on_device)
 
     def _look(self, checks: FiniteChecks, losses: Sequence[tuple[str, torch.Tensor]]) -> None:
-        """Look at losses on an accelerator without waiting for it."""
+        """Check losses on an accelerator without synchronization."""
         keys = tuple(key for key, _ in losses)
         are_scalars = [loss.ndim == 0 for _, loss in losses]
 
@@ -70,7 +70,7 @@ class NanGuard(TrainerHookBase):
         checks.see((self, keys), [_as_scalar(loss) for _, loss in losses], error)
 
     def _may_defer(self) -> bool:
-        """Whether all who take steps leave them out where a loss is not finite."""
+        """Whether every hook that takes steps skips them after a loss that is not finite."""
         registry = self.trainer.registry
         if self._changes != registry.changes:
             self._changes = registry.changes
@@ -101,7 +101,7 @@ class NanGuard(TrainerHookBase):
 
 
 def _as_scalar(loss: torch.Tensor) -> torch.Tensor:
-    """A scalar that is finite if the loss is."""
+    """Return a scalar that is finite if the loss is."""
     if loss.ndim == 0:
         return loss
     return torch.where(loss.isfinite().all(), 0.0, float("nan")).to(loss.dtype)

@@ -1,4 +1,4 @@
-"""Keep the statistics that a policy normalizes its observations by."""
+"""`ObservationNormalizer`: updates a policy's observation statistics."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 class ObservationNormalizer(TrainerHookBase):
-    """Shows every batch to a `RunningNorm`, after it was trained on.
+    """Updates a `RunningNorm` with every batch, after training on it.
 
-    So all of an iteration, collecting and optimizing, sees the same statistics, and the probability
-    ratios of PPO begin at 1. The statistics themselves are the networks', and saved with them.
+    Collection and optimization of one iteration thus use the same statistics, and PPO's probability
+    ratios start at 1. The statistics are part of the networks and saved with them.
 
     Args:
-        norm: The layer of the policy, and of the critic.
-        key: Where the observations are.
+        norm: The layer of the policy and the critic.
+        key: Key of the observations.
     """
 
     def __init__(self, norm: RunningNorm, key: NestedKey = "observation") -> None:
@@ -30,7 +30,7 @@ class ObservationNormalizer(TrainerHookBase):
         self.key = key
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Add the observations of ``batch``, ``[*batch, features]``, padding left out."""
+        """Add the observations of ``batch``, ``[*batch, features]``, without padding."""
         self.norm.update(valid(batch, self.key))
 
     def register(self, trainer: Loop, name: str = "observation_normalizer") -> None:

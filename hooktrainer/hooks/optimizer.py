@@ -1,4 +1,4 @@
-"""Backward, clip, step, zero: one optimizer over all or some loss components."""
+"""`OptimizerHook`: backward, clip, step and zero, for all or some loss components."""
 
 from __future__ import annotations
 
@@ -27,30 +27,26 @@ if TYPE_CHECKING:
 class OptimizerHook(TrainerHookBase):
     """Minimizes the sum of loss components with one optimizer.
 
-    The gradient's total norm before clipping is logged as ``train/grad_norm`` (with several
-    optimizers: ``train/grad_norm_<name>``).
+    Logs the gradient's total norm before clipping as ``train/grad_norm``, or
+    ``train/grad_norm_<name>`` under another name.
 
     Args:
         optimizer: The optimizer.
         loss_components: Keys of the losses to minimize; ``None`` for all that begin with
-            ``"loss"``. With several hooks over disjoint components each one's gradients reach
-            only its own parameters.
-        error_if_nonfinite: Whether a gradient whose norm is NaN or infinite is an error, raised
-            before the step. On an accelerator nobody waits for the norm: this step and all that
-            follow are left out, and the error is raised when the log window closes or a state is
-            to be saved; see `hooktrainer.loop.finite.FiniteChecks`. That takes an optimizer that
-            can leave out a step, such as `FlatAdam` or one of torch's with ``fused=True``; any
-            other is waited for at every step.
-        grad_norm: Whether the norm is computed where clipping does not need it.
-        every: When the optimizer takes a step, as the actor of TD3 does every second one; by
-            default at every optimizer step of the trainer. In between its losses are neither
-            differentiated nor need they be there.
+            ``"loss"``. Gradients of components reach only this optimizer's parameters.
+        error_if_nonfinite: Whether a NaN or infinite gradient norm raises before the step. On an
+            accelerator this and all later steps are skipped instead, and the error is raised at the
+            end of the log window or before a save; see `hooktrainer.loop.finite.FiniteChecks`. An
+            optimizer that cannot skip a step (`FlatAdam` and torch's with ``fused=True`` can)
+            synchronizes at every step.
+        grad_norm: Whether to compute the norm if clipping does not need it.
+        every: When to take a step, such as every second one for TD3's actor; by default always. In
+            between, its losses are not differentiated and may be missing.
 
     Attributes:
         update: Computes gradients and takes the step; see `update_with`.
-        eager_update: The `update` unless another was given.
-        gradient_hooks: Functions of the optimizer, called in order when its gradients are there,
-            before they are clipped.
+        eager_update: The default `update`.
+        gradient_hooks: Functions of the optimizer, called in order before gradients are clipped.
 
     Raises:
         ConfigError: If ``loss_components`` is empty or a string.
@@ -58,7 +54,7 @@ class OptimizerHook(TrainerHookBase):
 
     remedy = "build the optimizers as they were"
     needs_parameters = True
-    leaves_out_steps = True  # from the first number on that is not finite
+    leaves_out_steps = True  # after the first value that is not finite
 
     def __init__(
         self,
@@ -119,11 +115,11 @@ class OptimizerHook(TrainerHookBase):
         return self.step(losses, clip_grad_norm, clip_norm)
 
     def update_with(self, update: OptimizerUpdate | None) -> None:
-        """Compute gradients and take steps with ``update``; ``None`` for eagerly."""
+        """Set `update`; ``None`` for the eager one."""
         self.update = update or self.eager_update
 
     def backward(self, losses: TensorDictBase, *_: Any) -> None:
-        """Compute the gradients of this optimizer's parameters, and no others."""
+        """Compute the gradients of this optimizer's parameters."""
         self.update.backward(losses)
 
     def step(
@@ -138,7 +134,7 @@ class OptimizerHook(TrainerHookBase):
             process(self.optimizer)
         norm = self.update.clip(clip_grad_norm, clip_norm)
         if norm is not None:
-            # Of parameters that are shared out among processes it is, too.
+            # Sharded parameters have a sharded norm.
             if norm.__class__ is not torch.Tensor and hasattr(norm, "full_tensor"):
                 norm = norm.full_tensor()
             self._check_and_log(norm, losses)
@@ -157,7 +153,7 @@ class OptimizerHook(TrainerHookBase):
         if self._metrics is None:
             losses.set(self._norm_key, norm)
             if not self.error_if_nonfinite:
-                return  # and has waited for nothing
+                return  # without a synchronization
         number = norm.item()
         if self._metrics is not None:
             self._metrics.add(self._metric, number)
@@ -166,7 +162,7 @@ class OptimizerHook(TrainerHookBase):
             raise self._nonfinite([number])
 
     def _log_scaled(self, norm: torch.Tensor, scaler: torch.amp.GradScaler) -> None:
-        """Log the scale, and the norm unless it overflowed: that step is left out."""
+        """Log the scale, and the norm unless it overflowed, since that step is skipped."""
         if self._metrics is not None:
             scale = scaler.scale(torch.ones((), device=norm.device))
             norms = Samples(norm.reshape(1), norm.isfinite().reshape(1))
@@ -182,13 +178,13 @@ class OptimizerHook(TrainerHookBase):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the optimizer's state, the hyperparameters it was given, and the losses' scale."""
+        """Return the optimizer's state, its initial hyperparameters, and the loss scale."""
         scaler = self.eager_update.scaler
         scaled = {} if scaler is None else {"scaler": scaler.state_dict()}
         return {**self.optimizer.state_dict(), "given": self._given, **scaled}
 
     def mismatches(self, saved: Mapping[str, Any]) -> list[str]:
-        """Say where the groups hold another number of parameters."""
+        """List differing numbers of parameters per group."""
         here = [len(group["params"]) for group in self.optimizer.param_groups]
         there = [len(group["params"]) for group in saved.get("param_groups", ())]
         if here == there or not there:
@@ -198,11 +194,11 @@ class OptimizerHook(TrainerHookBase):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the optimizer's state.
 
-        A hyperparameter that this one was given otherwise than the saved one, such as another
-        learning rate, keeps its new value; if it was being changed over the run, it is scaled.
+        A hyperparameter that was constructed with another value than the saved one, such as a new
+        learning rate, keeps the new value; if it changed during the run, it is scaled.
 
         Raises:
-            StateMismatchError: If the moments of a parameter have not its shape.
+            StateMismatchError: If the moments of a parameter do not have its shape.
         """
         state = dict(state_dict)
         then, scaler = state.pop("given", self._given), state.pop("scaler", None)
@@ -222,8 +218,8 @@ class OptimizerHook(TrainerHookBase):
     def register(self, trainer: Loop, name: str = "optimizer") -> None:
         """Register at ``optimizer``.
 
-        With several optimizers all gradients are computed before the first step is taken, since
-        one optimizer's step changes parameters that another's loss may depend on.
+        With several optimizers all gradients are computed before the first step, which may change
+        parameters that another loss depends on.
 
         Raises:
             ConfigError: If another optimizer minimizes one of the same losses, or the optimizer
@@ -260,10 +256,10 @@ class OptimizerHook(TrainerHookBase):
             trainer.register_op("optimizer", delayed.step, priority=AFTER)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Refuse to stand beside a hook that takes the optimizer steps itself.
+        """Check that no other hook takes the optimizer steps.
 
         Raises:
-            ConfigError: If there is one; or if the optimizer's step needs a closure.
+            ConfigError: If one does, or if the optimizer's step needs a closure.
         """
         entries = trainer.registry.points["optimizer"].entries
         own = next((entry.name for entry in entries if entry.computes_loss), None)
@@ -286,7 +282,7 @@ class OptimizerHook(TrainerHookBase):
 
 
 class _Delayed:
-    """The backward and the step of a hook, behind one cadence."""
+    """The backward and the step of a hook at one cadence."""
 
     def __init__(self, hook: OptimizerHook, trainer: Loop, every: Every) -> None:
         self.every = every
@@ -304,7 +300,7 @@ class _Delayed:
 
 
 class _Half(Adapter):
-    """Calls one of a hook's methods if that is due."""
+    """Calls one method of a hook if due."""
 
     def __init__(self, func: Callable[..., Any], due: Callable[[], bool]) -> None:
         super().__init__(func)
@@ -315,30 +311,25 @@ class _Half(Adapter):
 
 
 class OptimizerUpdate(Protocol):
-    """What an `OptimizerHook` does with losses, in three parts between which others may stand."""
+    """The three parts of an optimizer step; other code may run between them."""
 
     def backward(self, losses: TensorDictBase) -> None:
-        """Have the gradients in the parameters' ``grad``."""
+        """Write the gradients into the parameters' ``grad``."""
 
     def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Bound the gradients; return their norm before, if it is computed."""
+        """Clip the gradients; return their norm before, if computed."""
 
     def step(self) -> None:
-        """Take the step, and forget the gradients."""
+        """Take the step and delete the gradients."""
 
 
 class EagerUpdate:
-    """Calls autograd, and the optimizer.
-
-    Args:
-        optimizer: The optimizer.
-        loss_components: Keys of the losses to minimize; ``None`` for all.
-        grad_norm: Whether the norm is computed where clipping does not need it.
+    """Uses autograd and the optimizer directly.
 
     Attributes:
         retain_graph: Whether other losses may share a part of the graph with these.
-        checks: What says whether a step on an accelerator is to be left out.
-        scaler: Scales the losses, and leaves out a step whose gradient overflows.
+        checks: Tells on an accelerator whether a step is skipped.
+        scaler: Scales the losses, and skips a step whose gradient overflows.
     """
 
     def __init__(
@@ -353,22 +344,22 @@ class EagerUpdate:
         self._optimizer = optimizer
         self._components = loss_components
         self._grad_norm = grad_norm
-        # FlatAdam knows a quicker way.
+        # FlatAdam has a faster one.
         self._clip_itself: Any = getattr(optimizer, "clip_grad_norm_", None)
 
     def backward(self, losses: TensorDictBase) -> None:
-        """Compute the gradients: with components, of the optimizer's parameters and no others."""
+        """Compute the gradients; with components, only of the optimizer's parameters."""
         if self._components is None:
             self._total(losses).backward()  # type: ignore[no-untyped-call]
             return
-        self._optimizer.zero_grad()  # a step that was skipped after its backward left some behind
+        self._optimizer.zero_grad()  # may be left from a skipped step
         self._total(losses).backward(  # type: ignore[no-untyped-call]
             inputs=[p for p in parameters_of(self._optimizer) if p.requires_grad],
             retain_graph=self.retain_graph,
         )
 
     def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Bound the gradients; return their norm before, if it is computed."""
+        """Clip the gradients; return their norm before, if computed."""
         if self.scaler is not None:
             self.scaler.unscale_(self._optimizer)
         if clip_norm is not None and clip_grad_norm and self._clip_itself is not None:
@@ -384,7 +375,7 @@ class EagerUpdate:
         return norm
 
     def step(self) -> None:
-        """Take the step, unless something is not finite, and forget the gradients."""
+        """Take the step, unless a value is not finite, and delete the gradients."""
         optimizer: Any = self._optimizer
         _lay_out_gradients(optimizer)
         can_leave_out = getattr(optimizer, "_step_supports_amp_scaling", False)
@@ -406,10 +397,10 @@ class EagerUpdate:
         self._optimizer.zero_grad()
 
     def _found_inf(self) -> torch.Tensor | None:
-        """Whether no step is to be taken: 1 on the parameters' device; ``None`` if nobody knows."""
+        """Return 1 on the parameters' device to skip the step; ``None`` without checks."""
         found = [] if self.checks is None else [self.checks.found_inf]
         if self.scaler is not None:
-            # By what scaler.step would go if there were no other reason than an overflow.
+            # What scaler.step alone would use.
             found += self.scaler._found_inf_per_device(self._optimizer).values()
         reasons = [one for one in found if one is not None]
         return torch.stack(reasons).amax() if len(reasons) > 1 else next(iter(reasons), None)
@@ -428,10 +419,10 @@ class EagerUpdate:
 
 
 def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
-    """Copy the gradients that do not have the strides of their parameters.
+    """Copy gradients whose strides differ from their parameters'.
 
-    Those that users or other libraries assign may not, and torch's fused kernels would scramble
-    them without an error. Other optimizers follow the strides of both.
+    torch's fused kernels scramble such gradients, which users or libraries may assign, without an
+    error.
     """
     for group in optimizer.param_groups:
         if group.get("fused"):
@@ -441,11 +432,7 @@ def _lay_out_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 
 class TakenStep:
-    """The update of an optimizer whose step was taken together with the losses.
-
-    Attributes:
-        norm: The norm of the gradient.
-    """
+    """The update of an optimizer whose step was part of a compiled graph."""
 
     def __init__(self) -> None:
         self.norm: torch.Tensor | None = None
@@ -454,7 +441,7 @@ class TakenStep:
         """Do nothing."""
 
     def clip(self, clip_grad_norm: bool, clip_norm: float | None) -> torch.Tensor | None:
-        """Return the norm there was."""
+        """Return the gradient's norm."""
         return self.norm
 
     def step(self) -> None:
@@ -462,15 +449,7 @@ class TakenStep:
 
 
 class GivenGradients:
-    """The update of an optimizer whose gradients were computed together with the losses.
-
-    Args:
-        update: What computes them where none are given.
-        optimizer: The optimizer.
-
-    Attributes:
-        grads: Parameters, and their gradients.
-    """
+    """The update of an optimizer whose gradients were computed together with the losses."""
 
     def __init__(self, update: OptimizerUpdate, optimizer: torch.optim.Optimizer) -> None:
         self.grads: tuple[Sequence[nn.Parameter], Sequence[torch.Tensor]] = ((), ())
@@ -480,9 +459,9 @@ class GivenGradients:
         self._optimizer = optimizer
 
     def backward(self, losses: TensorDictBase) -> None:
-        """Put the gradients where the optimizer looks for them."""
+        """Assign the given gradients to the parameters."""
         if not self.grads[0]:
-            self._update.backward(losses)  # which says what is wrong
+            self._update.backward(losses)  # raises the explaining error
         self._optimizer.zero_grad()
         for parameter, grad in zip(*self.grads, strict=True):
             parameter.grad = grad

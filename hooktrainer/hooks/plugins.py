@@ -20,10 +20,9 @@ GROUP = "hooktrainer.hooks"
 
 
 def available_hooks() -> dict[str, Any]:
-    """Name to class (or function) of every hook: hooktrainer's own and those of other packages.
+    """Map names to the hooks of hooktrainer and of other packages.
 
-    A package whose hook cannot be imported is warned of and left out; one that reuses a name of
-    hooktrainer's does not replace it.
+    An entry point that cannot be imported, or reuses a name, causes a warning and is left out.
     """
     found: dict[str, Any] = {
         name: getattr(hooks, name) for name in names_listed(Path(hooks.__file__))

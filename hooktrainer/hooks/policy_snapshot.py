@@ -1,4 +1,4 @@
-"""Save the policy as it learns, and show it to a function: what did it learn, and when?"""
+"""`PolicySnapshot`: saves the policy during training, and evaluates it in the background."""
 
 from __future__ import annotations
 
@@ -33,32 +33,30 @@ if TYPE_CHECKING:
 
 
 class PolicySnapshot(TrainerHookBase):
-    """Takes snapshots of the policy: before any training, at a cadence, and at the end of the run.
+    """Takes snapshots of the policy before training, at a cadence, and at the end.
 
-    Each is saved under ``<run>/policies/step_<frames>/``, as a program that needs no training code;
-    see `hooktrainer.load_policy`. A process of lowest priority plays it, with environments and
-    seeds of its own, and records what it is worth; at the end of the run it is waited for. The run
-    is the same with and without snapshots, bit for bit.
+    Each is saved under ``<run>/policies/step_<frames>/`` as a program without training code; see
+    `hooktrainer.load_policy`. A process of lowest priority evaluates it in separate environments;
+    the end of the run waits for it. Training is the same with and without snapshots, bit for bit.
 
     Args:
-        policy: The policy, as for `VectorCollector`, or as for `AgentsCollector`; a
-            `torch.nn.Module`.
+        policy: The policy, a `torch.nn.Module`, as for `VectorCollector` or `AgentsCollector`.
         env: Its environment, likewise; ``None`` to save nothing and only call ``policy_fn``.
         run_dir: The run's directory; ``None`` to save nothing.
         every: When to take a snapshot.
-        snapshots: Instead of ``every``, how many the run shall have at its end, evenly spaced, even
-            if it ends early.
-        policy_fn: Called with the frames so far and the policy at every snapshot. It must not
-            change the policy; random numbers that it draws are not missed by the run.
-        keep: Which to keep; all by default, the spaced ones with ``snapshots``. As for checkpoints;
-            the metric for `Best` is ``"eval/return"``.
-        episodes: Episodes that each is played for; 0 to play none.
+        snapshots: Instead of ``every``, the number at the end of the run, evenly spaced even if the
+            run ends early.
+        policy_fn: Called with the frames and the policy at every snapshot. It must not change the
+            policy; random numbers it draws do not affect the run.
+        keep: Retention, as for checkpoints; by default all, or evenly spaced ones with
+            ``snapshots``. The metric for `Best` is ``"eval/return"``.
+        episodes: Episodes of each evaluation; 0 for none.
         seed: Seed of these episodes.
         env_kwargs: Keyword arguments of the environment, with an id.
         frame_skip: How often the collector repeats each action.
         categorical_actions: Whether the policy's discrete actions are indices.
-        groups: Of several agents, the groups; as for `AgentsCollector`.
-        report: Whether to print, at the end, what became of the snapshots.
+        groups: Groups of agents, as for `AgentsCollector`.
+        report: Whether to print a summary of the snapshots at the end.
 
     Raises:
         ConfigError: If not exactly one of ``every`` and ``snapshots`` is given, ``episodes`` or
@@ -101,7 +99,7 @@ class PolicySnapshot(TrainerHookBase):
         self.policy = policy
         self.env = env
         self.run_dir = None if run_dir is None or env is None else RunDir(run_dir)
-        self.is_saved = self.run_dir is None  # else the snapshots on the disk tell
+        self.is_saved = self.run_dir is None  # else the saved snapshots are the state
         self.every = every
         self.snapshots = snapshots
         self.policy_fn = policy_fn
@@ -117,20 +115,20 @@ class PolicySnapshot(TrainerHookBase):
         self._evaluator: Evaluator | None = None
         self._cadence: SpreadCadence | None = None
         self._newest = -1  # frames of the newest snapshot
-        self._started = 0.0  # when training would have begun if it had not been interrupted
+        self._started = 0.0  # start, had training never been interrupted
         self._ended_well = False
 
     @classmethod
     def of(cls, trainer: Loop, run_dir: RunDir | None = None, **options: Any) -> PolicySnapshot:
-        """Take snapshots of the policy that a trainer's `Evaluate` hook evaluates.
+        """Take snapshots of the policy of a trainer's `Evaluate` hook.
 
         Args:
             trainer: The trainer.
             run_dir: The run's directory; ``None`` to save nothing.
-            **options: As for `PolicySnapshot`.
+            **options: Other arguments of `PolicySnapshot`.
 
         Raises:
-            ConfigError: If there is no such hook, or it plays with another collector.
+            ConfigError: If there is no such hook, or it uses a custom collector.
         """
         hooks = trainer.registry.modules.values()
         evaluate = next((hook for hook in hooks if isinstance(hook, Evaluate)), None)
@@ -157,14 +155,14 @@ class PolicySnapshot(TrainerHookBase):
         )
 
     def __call__(self) -> None:
-        """Take a snapshot, if one is due."""
+        """Take a snapshot if due."""
         if self._cadence is None or self._cadence.due(self.trainer.collected_frames, self._newest):
             self.snapshot()
 
     def snapshot(self) -> None:
-        """Take a snapshot of the policy as it is."""
+        """Take a snapshot of the current policy."""
         progress = self.trainer.progress
-        # The trainer's own clock stands still until the end of the batch.
+        # The trainer updates its seconds only at the end of a batch.
         progress = dataclasses.replace(progress, seconds=perf_counter() - self._started)
         self._newest = progress.frames
         with undisturbed():
@@ -181,7 +179,7 @@ class PolicySnapshot(TrainerHookBase):
         return self.keep
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Take the first snapshot, before any training; a resumed run has it already."""
+        """Take the first snapshot; a resumed run already has it."""
         with undisturbed():
             self._open(trainer)
         self._started = perf_counter() - trainer.progress.seconds
@@ -218,7 +216,7 @@ class PolicySnapshot(TrainerHookBase):
             )
 
     def on_train_end(self, trainer: Loop) -> None:
-        """Take the last snapshot, and thin out those that were kept in case the run ended early."""
+        """Take the last snapshot, and delete those that an early end would have needed."""
         if self._newest != trainer.collected_frames:
             self.snapshot()
         self._ended_well = trainer.control.signal is None
@@ -228,7 +226,7 @@ class PolicySnapshot(TrainerHookBase):
                 self._recorder.thin(self._cadence.final)
 
     def close(self) -> None:
-        """Wait for what is being saved, and, if the run ended well, for what is being played."""
+        """Wait for writes and, if the run ended well, for evaluations."""
         if self._recorder is not None:
             self._recorder.wait()
         if self._evaluator is not None:
@@ -237,11 +235,11 @@ class PolicySnapshot(TrainerHookBase):
             self._recorder.thin(self.keep)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return when the newest snapshot was taken."""
+        """Return the frames of the newest snapshot."""
         return {"newest": self._newest}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore when the newest snapshot was taken."""
+        """Restore the frames of the newest snapshot."""
         self._newest = state_dict["newest"]
 
     def register(self, trainer: Loop, name: str = "policy_snapshot") -> None:
@@ -254,35 +252,31 @@ class PolicySnapshot(TrainerHookBase):
 
 
 def check_snapshots(snapshots: int) -> None:
-    """Refuse a number of snapshots that is not an integer of at least 2.
+    """Check that a number of snapshots is at least 2.
 
     Raises:
-        ConfigError: Says what is wrong with it.
+        ConfigError: If it is not.
     """
     check_count("snapshots", snapshots)
     if snapshots < 2:
         raise ConfigError("snapshots=1: there are at least 2, the first and the last.")
 
 
-# -- Some policies spread evenly over a run of unknown length: when to save, and what to keep.
+# -- Evenly spaced policies of a run of unknown length.
 
 _HALVINGS = 6
 
 
 class SpreadCadence:
-    """When a policy is to be saved, so that a run has about ``n`` evenly spaced, however long.
+    """Decides when to save, so that a run of any length has about ``n`` evenly spaced policies.
 
-    A run that goes on to its end has them at multiples of ``total_frames / (n - 1)``. One that ends
-    early, because it is solved, must have some, too: so the spacing is smaller at first, and
-    doubles each time that it would give more than twice as many. It is a fraction of the whole by a
-    power of two, so those kept at one spacing are also right for the next.
+    A complete run has them at multiples of ``total_frames / (n - 1)``. For a run that ends early,
+    the spacing starts smaller, and doubles each time that it would give more than twice as many.
+    The ratio of any two spacings is a power of two, so policies kept at one spacing fit the next.
 
     Args:
-        n: How many.
-        total_frames: Environment frames of a whole run.
-
-    Raises:
-        ConfigError: If ``n`` is below 2.
+        n: Number of policies, at least 2.
+        total_frames: Environment frames of a complete run.
     """
 
     def __init__(self, n: int, total_frames: int) -> None:
@@ -292,12 +286,12 @@ class SpreadCadence:
         self._look_at = 0.0
 
     def spacing(self, frames: int) -> float:
-        """Frames between two policies when the run has come so far."""
+        """Return the frames between two policies at this point of the run."""
         halvings = math.floor(math.log2(max(2 * self._total / max(frames, 1), 1)))
         return self._total / (self.n - 1) / 2 ** min(halvings, _HALVINGS)
 
     def due(self, frames: int, newest: int) -> bool:
-        """Whether a multiple of the spacing lies behind the newest policy, at ``frames``."""
+        """Whether a multiple of the spacing lies between the newest policy and ``frames``."""
         if frames < self._look_at:
             return False
         spacing = self.spacing(frames)
@@ -306,26 +300,25 @@ class SpreadCadence:
         return crossed
 
     def keep(self, frames: int) -> Retention:
-        """What to keep in the course of the run."""
+        """Return the retention during the run."""
         return EveryFrames(self.spacing(frames)) | Last(1)
 
 
-# -- `Evaluator`: the process of lowest priority that plays the policies of a run in training.
+# -- `Evaluator`: a process of lowest priority that evaluates a run's policies.
 
-_GRACE = 3.0  # seconds that the process has to end by itself
+_GRACE = 3.0  # seconds until the process is killed
 
 
 class Evaluator:
-    """Starts ``python -m hooktrainer.policies.evaluate_run RUN`` when there is something to play.
+    """Runs ``python -m hooktrainer.policies.evaluate_run RUN`` while policies lack an evaluation.
 
-    The process plays all policies that were not played yet and ends. It is started again when there
-    is another one. It ends at once when this process ends.
+    The process ends when all are evaluated, or with its parent.
 
     Args:
         run: The run's directory.
         seed: Seed of the episodes.
-        episodes: How many.
-        environment: The run's own, which is trusted; another one is made only if it needs no code.
+        episodes: Number of episodes.
+        environment: The run's environment, which is trusted; any other must need no code.
     """
 
     def __init__(
@@ -340,11 +333,11 @@ class Evaluator:
         self._program: ChildProgram | None = None
 
     def look(self) -> None:
-        """Start a process, unless one is at work."""
+        """Start a process unless one is running."""
         if self._program is not None and self._program.code is None:
             return
         self._close()
-        self._log().unlink(missing_ok=True)  # of another process, or a link
+        self._log().unlink(missing_ok=True)  # it may be a link
         with self._log().open("xb") as log:
             self._program = ChildProgram(
                 "hooktrainer.policies.evaluate_run",
@@ -357,13 +350,11 @@ class Evaluator:
             )
 
     def finish(self, *, wait: bool, report: bool) -> None:
-        """Play what is left and wait for it; or end the process at once.
-
-        Ctrl-C leaves the rest unplayed.
+        """Evaluate the remaining policies, until Ctrl-C, or end the process at once.
 
         Args:
             wait: Whether to wait.
-            report: Whether to print what is done.
+            report: Whether to print the progress.
         """
         try:
             if wait:
@@ -415,7 +406,7 @@ class Evaluator:
 
 
 def _environment() -> dict[str, str]:
-    """The variables of the process: one thread, no GPU, and the same modules as here."""
+    """Return environment variables: one thread, no GPU, this process's import path."""
     paths = [path or os.getcwd() for path in sys.path]
     return {
         "PYTHONPATH": os.pathsep.join(dict.fromkeys([*paths, str(PACKAGE_ROOT)])),

@@ -1,4 +1,4 @@
-"""Profile a few batches with torch.profiler, once or from time to time."""
+"""`Profiler` records operators with torch.profiler; `Tracer` records phases and hooks."""
 
 from __future__ import annotations
 
@@ -22,30 +22,25 @@ if TYPE_CHECKING:
 
 
 class Profiler(TrainerHookBase):
-    """Opens windows of `torch.profiler` on a run: every operator, by the phase that called it.
+    """Records windows of a run with `torch.profiler`: every operator, by the phase that called it.
 
-    A window is ``wait`` batches that are let pass, ``warmup`` batches in which the profiler runs
-    and nothing is kept, and ``active`` batches that are recorded. It leaves two files,
-    ``batches_<first>-<last>.pt.trace.json`` for Perfetto (https://ui.perfetto.dev) or
-    chrome://tracing, and ``batches_<first>-<last>.txt``, the most expensive operators. If the run
-    ends in a window, the batches recorded so far are written. Batches take longer while they are
-    profiled.
+    A window skips ``wait`` batches, warms up for ``warmup`` batches and records ``active`` batches.
+    It writes ``batches_<first>-<last>.pt.trace.json`` for Perfetto (https://ui.perfetto.dev) or
+    chrome://tracing, and ``batches_<first>-<last>.txt``, the most expensive operators. The end of
+    the run closes an open window. Profiled batches take longer.
 
     Args:
-        directory: Where the files go; made when it is needed.
+        directory: Directory of the files.
         every: When a window begins; by default at the start, and at the end of the one before.
-        wait: Batches let pass.
-        warmup: Batches profiled and not kept, at least 1.
+        wait: Batches skipped.
+        warmup: Batches profiled but not recorded, at least 1.
         active: Batches recorded.
-        repeat: The most windows; 0 for no bound.
-        activities: What is recorded, of `torch.profiler.ProfilerActivity`; by default the CPU, and
-            CUDA if it is there.
-        record_shapes: Whether the operators' input shapes are recorded.
-        profile_memory: Whether memory is.
-        with_stack: Whether the lines of source are.
-
-    Raises:
-        ConfigError: If a count cannot work.
+        repeat: Maximum number of windows; 0 for no bound.
+        activities: The `torch.profiler.ProfilerActivity` to record; by default the CPU and any
+            CUDA.
+        record_shapes: Whether to record the operators' input shapes.
+        profile_memory: Whether to record memory.
+        with_stack: Whether to record lines of source.
     """
 
     rank_zero_only = True
@@ -84,18 +79,18 @@ class Profiler(TrainerHookBase):
             "with_stack": with_stack,
         }
         self._windows = 0
-        self._first = 0  # batch of the window under way
+        self._first = 0  # first batch of the open window
         self._profile: torch.profiler.profile | None = None
         self._phases = _Phases()
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Begin a window if one is due."""
+        """Begin a window if due."""
         self._begin_if_due()
 
     def __call__(self, batch: TensorDictBase) -> None:
         """Count a batch; begin or end a window."""
         if self._profile is not None:
-            self._phases.leave()  # the profiler's steps lie around phases, never across
+            self._phases.leave()  # a profiler step must not split a phase
             self._profile.step()
             if self.trainer.progress.batches - self._first + 1 >= self._length:
                 self._end(self._profile)
@@ -136,7 +131,7 @@ class Profiler(TrainerHookBase):
         self.directory.mkdir(parents=True, exist_ok=True)
         name = f"batches_{first}-{max(first, last)}"
         trace = self.directory / f"{name}.pt.trace.json"
-        trace.unlink(missing_ok=True)  # it may be a link to somewhere
+        trace.unlink(missing_ok=True)  # it may be a link
         profile.export_chrome_trace(str(trace))
         cuda = torch.profiler.ProfilerActivity.CUDA in profile.activities
         order = "self_cuda_time_total" if cuda else "self_cpu_time_total"
@@ -144,7 +139,7 @@ class Profiler(TrainerHookBase):
         write_atomically(self.directory / f"{name}.txt", table, durable=False)
 
     def close(self) -> None:
-        """Write what was recorded of a window that the end of the run cut short."""
+        """Write a window that the end of the run cut short."""
         if self._profile is not None:
             self._end(self._profile)
 
@@ -158,7 +153,7 @@ class Profiler(TrainerHookBase):
 
 
 class _Phases:
-    """Shows phases in a profile."""
+    """Adds phases to a profile."""
 
     def __init__(self) -> None:
         self._open: list[torch.profiler.record_function] = []
@@ -173,7 +168,7 @@ class _Phases:
             self._open.pop().__exit__(None, None, None)
 
     def leave(self) -> None:
-        """End all phases under way."""
+        """End all open phases."""
         while self._open:
             self._open.pop().__exit__(None, None, None)
 
@@ -181,20 +176,19 @@ class _Phases:
         return {}
 
 
-# -- Record the first batches of a run, span by span, for a look at what happens when.
+# -- `Tracer`.
 
 
 class Tracer(TrainerHookBase):
     """Writes the first batches as a Chrome trace.
 
-    Perfetto (https://ui.perfetto.dev) and chrome://tracing open it. Every phase, every call of a
-    hook and every call of the loss is a span. The file is written, all of it or nothing, when so
-    many batches are over, or when the run ends or fails before that. From then on nothing is
-    recorded, and the hook is no longer called.
+    Perfetto (https://ui.perfetto.dev) and chrome://tracing open it. Every phase, hook call and loss
+    call is a span. The file is written atomically after ``batches`` batches or at the end of the
+    run, if that is earlier. The hook then removes itself.
 
     Args:
-        path: The file, such as ``trace.json``; replaced if it is there.
-        batches: How many batches are recorded.
+        path: The file, such as ``trace.json``; overwritten if it exists.
+        batches: Number of batches to record.
     """
 
     rank_zero_only = True
@@ -210,23 +204,23 @@ class Tracer(TrainerHookBase):
         self._trace: Trace | None = None
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Begin to record."""
+        """Start recording."""
         self._trace = trainer.timing.trace = Trace()
         self._last = trainer.progress.batches + self.batches
         trainer.registry.time_every_pass(True)
 
     def __call__(self, batch: TensorDictBase) -> None:
-        """Stop if the batches are over; what was logged and saved after the last one is in."""
+        """Stop after the last batch; its logging and saving is included."""
         if self._trace is not None:
             if self.trainer.progress.batches <= self._last:
                 return
-            # The batch that has just been collected is one too many.
+            # Drop the batch that was just collected.
             self._trace.cut(self._trace.named("collect")[-1].start)
             self._stop()
         self._handle.remove()
 
     def close(self) -> None:
-        """Write what is there, if the run ends before the batches are over."""
+        """Write the file if the run ends early."""
         self._stop()
 
     def _stop(self) -> None:

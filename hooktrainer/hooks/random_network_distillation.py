@@ -1,4 +1,4 @@
-"""Reward what has not been seen often: random network distillation."""
+"""`RandomNetworkDistillation`: an intrinsic reward for novel observations."""
 
 from __future__ import annotations
 
@@ -20,37 +20,32 @@ if TYPE_CHECKING:
 
 
 class RandomNetworkDistillation(AveragingHook):
-    """Adds a reward for observations that a network cannot predict features of yet.
+    """Adds an intrinsic reward for observations whose random features are not yet predictable.
 
     Burda, Edwards, Storkey and Klimov, 2018, Exploration by Random Network Distillation,
-    arXiv:1810.12894. A target network of random weights, which never change, makes features of the
-    next observation; a predictor is trained to make the same. The intrinsic reward of a step is the
-    mean squared difference, divided by the running standard deviation of its discounted return,
-    which goes on across the ends of episodes. Observations are normalized by their running mean and
-    deviation, and clipped to 5. The predictor learns from a batch after that was rewarded.
+    arXiv:1810.12894. A predictor learns the features that a fixed random target network makes of
+    the next observation. The intrinsic reward is the mean squared error, divided by the running
+    standard deviation of its discounted return, which continues across episodes. Observations are
+    normalized by running statistics and clipped to 5. The predictor trains on a batch after
+    rewarding it.
 
-    The reward that is learned from is the environment's plus ``coeff`` times the intrinsic one.
-    There is one value of both: unlike in the paper, which has a second one for intrinsic rewards
-    without episodes. Register it before the advantages are estimated, or give it to an algorithm
-    in ``hooks=``. Episode returns that are logged are the environment's.
-
-    Logged are ``rnd/reward``, the mean intrinsic reward as it is added, without ``coeff``, and
-    ``rnd/loss`` of the predictor.
+    The reward becomes the environment's plus ``coeff`` times the intrinsic one, with one value
+    function for both; the paper has a second one, without episodes. Register it before the
+    advantages are estimated, or pass it to an algorithm as ``hooks=``. Logged episode returns are
+    the environment's. It logs ``rnd/reward``, the mean intrinsic reward without ``coeff``, and the
+    predictor's ``rnd/loss``.
 
     Args:
         features: Size of a normalized observation's last dimension.
         coeff: Factor of the intrinsic reward.
         gamma: Discount factor of the intrinsic return.
-        target: Makes features of an observation ``[n, features]``; by default a network with two
-            hidden layers of 64, 32 features.
+        target: Makes features of ``[n, features]``; by default two hidden layers of 64, 32
+            features.
         predictor: Makes as many features; by default a network of the same kind.
         lr: Learning rate of the predictor.
-        steps: Optimizer steps of the predictor after each batch, each on an equal part of it.
-        proportion: Share of the observations that the predictor is shown, chosen at random.
-        key: Where the observations are.
-
-    Raises:
-        ConfigError: If a number cannot work.
+        steps: Optimizer steps of the predictor per batch, each on an equal part of it.
+        proportion: Fraction of the observations that the predictor trains on, chosen at random.
+        key: Key of the observations.
 
     Examples:
         >>> hook = RandomNetworkDistillation(3, coeff=0.5)
@@ -83,7 +78,7 @@ class RandomNetworkDistillation(AveragingHook):
         self.predictor = predictor or mlp(features, 32, (64, 64))
         self.target.requires_grad_(False)
         self.optimizer = torch.optim.Adam(self.predictor.parameters(), lr=lr)
-        # Of the intrinsic return: its mean, square and count, and that of each environment now.
+        # Mean, mean square and count of the intrinsic return; its current value per environment.
         self._moments = torch.zeros(3, dtype=torch.float64)
         self._returns = torch.zeros(0, dtype=torch.float64)
         self._said: dict[str, torch.Tensor] = {}
@@ -104,11 +99,11 @@ class RandomNetworkDistillation(AveragingHook):
         return batch.copy().set(("next", "reward"), reward + self.coeff * intrinsic.to(reward))
 
     def log(self, batch: Any) -> dict[str, torch.Tensor]:
-        """Metrics: the mean intrinsic reward of the batch, and the predictor's loss."""
+        """Metrics: the batch's mean intrinsic reward and the predictor's loss."""
         return self._said
 
     def _error(self, normalized: torch.Tensor) -> torch.Tensor:
-        """How far the features are from those predicted, ``[*batch]``."""
+        """Return the prediction error of each observation, ``[*batch]``."""
         with torch.no_grad():
             wanted = self.target(normalized)
         return (self.predictor(normalized) - wanted).square().mean(-1)
@@ -116,7 +111,7 @@ class RandomNetworkDistillation(AveragingHook):
     def _look_at(self, seen: torch.Tensor) -> None:
         self.norm.update(seen)
         if self.average_over_ranks is not None:
-            # Of equal shares the mean of means is that of all; so is that of second moments.
+            # With equal shares, mean and second moment are the means of the ranks'.
             norm = self.norm
             square = norm.var + norm.mean.square()
             self._average([norm.mean, square])
@@ -124,9 +119,9 @@ class RandomNetworkDistillation(AveragingHook):
             norm.refresh()
 
     def _add_returns(self, reward: torch.Tensor, mask: torch.Tensor | None) -> None:
-        """Add the discounted returns of intrinsic rewards, ``[num_envs, time]``, to what is known.
+        """Update the moments with the discounted returns of rewards, ``[num_envs, time]``.
 
-        They go on at an episode's end, and from batch to batch where rows are environments.
+        Returns continue across episodes, and from batch to batch if rows are environments.
         """
         reward = reward.double()
         returns = self._returns
@@ -147,7 +142,7 @@ class RandomNetworkDistillation(AveragingHook):
         return (square - mean.square()).clamp_min(1e-12).sqrt() + 1e-8
 
     def _learn(self, seen: torch.Tensor) -> torch.Tensor:
-        """Train the predictor; return the mean of its losses."""
+        """Train the predictor; return its mean loss."""
         number = max(1, round(len(seen) * self.proportion))
         order = torch.randperm(len(seen), device=seen.device)[:number]
         total = seen.new_zeros(())
@@ -183,14 +178,14 @@ class RandomNetworkDistillation(AveragingHook):
         self._returns = state_dict["returns"].to(device, copy=True)
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Have all ranks begin with the same networks."""
+        """Give all ranks the same networks."""
         for module in (self.target, self.predictor):
             self._average([p.detach() for p in module.parameters()])
 
     def register(self, trainer: Loop, name: str = "random_network_distillation") -> None:
-        """Register at ``batch_process``, before what looks at rewards, and at ``pre_steps_log``.
+        """Register at ``batch_process``, before readers of rewards, and at ``pre_steps_log``.
 
-        The networks are put where those of the loss are.
+        Moves the networks to the device of the loss.
         """
         trainer.register_module(name, self)
         weights: Iterable[Any] = getattr(trainer.loss_module, "parameters", list)()

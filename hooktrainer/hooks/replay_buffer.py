@@ -1,4 +1,4 @@
-"""Store what is collected in a replay buffer and train on samples of it."""
+"""Hooks that store batches in a replay buffer and sample it: transitions or sequences."""
 
 from __future__ import annotations
 
@@ -24,15 +24,14 @@ class ReplayBufferTrainer(TrainerHookBase):
 
     Args:
         replay_buffer: A `torchrl.data.ReplayBuffer` or an object with its methods.
-        batch_size: Size of a sample; by default the buffer's own.
-        memmap: Whether batches are memory-mapped before they are stored.
-        device: Where samples are put; by default they stay where the storage has them.
-        flatten_tensordicts: Whether ``[num_envs, time]`` is stored as ``[num_envs * time]``, valid
-            steps only. The last step in time of each environment is marked truncated in the
-            buffer, since the step stored behind it does not follow it.
-        max_dims: Sizes to which batches are padded if they are not flattened; -1: as they are.
-        iterate: Whether samples come from iterating over the buffer; when it ends, so does the
-            inner loop, and the next epoch iterates again.
+        batch_size: Size of a sample; by default the buffer's.
+        memmap: Whether to memory-map batches before they are stored.
+        device: Device of the samples; by default the storage's.
+        flatten_tensordicts: Whether to store ``[num_envs, time]`` as ``[num_envs * time]``, without
+            padding. The last step of each environment is marked truncated, since the next row does
+            not follow it.
+        max_dims: Sizes to pad unflattened batches to; -1 for no padding.
+        iterate: Whether to iterate over the buffer instead; its end ends the inner loop.
     """
 
     def __init__(
@@ -55,13 +54,13 @@ class ReplayBufferTrainer(TrainerHookBase):
         self._samples: Any = None
 
     def extend(self, batch: TensorDictBase) -> TensorDictBase:
-        """Store ``batch``, which itself is left as it is.
+        """Store a copy of ``batch``.
 
         Args:
             batch: ``[num_envs, time]`` or any other shape, time last.
 
         Returns:
-            What was stored: flattened and padded; as memory-mapped tensors if asked for.
+            What was stored: flattened, padded or memory-mapped.
         """
         if self.flatten_tensordicts:
             batch = _flatten(batch)
@@ -74,7 +73,7 @@ class ReplayBufferTrainer(TrainerHookBase):
         return batch
 
     def _moved(self, batch: TensorDictBase) -> TensorDictBase:
-        """``batch`` where the buffer can take it; `hooktrainer.ReplayBuffer` takes it anywhere."""
+        """Move ``batch`` to the buffer's device; `hooktrainer.ReplayBuffer` takes any device."""
         if isinstance(self.replay_buffer, ReplayBuffer) and not self.memmap:
             return batch
         storage = getattr(self.replay_buffer, "_storage", None)
@@ -106,12 +105,12 @@ class ReplayBufferTrainer(TrainerHookBase):
         return sample if self.device is None else sample.to(self.device)
 
     def update_priority(self, batch: TensorDictBase) -> None:
-        """Tell the buffer the priorities that the loss wrote into the sample."""
+        """Update the buffer with the priorities that the loss wrote into the sample."""
         self.replay_buffer.update_tensordict_priority(batch)
 
     @property
     def prioritized(self) -> bool:
-        """Whether the buffer's sampler makes anything of priorities."""
+        """Whether the buffer's sampler uses priorities."""
         from torchrl.data.replay_buffers.samplers import Sampler
 
         sampler = getattr(self.replay_buffer, "sampler", None)
@@ -129,14 +128,14 @@ class ReplayBufferTrainer(TrainerHookBase):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Loading the storage on an uninitialized TensorDict")
             self.replay_buffer.load_state_dict(state_dict["replay_buffer"])
-        # torchrl's storages forget their device when they are loaded before their first use.
+        # TorchRL's storages lose their device if loaded before their first use.
         storage: Any = getattr(self.replay_buffer, "_storage", None)
         content = getattr(storage, "_storage", None)
         if isinstance(content, TensorDictBase) and content.device is None:
             storage._storage = content.to(storage.device)
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Divide the samples among the processes that train together; each has its own buffer."""
+        """Divide the samples among the ranks; each has its own buffer."""
         whole = self.batch_size or getattr(self.replay_buffer, "batch_size", None)
         if whole is None:  # torchrl's
             whole = getattr(self.replay_buffer, "_batch_size", None)
@@ -144,9 +143,10 @@ class ReplayBufferTrainer(TrainerHookBase):
             self.batch_size = share_equally(whole, world_size, "ReplayBufferTrainer: batch_size")
 
     def register(self, trainer: Loop, name: str = "replay_buffer") -> None:
-        """Register at ``batch_process``, ``process_optim_batch`` and, if useful, ``post_loss``.
+        """Register at ``process_optim_batch``, mostly ``batch_process``, and maybe ``post_loss``.
 
-        Not at ``batch_process`` if the collector itself writes into the buffer.
+        ``batch_process`` is skipped if the collector writes into the buffer, ``post_loss`` if the
+        sampler uses no priorities.
         """
         trainer.register_module(name, self)
         if trainer.source.replay_buffer is not self.replay_buffer:
@@ -160,12 +160,12 @@ class ReplayBufferTrainer(TrainerHookBase):
 
 
 def _flatten(batch: TensorDictBase) -> TensorDictBase:
-    """One dimension, valid steps only, the end of each row marked as a truncation."""
+    """Flatten to valid steps; without padding, the end of each row is marked truncated."""
     if mask_of(batch) is not None:
         return valid_steps(batch)
     if ("next", "truncated") in batch.keys(True):
-        last = (*[slice(None)] * (batch.ndim - 1), -1)  # in time, which is the last of its dims
-        batch = batch.copy()  # shares its tensors; only those written below are new
+        last = (*[slice(None)] * (batch.ndim - 1), -1)  # time is last
+        batch = batch.copy()
         for key in (("next", "truncated"), ("next", "done")):
             if (flags := batch.get(key, None)) is not None:
                 flags = flags.clone()
@@ -175,7 +175,7 @@ def _flatten(batch: TensorDictBase) -> TensorDictBase:
 
 
 def _padding(shape: torch.Size, max_dims: Sequence[int]) -> list[int]:
-    """The argument of `tensordict.pad`: none before, and what is missing after, each dimension."""
+    """Return the argument of `tensordict.pad` that pads at the ends."""
     return [
         n
         for size, most in zip(shape, max_dims, strict=True)
@@ -183,27 +183,26 @@ def _padding(shape: torch.Size, max_dims: Sequence[int]) -> list[int]:
     ]
 
 
-# -- Store what is collected as sequences, and train on samples of these.
+# -- `SequenceReplay`.
 
 
 class SequenceReplay(ReplayBufferTrainer):
-    """Cuts what every environment plays into sequences, each a row of a replay buffer.
+    """Stores overlapping sequences of each environment's steps as rows of a replay buffer.
 
     For networks with a memory (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed
-    Reinforcement Learning). Sequences go on over the ends of batches and episodes; where an episode
-    begins says ``"is_init"``. Each overlaps the one before it. If that is by as many steps as the
-    loss burns in, every step is learned from in one sequence.
+    Reinforcement Learning). Sequences continue across batches and episodes; ``"is_init"`` marks the
+    start of an episode. If ``overlap`` equals the loss's ``burn_in``, each step is trained on in
+    one sequence.
 
-    A row has the entries of its steps, ``[length, ...]``, and of hidden states the first, ``[1,
-    ...]``. Until there is a sequence, the inner loop ends without an optimizer step.
+    A row has the entries of its steps, ``[length, ...]``, and the first hidden states, ``[1,
+    ...]``. Optimizer steps are skipped until there is a sequence.
 
     Args:
-        replay_buffer: As for `ReplayBufferTrainer`; it holds so many sequences, and samples as
-            many. Its ``keys`` are stored.
+        replay_buffer: As for `ReplayBufferTrainer`, sized in sequences, with ``keys``.
         length: Steps of a sequence.
-        overlap: Steps that it shares with the one before it.
-        hidden_keys: The hidden states: a loss's ``hidden_keys``.
-        batch_size: Sequences of a sample; by default the buffer's own.
+        overlap: Steps shared with the previous sequence.
+        hidden_keys: Hidden states: the ``hidden_keys`` of the loss.
+        batch_size: Sequences of a sample; by default the buffer's.
 
     Raises:
         ConfigError: If the overlap is not shorter than the sequence, or the buffer has no ``keys``.
@@ -234,13 +233,13 @@ class SequenceReplay(ReplayBufferTrainer):
         self.length = length
         self.overlap = overlap
         self.hidden_keys = [unravel_key(key) for key in hidden_keys]
-        self._open: TensorDictBase | None = None  # the steps of sequences that have not ended
+        self._open: TensorDictBase | None = None  # incomplete sequences
 
     def extend(self, batch: TensorDictBase) -> TensorDictBase:
-        """Store the sequences that end in ``batch``, which is returned as it is.
+        """Store the sequences that end in ``batch``, and return it unchanged.
 
         Args:
-            batch: ``[num_envs, time]``, which goes on where the batch before it ended.
+            batch: ``[num_envs, time]``, the continuation of the previous batch.
 
         Raises:
             ConfigError: If it has another number of dimensions.
@@ -263,13 +262,13 @@ class SequenceReplay(ReplayBufferTrainer):
         return batch
 
     def sample(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return a sample ``[batch_size]`` of sequences; without any yet, skip the step."""
+        """Return ``[batch_size]`` sequences; skip the step if there are none yet."""
         if not len(self.replay_buffer):
             self.trainer.skip_optim_step()
         return super().sample(batch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the buffer's state, and the steps of sequences that have not ended."""
+        """Return the buffer's state and the incomplete sequences."""
         return {**super().state_dict(), "open": self._open}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -278,7 +277,7 @@ class SequenceReplay(ReplayBufferTrainer):
         self._open = state_dict["open"]
 
     def _rows(self, steps: TensorDictBase) -> TensorDict:
-        """``[num_envs, length]`` as ``[num_envs]`` rows."""
+        """Convert ``[num_envs, length]`` to ``[num_envs]`` rows."""
         rows = TensorDict({}, batch_size=steps.shape[:1])
         for key in self.replay_buffer.keys:
             value = steps.get(key)

@@ -1,4 +1,4 @@
-"""Scale rewards by the deviation of the discounted return."""
+"""Hooks that scale rewards: `RewardScaler` by returns, `RewardNormalizer` by rewards."""
 
 from __future__ import annotations
 
@@ -21,17 +21,15 @@ class RewardScaler(TrainerHookBase):
 
     The usual scaling of PPO for continuous control (Engstrom et al., 2020, arXiv:2005.12729,
     section 3), as in Gymnasium's ``NormalizeReward``. Register it before the advantages are
-    estimated. Episode returns that are logged stay as they are.
-
-    The returns of the environments go on from batch to batch. The rows of a padded batch are
-    trajectories instead: each return begins at 0, and the padding is not counted.
+    estimated. Logged episode returns are not scaled. Returns continue from batch to batch; in a
+    padded batch, whose rows are trajectories, each starts at 0.
 
     Args:
         gamma: Discount factor of the return.
         clip: Bound of a scaled reward.
         eps: Added to the variance.
-        replay: Whether batches are stored as they are, and rewards scaled when they are sampled, so
-            that all of a replay buffer is scaled by what is known now.
+        replay: Whether to scale at sampling instead, with the latest statistics, for replay
+            buffers.
 
     Raises:
         ConfigError: If ``gamma`` is not in ``[0, 1]``.
@@ -47,14 +45,14 @@ class RewardScaler(TrainerHookBase):
         self.eps = eps
         self.replay = replay
         self._returns = torch.zeros(0, dtype=torch.float64)
-        # Numbers; or, of rewards on an accelerator, tensors there.
+        # Numbers, or tensors on the rewards' accelerator.
         self._mean: Any = 0.0
         self._var: Any = 1.0
         self._count: Any = 0.0
 
     @torch.no_grad()
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch``, ``[num_envs, time]``, with scaled rewards; that given is unchanged."""
+        """Return a copy of ``batch``, ``[num_envs, time]``, with scaled rewards."""
         self.observe(batch)
         return self.scale(batch)
 
@@ -65,13 +63,13 @@ class RewardScaler(TrainerHookBase):
         self._update(reward.squeeze(-1).double(), done.squeeze(-1), mask_of(batch))
 
     def scale(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch`` with scaled rewards; that given is unchanged."""
+        """Return a copy of ``batch`` with scaled rewards."""
         reward = batch.get(("next", "reward"))
         scaled = (reward / (self._var + self.eps) ** 0.5).clamp(-self.clip, self.clip)
         return batch.copy().set(("next", "reward"), scaled)
 
     def _update(self, reward: torch.Tensor, done: torch.Tensor, mask: torch.Tensor | None) -> None:
-        # Restored, they lie on the CPU.
+        # A restored state is on the CPU.
         returns = self._returns.to(reward.device)
         if mask is not None or len(returns) != len(reward):  # as in the beginning
             returns = torch.zeros_like(reward[:, 0])
@@ -104,24 +102,21 @@ class RewardScaler(TrainerHookBase):
         self._count = state_dict["count"]
 
     def register(self, trainer: Loop, name: str = "reward_scaler") -> None:
-        """Register at ``batch_process``, before what looks at rewards.
+        """Register at ``batch_process``, before readers of rewards.
 
-        With ``replay`` the scaling itself is registered at ``process_optim_batch``.
+        With ``replay``, the scaling is registered at ``process_optim_batch``.
         """
         trainer.register_module(name, self)
         if not self.replay:
             trainer.register_op("batch_process", self, priority=EARLY)
             return
         trainer.register_op("batch_process", self.observe, priority=EARLY)
-        # behind the samplers, which do not look at the batch they are passed
+        # after the samplers, which ignore the batch they receive
         trainer.register_op("process_optim_batch", self.scale, priority=LATE)
 
 
 def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any, Any]:
-    """Number, mean and variance of the values that a mask leaves.
-
-    On an accelerator they are tensors, since nobody waits to read them.
-    """
+    """Return number, mean and variance of unmasked values; on an accelerator as tensors."""
     if mask is None:
         mean, var = values.mean(), values.var(correction=0)
         return values.numel(), *(map(float, (mean, var)) if values.is_cpu else (mean, var))
@@ -132,20 +127,20 @@ def _moments(values: torch.Tensor, mask: torch.Tensor | None) -> tuple[Any, Any,
     return number, mean, (values - mean).square().where(mask, 0.0).sum() / number
 
 
-# -- Normalize rewards by their running mean and standard deviation.
+# -- `RewardNormalizer`.
 
 
 class RewardNormalizer(TrainerHookBase):
-    """Normalizes the rewards that the loss sees by exponentially decayed statistics.
+    """Normalizes the rewards that the loss reads by exponentially decayed statistics.
 
-    The statistics are those of the rewards as collected; the normalized ones are never fed back.
+    The statistics are those of the collected rewards.
 
     Args:
-        decay: Weight of the past at each batch: its sums are multiplied by it.
+        decay: Factor of the past sums at each batch.
         scale: Factor applied after normalization.
         eps: Lower bound of the variance.
         log_pbar: Whether the mean and standard deviation are shown in the progress bar.
-        reward_key: Where the reward is.
+        reward_key: Key of the reward.
     """
 
     def __init__(
@@ -169,7 +164,7 @@ class RewardNormalizer(TrainerHookBase):
 
     @torch.no_grad()
     def update_reward_stats(self, batch: TensorDictBase) -> None:
-        """Add the rewards of ``batch`` (those of valid steps) to the statistics."""
+        """Add the rewards of the valid steps of ``batch``."""
         reward = valid(batch, self.reward_key).double()
         self._sum = self.decay * self._sum + reward.sum()
         self._sum_of_squares = self.decay * self._sum_of_squares + reward.square().sum()
@@ -187,7 +182,7 @@ class RewardNormalizer(TrainerHookBase):
 
     @property
     def std(self) -> torch.Tensor:
-        """Decayed standard deviation of the rewards, a 0-d float64 tensor; never below √eps."""
+        """Decayed standard deviation of the rewards, a 0-d float64 tensor of at least √eps."""
         mean = self.mean
         if self._count <= 1:
             return torch.full_like(mean, self.eps).sqrt()
@@ -196,13 +191,13 @@ class RewardNormalizer(TrainerHookBase):
 
     @torch.no_grad()
     def normalize_reward(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return ``batch`` with normalized rewards; the batch passed in is left as it is."""
+        """Return a copy of ``batch`` with normalized rewards."""
         reward = batch.get(self.reward_key)
         normalized = (reward - self.mean.to(reward)) / self.std.to(reward) * self.scale
         return batch.copy().set(self.reward_key, normalized)
 
     def log_stats(self, batch: TensorDictBase) -> dict[str, Any]:
-        """Metrics: the mean and standard deviation used for this batch."""
+        """Metrics: mean and standard deviation."""
         return {
             "train/reward_mean": self.mean,
             "train/reward_std": self.std,
@@ -210,7 +205,7 @@ class RewardNormalizer(TrainerHookBase):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the statistics, and the decay they were made with."""
+        """Return the statistics and their decay."""
         return {
             "decay": self.decay,
             "sum": self._sum,
@@ -219,8 +214,8 @@ class RewardNormalizer(TrainerHookBase):
         }
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore the statistics; the decay stays the hook's own."""
-        state = copy.deepcopy(state_dict)  # whoever passed it may go on writing into it
+        """Restore the statistics; the decay stays the hook's."""
+        state = copy.deepcopy(state_dict)  # the caller may change it later
         self._sum = state["sum"]
         self._sum_of_squares = state["sum_of_squares"]
         self._count = state["count"]
@@ -229,27 +224,27 @@ class RewardNormalizer(TrainerHookBase):
         """Register at ``batch_process``, ``process_optim_batch`` and ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self.update_reward_stats)
-        # behind the samplers, which do not look at the batch they are passed
+        # after the samplers, which ignore the batch they receive
         trainer.register_op("process_optim_batch", self.normalize_reward, priority=LATE)
         trainer.register_op("pre_steps_log", self.log_stats)
 
 
-# -- Discounted returns as they run, from step to step and from batch to batch.
+# -- Running discounted returns.
 
 
 def running_returns(
     rewards: torch.Tensor, before: torch.Tensor, gamma: float, done: torch.Tensor | None = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The discounted sum of all rewards so far, after each step.
+    """Return the discounted sum of all rewards so far, after each step.
 
     Args:
         rewards: ``[num_envs, time]``.
-        before: The sums before the first step, ``[num_envs]``.
+        before: Sums before the first step, ``[num_envs]``.
         gamma: Discount factor.
-        done: Behind which steps a sum begins anew, bool ``[num_envs, time]``; ``None``: none.
+        done: Steps after which the sum restarts, bool ``[num_envs, time]``; ``None`` for none.
 
     Returns:
-        The sums, time first, ``[time, num_envs]``; and those that the next step adds to,
+        The sums, time first, ``[time, num_envs]``; and the sums that the next step adds to,
         ``[num_envs]``.
     """
     if not rewards.is_cpu:
@@ -266,7 +261,7 @@ def running_returns(
 def _by_doubling(
     rewards: torch.Tensor, before: torch.Tensor, gamma: float, done: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The same but for rounding, in ``log2(time)`` steps, without a Python loop over time.
+    """Compute `running_returns` in ``log2(time)`` steps, without a Python loop over time.
 
     Doubling (Hillis and Steele, 1986, Data parallel algorithms): after each step a row holds the
     last ``span`` terms of its sum, and its discount the product of as many discounts.

@@ -1,4 +1,4 @@
-"""Keep a run's ``run.json`` true, and say at the end what was reached and where to look."""
+"""`RunRecorder`: keeps ``run.json`` current and prints a summary at the end."""
 
 from __future__ import annotations
 
@@ -18,15 +18,14 @@ if TYPE_CHECKING:
 
 
 class RunRecorder(TrainerHookBase):
-    """Records how a run stands in its directory.
+    """Writes the state of a run to ``run.json`` about once a second.
 
-    ``run.json`` holds the status (running, or how the run ended), the reason, the counters and the
-    last reported metrics. It is brought up to date about once a second.
+    ``run.json`` holds the status, the reason for the end, the counters and the last metrics.
 
     Args:
         run_dir: The run's directory.
         config: Options of the run, written to ``config.yaml`` and to the loggers.
-        report: Whether to print, at the end, where the time went and what was reached.
+        report: Whether to print timings and results at the end.
     """
 
     phase = "log"
@@ -42,7 +41,7 @@ class RunRecorder(TrainerHookBase):
         self._write()
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Write the configuration, and that the run is running."""
+        """Write the configuration and the status."""
         self._started = True
         if self.config is not None:
             self.run_dir.write_config(self.config)
@@ -54,7 +53,7 @@ class RunRecorder(TrainerHookBase):
         self._write()
 
     def close(self) -> None:
-        """Write how the run ended, and report it."""
+        """Write the final status and print it."""
         if not self.is_registered:
             return
         trainer = self.trainer
@@ -81,7 +80,7 @@ class RunRecorder(TrainerHookBase):
         reached = f"{frames:,} frames in {seconds:.1f} s"
         if seconds:
             reached += f" ({frames / seconds:,.0f} a second)"
-        # Of a finished run that was resumed, the trainer knows less than the run's directory.
+        # A finished run that was resumed has its metrics only in the directory.
         score = self.run_dir.read().get("metrics", {}).get("eval/return")
         if trainer.stop_reason is not None:
             what = str(trainer.control.stop_reason_in_full)

@@ -1,4 +1,4 @@
-"""Let a value follow the run: a learning rate, a coefficient, the exploration."""
+"""Hooks that change a value during the run: learning rates, coefficients, exploration."""
 
 from __future__ import annotations
 
@@ -22,22 +22,18 @@ if TYPE_CHECKING:
 
 
 class Schedule(TrainerHookBase):
-    """Sets a value before every batch, as a function of how far the run is.
+    """Sets a value before every batch, as a function of the run's progress.
 
-    How far is a fraction: the frames collected so far of the trainer's ``total_frames``, 0 for the
-    first batch. Nothing else is kept, so a run that goes on with another ``total_frames`` goes on
-    where a run of that length would be, and says so in a line. Of one that has the same, every
-    value is that of the run that was not interrupted, bit for bit.
-
-    The value is logged as ``train/<name>``, the name being the one the hook is registered under; by
-    default that of the attribute.
+    Progress is the fraction of ``total_frames`` collected so far, 0 for the first batch. A run
+    resumed with another ``total_frames`` takes the values of a run of that length, and prints a
+    line. The value is logged as ``train/<name>``, by the hook's name, by default the attribute's.
 
     Args:
-        owner: What has the value: an optimizer, for the entry ``attribute`` of its parameter
-            groups, or any object with such an attribute. A tensor there is filled, not replaced.
+        owner: An optimizer, for an entry of its parameter groups, or any object with the attribute.
+            A tensor is filled in place.
         attribute: Name of the value: ``"lr"``, ``"clip_epsilon"``, ``"eps"``, ….
         value: Maps the fraction, from 0 to 1, to the value.
-        group: Index of the one parameter group that is meant; ``None`` for all.
+        group: Index of the parameter group; ``None`` for all.
 
     Raises:
         ConfigError: If there is no such value to set.
@@ -60,7 +56,7 @@ class Schedule(TrainerHookBase):
         self.attribute = attribute
         self.value = value
         self.group = group
-        self._last: float | None = None  # what was set last
+        self._last: float | None = None  # the value set last
         self._metric = f"train/{attribute}"
         self._speaks = True
         self._check()
@@ -76,18 +72,18 @@ class Schedule(TrainerHookBase):
         until: float = 1.0,
         group: int | None = None,
     ) -> Schedule:
-        """From ``start`` to ``end`` along a line.
+        """Make a schedule that is linear from ``start`` to ``end``.
 
         Args:
             owner: As for the class.
             attribute: As for the class.
             start: Value at the beginning of the run.
-            end: Value at its end.
-            until: Fraction of the run at which ``end`` is reached, to stay.
+            end: Value at ``until`` and after.
+            until: Fraction of the run at which ``end`` is reached.
             group: As for the class.
 
         Raises:
-            ConfigError: If ``until`` is not a fraction above 0.
+            ConfigError: If ``until`` is not in ``(0, 1]``.
         """
         return cls(owner, attribute, _shape(_line, start, end, until), group=group)
 
@@ -102,7 +98,7 @@ class Schedule(TrainerHookBase):
         until: float = 1.0,
         group: int | None = None,
     ) -> Schedule:
-        """From ``start`` to ``end`` along half a period of a cosine; arguments as for `linear`."""
+        """Make a schedule that is half a cosine period; arguments as for `linear`."""
         return cls(owner, attribute, _shape(_half_cosine, start, end, until), group=group)
 
     def __call__(self) -> None:
@@ -117,7 +113,7 @@ class Schedule(TrainerHookBase):
         return {self._metric: self._last}
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Set the value for the first batch; where a resumed run had another, say so."""
+        """Set the value for the first batch; print a change of a resumed run's value."""
         before = self._last
         self()
         if self._speaks and before is not None and f"{before:.4g}" != f"{self._last:.4g}":
@@ -126,11 +122,11 @@ class Schedule(TrainerHookBase):
             tqdm.write(f"{cause}{self._metric} {before:.4g} → {self._last:.4g}")
 
     def shard(self, rank: int, world_size: int) -> None:
-        """Leave it to rank 0 to say what changed."""
+        """Silence messages on all ranks but 0."""
         self._speaks = rank == 0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the value that was set last, to say at a resume whether it is another now."""
+        """Return the last value."""
         return {"value": self._last}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -138,7 +134,7 @@ class Schedule(TrainerHookBase):
         self._last = state_dict["value"]
 
     def register(self, trainer: Loop, name: str | None = None) -> None:
-        """Register at ``post_steps``, before weights are handed over, and at ``pre_steps_log``."""
+        """Register at ``post_steps``, before weights are sent, and at ``pre_steps_log``."""
         name = name or self.attribute
         trainer.register_module(name, self)
         self._metric = f"train/{name}"
@@ -163,7 +159,7 @@ class Schedule(TrainerHookBase):
             ) from error
 
     def _places(self) -> list[Any]:
-        """Where the value is; asked for each time, as a state that is loaded replaces groups."""
+        """Return where the value is; not cached, since loading a state replaces groups."""
         if not isinstance(self.owner, torch.optim.Optimizer):
             return [self.owner]
         groups = self.owner.param_groups
@@ -171,14 +167,13 @@ class Schedule(TrainerHookBase):
 
 
 class ExplorationSchedule(TrainerHookBase):
-    """Steps the exploration of a collector's policy with the frames, and logs its value.
+    """Steps the exploration schedules of a collector's policy by frames, and logs their values.
 
-    `hooktrainer.Trainer` registers it where the policy has a schedule, such as that of
-    `EpsilonGreedy`. It leaves alone what something else changes: a `Schedule`, or a ``step`` that
-    was registered at a hook point.
+    `hooktrainer.Trainer` registers it if the policy has a schedule, such as that of
+    `EpsilonGreedy`. It skips those that a `Schedule` or another registered op changes.
 
     Args:
-        schedules: What `hooktrainer.collect.collector.schedules_of` finds in the policy.
+        schedules: The result of `hooktrainer.collect.collector.schedules_of`.
     """
 
     def __init__(self, schedules: Sequence[NoiseSchedule]) -> None:
@@ -193,11 +188,11 @@ class ExplorationSchedule(TrainerHookBase):
             schedule.follow(frames // self.trainer.frame_skip)
 
     def log_value(self, batch: Any) -> dict[str, Any]:
-        """Metric: the value that the batch was collected with."""
+        """Metric: the value used for the batch."""
         return {schedule.metric: schedule.position[1] for schedule in self.schedules}
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Note where the run stands, and what other hooks change."""
+        """Find the schedules that other hooks change."""
         self._frames = trainer.progress.frames
         trainer.source.steps_exploration = False
         owners = [entry.owner for entry in trainer.registry.entries()]
@@ -215,7 +210,7 @@ class ExplorationSchedule(TrainerHookBase):
             schedule.position = position
 
     def register(self, trainer: Loop, name: str = "exploration") -> None:
-        """Register at ``post_steps``, behind what else may step it, and at ``pre_steps_log``."""
+        """Register at ``post_steps``, after hooks that may step it, and at ``pre_steps_log``."""
         trainer.register_module(name, self)
         trainer.register_op("post_steps", self, priority=AFTER)
         trainer.register_op("pre_steps_log", self.log_value)
@@ -252,26 +247,24 @@ def _shape(
     return partial(function, start=start, end=end, until=until)
 
 
-# -- Step a learning-rate scheduler.
+# -- `LRSchedulerHook`.
 
 
 class LRSchedulerHook(TrainerHookBase):
-    """Steps a scheduler after every batch or every optimizer step, and logs the learning rate.
+    """Steps a scheduler after every batch or optimizer step, and logs the learning rate.
 
-    It is logged as ``train/lr`` (of a hook registered under another name: ``train/lr_<name>``).
-    A batch without an optimizer step, as during random warm-up, does not step the scheduler.
-
-    How many steps a scheduler is for, it knows itself, and takes along into a resumed run. One that
-    is at its end when a run goes on with a larger ``total_frames`` is warned of. `Schedule` follows
-    the run's length instead.
+    Logs ``train/lr``, or ``train/lr_<name>`` under another name. A batch without an optimizer step,
+    as during random warm-up, does not step it. The scheduler keeps its own length: if it has ended
+    when a run continues with larger ``total_frames``, a warning suggests `Schedule`, which follows
+    the run's length.
 
     Args:
         scheduler: The scheduler.
         interval: ``"batch"`` or ``"optim"``.
 
     Raises:
-        ConfigError: If the interval is another, or the scheduler's step takes a metric, as that of
-            ``ReduceLROnPlateau`` does.
+        ConfigError: If the interval is unknown, or the scheduler's step takes a metric, such as
+            ``ReduceLROnPlateau``'s.
     """
 
     def __init__(
@@ -293,7 +286,7 @@ class LRSchedulerHook(TrainerHookBase):
     def __call__(self) -> None:
         """Step the scheduler if an optimizer step was made since the last call.
 
-        A hook that is not registered cannot know, and steps it at every call.
+        Without a trainer, step it at every call.
         """
         if self.is_registered:
             optim_count = self.trainer.optim_count
@@ -307,7 +300,7 @@ class LRSchedulerHook(TrainerHookBase):
         return {self._metric: float(self.scheduler.get_last_lr()[0])}
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Warn of a scheduler that has nothing left for a run that goes on longer than planned."""
+        """Warn of a scheduler that has ended although the run continues."""
         before = trainer.resumed_total_frames
         if before is not None and before < trainer.total_frames and _is_at_its_end(self.scheduler):
             warnings.warn(
@@ -342,9 +335,9 @@ class LRSchedulerHook(TrainerHookBase):
 
 
 def _is_at_its_end(scheduler: LRScheduler) -> bool:
-    """Whether all rates are zero, or the last step was the last of those the scheduler is for.
+    """Whether all rates are zero, or the scheduler's last step was just made.
 
-    One that came to its end earlier, as a warm-up does, is as it was meant to be.
+    A scheduler that ended earlier, such as a warm-up, does not count.
     """
     if not any(scheduler.get_last_lr()):
         return True

@@ -1,4 +1,4 @@
-"""Train on what was collected and on its mirror images."""
+"""`SymmetryAugmentation`: trains on the mirror images of the data."""
 
 from __future__ import annotations
 
@@ -18,34 +18,31 @@ if TYPE_CHECKING:
     from ..loop.loop import Loop
 
 Mirror: TypeAlias = Callable[[Entries], Mapping[NestedKey, torch.Tensor]]
-"""Maps the entries of some steps to those that are others in the mirror."""
+"""Maps entries to those that the mirror changes."""
 
 _COLLECTED = "is_collected"
 
 
 class SymmetryAugmentation(TrainerHookBase):
-    """Extends every mini-batch by its mirror images, and may ask the policy to be symmetric.
+    """Extends mini-batches by their mirror images, and may add a symmetry loss for the policy.
 
-    With ``augment`` each mini-batch is followed by its image under each symmetry: mirrored
-    observations and actions, and all else, such as advantages, value targets and the probabilities
-    of the actions, as it was. With ``mirror_coeff`` there is ``loss_mirror``, the mean squared
-    difference between the policy's best action in the mirrored state and the mirror image of that
-    in the state, through which no gradient goes. Mittal, Rudin, Klemm, Allshire and Hutter, 2024,
-    Symmetry Considerations for Learning Task Symmetric Robot Policies, arXiv:2403.04359; as rsl_rl
-    has them.
-
-    Hidden states of a memory stay as they were unless the symmetry returns them.
+    With ``augment`` each mini-batch is followed by its image under each symmetry: observations and
+    actions are mirrored, other entries are copied. With ``mirror_coeff`` there is ``loss_mirror``:
+    the mean squared difference between the policy's best action in the mirrored state and the
+    mirrored best action, without gradient through the latter. Mittal, Rudin, Klemm, Allshire and
+    Hutter, 2024, Symmetry Considerations for Learning Task Symmetric Robot Policies,
+    arXiv:2403.04359; as in rsl_rl. Hidden states are copied unless the symmetry returns them.
 
     Args:
-        mirrors: A symmetry, or several, the identity left out. Each is a function of a dict of
-            what the networks read and of the action, ``[*batch, ...]`` each, and returns a dict of
-            those that are others in the mirror, new tensors of the same shapes.
-        augment: Whether mini-batches are extended.
+        mirrors: One or several symmetries without the identity. Each maps a dict of the networks'
+            inputs and the action, ``[*batch, ...]``, to a dict of the mirrored ones, new tensors of
+            the same shapes.
+        augment: Whether to extend mini-batches.
         mirror_coeff: Factor of ``loss_mirror``; 0 for none.
 
     Raises:
-        ConfigError: If it would do nothing.
-        HookError: When training, if a symmetry returns what it cannot.
+        ConfigError: If there is nothing to do.
+        HookError: During training, if a symmetry returns wrong entries.
 
     Examples:
         >>> def left_to_right(entries):
@@ -76,10 +73,10 @@ class SymmetryAugmentation(TrainerHookBase):
         self._actor: Any = None
 
     def __call__(self, batch: TensorDictBase) -> TensorDictBase:
-        """Return a mini-batch, ``[n, ...]``, and behind it its images, ``[copies * n, ...]``.
+        """Return the mini-batch, ``[n, ...]``, followed by its images, ``[copies * n, ...]``.
 
         Raises:
-            HookError: If a symmetry does not return an action, or another shape than it was given.
+            HookError: If a symmetry returns no action or a wrong shape.
         """
         keys = self._keys or list(batch.keys(include_nested=True, leaves_only=True))
         seen = {key: value for key in keys if (value := batch.get(key, None)) is not None}
@@ -116,7 +113,7 @@ class SymmetryAugmentation(TrainerHookBase):
     def _mirror_loss(self, entries: Entries) -> dict[str, torch.Tensor]:
         actor = self._actor
         copies = 1 + len(self.mirrors) if self.augment else 1
-        # What was collected stands first.
+        # The collected rows come first.
         seen = {key: entries[key][: len(entries[key]) // copies] for key in self._keys or ()}
         here = actor.mode(*[seen[key] for key in actor.in_keys])
         best = {**seen, self._action: here.detach()}
@@ -128,7 +125,7 @@ class SymmetryAugmentation(TrainerHookBase):
         return {"loss_mirror": self.mirror_coeff / len(self.mirrors) * loss}
 
     def register(self, trainer: Loop, name: str = "symmetry_augmentation") -> None:
-        """Register at ``process_optim_batch``, behind what samples, and with the loss.
+        """Register at ``process_optim_batch``, after the samplers, and with the loss.
 
         Raises:
             ConfigError: If ``mirror_coeff`` is given and the loss has no policy of continuous
@@ -145,7 +142,7 @@ class SymmetryAugmentation(TrainerHookBase):
             trainer.register_op("process_optim_batch", self, priority=AFTER)
 
     def _know(self, loss: Any) -> None:
-        """Take note of what the networks of a loss read."""
+        """Find the inputs of the loss's networks."""
         networks = [getattr(loss, name, None) for name in ("actor_network", "critic_network")]
         self._action = getattr(loss.tensor_keys, "action", "action")
         if networks[0] is not None:

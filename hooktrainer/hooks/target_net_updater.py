@@ -1,4 +1,4 @@
-"""Move the target networks after every optimizer step."""
+"""`TargetNetUpdaterHook`: updates the target networks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TargetNetUpdaterHook(TrainerHookBase):
         self.target_params_updater.step()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the updater's count of steps, if it counts (the parameters are the loss's)."""
+        """Return the updater's count of steps, if it has one."""
         counter = getattr(self.target_params_updater, "counter", None)
         return {} if counter is None else {"counter": counter}
 

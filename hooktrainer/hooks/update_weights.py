@@ -1,4 +1,4 @@
-"""Send the trained weights to the collector."""
+"""`UpdateWeights`: sends the trained weights to the collector."""
 
 from __future__ import annotations
 
@@ -18,18 +18,17 @@ if TYPE_CHECKING:
 
 
 class UpdateWeights(TrainerHookBase):
-    """Brings the policy of a collector up to date, wherever it runs.
+    """Updates the weights of a collector's policy.
 
     Args:
         collector: The collector; its ``update_policy_weights_`` is called.
         update_weights_interval: Number of ``interval_unit`` between two updates.
-        policy_weights_getter: Returns the weights to send; by default the collector reads them
-            from the policy it was made with.
-        weight_update_map: Destination in the collector to attribute path in the trainer, such as
-            ``{"policy": "loss_module.actor_network"}``, for several networks at once.
-        trainer: The trainer, for who calls the hook without registering it.
+        policy_weights_getter: Returns the weights; by default the collector reads its policy.
+        weight_update_map: Maps destinations in the collector to attribute paths in the trainer,
+            such as ``{"policy": "loss_module.actor_network"}``, for several networks.
+        trainer: The trainer, if the hook is called without being registered.
         sender: An object with ``update_weights()``, used instead of a collector.
-        interval_unit: ``"batches"``, or ``"optim_steps"`` for updates in the middle of a batch.
+        interval_unit: ``"batches"`` or ``"optim_steps"``.
     """
 
     phase = "sync_weights"
@@ -65,16 +64,16 @@ class UpdateWeights(TrainerHookBase):
             self.trainer = trainer
         self.sender = sender
         self.interval_unit = interval_unit
-        self.counter = 0  # of its own, so that it may be passed to register_op, as in torchrl
+        self.counter = 0  # not a cadence: as in TorchRL, it also works with register_op
 
     def __call__(self) -> None:
-        """Count one unit, and update if it is time."""
+        """Count one unit, and update if due."""
         self.counter += 1
         if self.counter % self.update_weights_interval == 0:
             self.send()
 
     def send(self) -> None:
-        """Update the collector's weights now; processes that a signal ended are not waited for."""
+        """Update the collector's weights now."""
         if self.is_registered:
             self.trainer.bridge.send(self.collector, self._send)
         else:
@@ -113,11 +112,11 @@ class UpdateWeights(TrainerHookBase):
         self.counter = state_dict["counter"]
 
     def on_train_start(self, trainer: Loop) -> None:
-        """Send the weights once, since those of a resumed run are not the collector's."""
+        """Send the weights once, which a resumed run has just loaded."""
         self.send()
 
     def register(self, trainer: Loop, name: str = "update_weights") -> None:
-        """Register at ``post_steps``, or at ``post_optim`` if the unit is optimizer steps."""
+        """Register at ``post_steps`` or, per optimizer step, at ``post_optim``."""
         trainer.register_module(name, self)
         if self.interval_unit == "optim_steps":
             trainer.register_op("post_optim", self)

@@ -1,4 +1,4 @@
-"""Compute advantages and value targets."""
+"""`ValueEstimatorHook`: computes advantages and value targets."""
 
 from __future__ import annotations
 
@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 class ValueEstimatorHook(TrainerHookBase):
     """Applies a value estimator, such as GAE, to the collected batch.
 
-    Of each batch it logs ``train/advantage_min``, ``_mean`` and ``_max``, the same of
-    ``train/value_target``, and ``train/reward``, the mean reward, scaled where a hook scales it.
-    Entries of a group of agents are logged as ``train/<group>/advantage_min`` and so on.
+    Logs ``train/advantage_min``, ``_mean`` and ``_max``, the same for ``train/value_target``, and
+    ``train/reward``, the mean (scaled) reward. Entries of a group of agents are logged as
+    ``train/<group>/advantage_min`` and so on.
 
     Args:
         value_estimator: Writes advantages and value targets into a batch ``[num_envs, time]`` and
             returns it.
-        every_epoch: Whether the estimates are renewed at the beginning of every epoch, with the
-            value network as it is then. The sub-batches must be drawn from the batch itself, by
-            `MiniBatches` or `BatchSubSampler`; what a replay buffer holds is not renewed.
+        every_epoch: Whether to estimate again in every epoch with the current value network.
+            Sub-batches must then come from `MiniBatches` or `BatchSubSampler`, not a replay buffer.
 
     Raises:
-        ConfigError: If the estimator cannot be called.
+        ConfigError: If the estimator is not callable.
     """
 
     phase = "advantages"
@@ -53,7 +52,7 @@ class ValueEstimatorHook(TrainerHookBase):
         self._renewed: TensorDictBase | None = None
 
     def __call__(self, batch: TensorDictBase | None) -> TensorDictBase | None:
-        """Return ``batch`` with advantages and value targets; ``None`` of no batch."""
+        """Return ``batch`` with advantages and value targets; ``None`` for ``None``."""
         if batch is None:
             return None
         self._epoch, self._renewed = 0, None
@@ -67,7 +66,7 @@ class ValueEstimatorHook(TrainerHookBase):
         return batch if self._renewed is None else self._renewed
 
     def log_estimates(self, batch: TensorDictBase | None) -> dict[str, torch.Tensor]:
-        """Metrics: the range and mean of the estimates, and the mean reward."""
+        """Metrics: range and mean of the estimates, and the mean reward."""
         metrics: dict[str, torch.Tensor] = {}
         if batch is None:
             return metrics
@@ -100,10 +99,7 @@ class ValueEstimatorHook(TrainerHookBase):
             )
 
     def register(self, trainer: Loop, name: str = "value_estimator") -> None:
-        """Register at ``batch_process`` and, to renew, before others at ``process_optim_batch``.
-
-        It logs at ``pre_steps_log``.
-        """
+        """Register at ``batch_process``, ``pre_steps_log`` and maybe ``process_optim_batch``."""
         trainer.register_module(name, self)
         trainer.register_op("batch_process", self)
         trainer.register_op("pre_steps_log", self.log_estimates)

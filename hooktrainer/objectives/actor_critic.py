@@ -1,4 +1,4 @@
-"""The base of losses with an actor and Q-functions; and DDPG."""
+"""`ActorCriticLoss`, the base of losses with an actor and Q-functions; `DDPGLoss`."""
 
 from __future__ import annotations
 
@@ -27,18 +27,10 @@ from .targets import target_copies
 
 
 class ActorCriticLoss(ReplayLoss):
-    """An off-policy loss of one actor and one or several Q-functions Q(s, a).
+    """Base class of off-policy losses with one actor and one or several Q-functions Q(s, a).
 
     A shared memory learns from the Q-functions alone: the actor reads its features without gradient
     (Yarats et al., 2021, arXiv:1910.01741).
-
-    Args:
-        actor_network: The policy.
-        gamma: Discount factor.
-        loss_function: Distance of the Q-functions to their target: ``"l1"``, ``"l2"`` or
-            ``"smooth_l1"``.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        **keys: Additional keys.
     """
 
     actor_network: Any
@@ -74,7 +66,7 @@ class ActorCriticLoss(ReplayLoss):
     def _actor_reads(
         self, entries: Entries, at: KeyOf = this_key, actor: Any = None
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The arguments of an actor, by default the one that is trained."""
+        """Return the arguments of an actor, by default the trained one."""
         inputs, known = self._called_with(actor or self.actor_network, entries, at)
         return inputs, {name: features.detach() for name, features in known.items()}
 
@@ -86,14 +78,9 @@ class ActorCriticLoss(ReplayLoss):
         at: KeyOf = this_key,
         frozen: bool = False,
     ) -> Tensor:
-        """The value of ``action`` by every network, ``[networks, batch]``.
+        """Return the value of ``action`` by every network, ``[networks, batch]``.
 
-        Args:
-            networks: The Q-functions.
-            entries: A batch.
-            action: Actions, of the batch's shape.
-            at: The step of their states.
-            frozen: Whether gradients reach the action alone.
+        With ``frozen``, gradients reach the action alone.
         """
         keys = self.tensor_keys
         evaluated = evaluate_frozen if frozen else evaluate
@@ -107,13 +94,13 @@ class ActorCriticLoss(ReplayLoss):
         return torch.stack(values)
 
     def _target(self, entries: Entries, next_value: Tensor) -> Tensor:
-        """The one-step target ``reward + gamma * next_value``, ``[batch]``."""
+        """Return the one-step target ``reward + gamma * next_value``, ``[batch]``."""
         keys = self.tensor_keys
         alive = ~entries[next_key(keys.terminated)].reshape(-1)
         return entries[next_key(keys.reward)].reshape(-1) + self.gamma * next_value * alive
 
     def _errors(self, values: Tensor, target: Tensor) -> Tensor:
-        """The summed distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
+        """Sum the distances of ``values``, ``[networks, batch]``, to the target: ``[batch]``."""
         return self._distance(values, target.expand_as(values), reduction="none").sum(0)
 
     def _reduce(self, loss: Tensor, entries: Entries) -> Tensor:
@@ -121,7 +108,7 @@ class ActorCriticLoss(ReplayLoss):
 
 
 def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.ModuleList:
-    """Make Q-functions: those given, or one and newly initialized copies of it.
+    """Make Q-functions: the given ones, or one and newly initialized copies of it.
 
     Raises:
         ConfigError: If there are none.
@@ -139,24 +126,19 @@ def ensemble(network: nn.Module | Sequence[nn.Module], number: int) -> nn.Module
 class DDPGLoss(ActorCriticLoss):
     """The DDPG loss, with the values and gradients of TorchRL's.
 
-    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor`` and
-    ``loss_value``, whose sum is minimized (each trains its own parameters only), and the means
-    ``pred_value`` and ``target_value``. It writes ``"td_error"``, squared errors ``[*batch]``.
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor`` and
+    ``loss_value``, which train separate parameters, and the means ``pred_value`` and
+    ``target_value``. Writes ``"td_error"``, squared errors ``[*batch]``.
+
+    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate``.
         value_network: A module that writes ``"state_action_value"``.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        delay_actor: Whether the target uses a delayed copy of the actor, moved by `SoftUpdate`, as
-            in the paper.
+        delay_actor: Whether the target uses a delayed actor, moved by `SoftUpdate`, as in the
+            paper.
         delay_value: Whether the target uses a delayed copy of the Q-function.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: For networks with a memory, see `ReplayLoss`.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     value_network: Any
@@ -212,7 +194,6 @@ class DDPGLoss(ActorCriticLoss):
         }
 
     def _next_value(self, entries: Entries) -> Tensor:
-        """The value of the next states, ``[batch]``."""
         actor, network = self.target_actor_network, self.target_value_network
         actor = self.actor_network if actor is None else actor
         network = self.value_network if network is None else network

@@ -11,12 +11,12 @@ from .common import Entries, Loss
 
 
 class LossByGroup(Loss):
-    """The losses of several groups of agents, each with separate networks.
+    """Combines the losses of several groups of agents with separate networks.
 
-    With several groups, the group's name is appended to the entries: ``loss_objective_wolf``.
+    With several groups, entries get the group's name: ``loss_objective_wolf``.
 
     Args:
-        losses: A loss by group, whose keys are those of the whole batch, as `keys_of` returns.
+        losses: Maps groups to losses, whose keys are those of the whole batch, as from `keys_of`.
     """
 
     def __init__(self, losses: Mapping[str, Loss]) -> None:
@@ -75,16 +75,16 @@ class LossByGroup(Loss):
 
 
 def _of(key: str, group: str) -> str:
-    """The name of an entry of a group; ``""`` is a single one."""
+    """Append a group to an entry's name; ``""`` is a single group."""
     return f"{key}_{group}" if group else key
 
 
 def keys_of(group: str, *names: str) -> dict[str, NestedKey]:
-    """Make arguments of ``set_keys``: the entries of a group.
+    """Return arguments for ``set_keys``: the entries of a group.
 
     Args:
-        group: Its name.
-        *names: Names of keys, which are also the names of the entries.
+        group: Name of the group.
+        *names: Names of the keys, which are also the entries' names.
 
     Examples:
         >>> keys_of("agents", "advantage")

@@ -1,4 +1,4 @@
-"""The base of losses and value estimators: keys, coefficients, calling networks."""
+"""`Loss`, the base of losses; keys, coefficients and calls of networks."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ class Term:
     """An additional term of a `Loss`.
 
     Attributes:
-        in_keys: Entries of the batch that it reads.
-        losses: Maps the entries to scalars: those named ``loss_...`` are minimized, others logged.
-            It is a function of the entries and of the loss's networks alone.
+        in_keys: Entries that it reads.
+        losses: Maps entries to scalars: those named ``loss_...`` are minimized, others logged. It
+            depends on the entries and the loss's networks alone.
         hint: What usually writes the entries.
     """
 
@@ -62,7 +62,7 @@ class KeyedModule(TensorDictModuleBase):
     """A module with configurable TensorDict keys.
 
     Args:
-        **keys: Default keys by name; ``None`` for an entry that is not read unless it is set.
+        **keys: Default keys by name; ``None`` for an entry that is only read if set.
 
     Attributes:
         tensor_keys: The keys, as attributes.
@@ -90,19 +90,17 @@ class KeyedModule(TensorDictModuleBase):
 
 
 class Loss(KeyedModule, ABC):
-    """Base class: reads a TensorDict, returns one whose ``loss*`` entries are minimized.
+    """Base class of losses: reads a TensorDict, returns one whose ``loss*`` entries are minimized.
 
-    Networks are submodules; target networks are buffers, so that an optimizer trains `parameters`.
-    Coefficients are buffers as well. They are set like attributes (``loss.clip_epsilon = 0.1``),
-    can be annealed, and are in the state dict.
-
-    A call reads entries, computes, and may write something back. `losses` is a function of the
-    entries, parameters and buffers alone, so that it can be compiled. `add_term` extends it.
+    Networks are submodules. Target networks and coefficients are buffers, so `parameters` are what
+    an optimizer trains. Coefficients are set like attributes (``loss.clip_epsilon = 0.1``) and
+    saved. `losses` is a function of entries, parameters and buffers alone, so that it can be
+    compiled. `add_term` extends it.
     """
 
     hint = ""  # what usually writes the entries the loss reads
     not_in_graphs: ClassVar = frozenset({"_calls"})  # `compute` is, and reads no counter
-    _batch_dims = 1  # of the batch at hand: no entry can tell, as images have more dimensions
+    _batch_dims = 1  # of the batch; entries cannot tell: images have more dimensions
 
     def __init__(self, **keys: NestedKey | None) -> None:
         super().__init__(**keys)
@@ -143,7 +141,7 @@ class Loss(KeyedModule, ABC):
         return tensordict_of(out, _NO_BATCH)
 
     def _check_sizes(self, tensordict: TensorDictBase) -> None:
-        """Refuse a batch whose entries do not have the networks' sizes."""
+        """Raise if entries do not have the sizes of the networks' inputs."""
         for name, module in self.named_modules():
             network: Any = getattr(module, "network", None)
             if network is None or getattr(module, "trunk", None) is not None:
@@ -155,11 +153,11 @@ class Loss(KeyedModule, ABC):
                 check_size(who, network, inputs)
 
     def add_term(self, term: Term) -> None:
-        """Add a term to every call, in the same graph."""
+        """Add a term, computed in the same graph."""
         self._terms.append(term)
 
     def gather(self, tensordict: TensorDictBase) -> Entries:
-        """The inputs of `compute`: the entries that `read` returns, and those of the terms.
+        """Return the inputs of `compute`: the entries for `losses` and for the terms.
 
         Raises:
             KeyError: If an entry is missing.
@@ -175,14 +173,14 @@ class Loss(KeyedModule, ABC):
         return {**more, **entries}
 
     def compute(self, entries: Entries) -> dict[str, Tensor]:
-        """The `losses` and the terms."""
+        """Return `losses` and the terms."""
         out = self.losses(entries)
         for term in self._terms:
             out |= term.losses(entries)
         return out
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` needs.
+        """Return the entries of a batch that `losses` reads.
 
         Raises:
             KeyError: If one is missing.
@@ -197,15 +195,15 @@ class Loss(KeyedModule, ABC):
 
     @abstractmethod
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses, diagnostics and values to be written back, from the entries of a batch."""
+        """Return losses, diagnostics and values to be written into the batch."""
 
     @property
     def variant(self) -> Hashable:
-        """Which computation this call makes: calls of equal variants make the same."""
+        """The computation that this call makes; calls with equal variants can share a graph."""
         return None
 
     def compute_always_the_same(self) -> bool:
-        """Make all calls alike, for a compiler, if possible; return whether they are."""
+        """Make all calls alike if possible, for a compiler; return whether they are."""
         return True
 
     def _begin(self) -> None:
@@ -215,11 +213,11 @@ class Loss(KeyedModule, ABC):
         """Move values that are neither losses nor diagnostics from the result to the batch."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; a number for a buffer is written into the buffer."""
+        """Set an attribute; a number for a buffer fills the buffer."""
         if isinstance(value, (int, float)):
             buffer = self.__dict__.get("_buffers", {}).get(name)
             if buffer is None:
-                object.__setattr__(self, name, value)  # nn.Module would look ten times longer
+                object.__setattr__(self, name, value)  # ten times as fast as nn.Module's
             else:
                 buffer.fill_(value)
         else:
@@ -230,7 +228,10 @@ class Loss(KeyedModule, ABC):
 
 
 def distance(loss_function: str) -> Distance:
-    """The function ``f(input, target, reduction=...)`` named ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+    """Return the function ``f(input, target, reduction=...)`` of this name.
+
+    Args:
+        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
 
     Raises:
         ConfigError: If the name is unknown.
@@ -254,7 +255,7 @@ def _choose(what: str, name: str, choices: Mapping[str, Any]) -> Any:
 
 
 def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str = "") -> Tensor:
-    """The entry ``key``, or a `KeyError` that lists the existing entries."""
+    """Return the entry ``key``, or raise a `KeyError` that lists the existing entries."""
     value = tensordict.get(key, None)
     if value is None:
         present = sorted(map(str, tensordict.keys(True, True)))
@@ -263,17 +264,17 @@ def require(tensordict: TensorDictBase, key: NestedKey, who: object, hint: str =
 
 
 def this_key(key: NestedKey) -> NestedKey:
-    """The key of an entry of this step: unchanged."""
+    """Return the key of an entry of this step: unchanged."""
     return key
 
 
 def next_key(key: NestedKey) -> NestedKey:
-    """The key of an entry of the next step."""
+    """Return the key of an entry of the next step."""
     return ("next", key) if isinstance(key, str) else ("next", *key)
 
 
 def weighted(loss: Tensor, weights: Tensor | None, reduction: str) -> Tensor:
-    """Reduce the losses of a batch, weighted by a prioritized buffer's weights if there are any."""
+    """Reduce the losses of a batch, weighted by the weights of prioritized replay if any."""
     if weights is None:
         return _REDUCTIONS[reduction](loss)
     weights = weights.reshape(-1)
@@ -290,14 +291,12 @@ def evaluate(
     fast: bool = False,
     **known: Tensor,
 ) -> Tensor:
-    """Evaluate a network on the entries ``network.in_keys``.
-
-    The networks of `hooktrainer.networks` are called with tensors, others with a TensorDict.
+    """Evaluate a network of `hooktrainer.networks` on tensors, or another on a TensorDict.
 
     Args:
         network: A TensorDict module.
-        inputs: Its inputs, ``[*batch, ...]`` each.
-        out_key: The key of the result.
+        inputs: The entries ``network.in_keys``, ``[*batch, ...]`` each.
+        out_key: Key of the result.
         batch_dims: Number of dimensions of ``batch``.
         fast: Whether a result without gradient, equal to rounding, is enough.
         **known: ``features`` of the network's trunk, whose inputs are left out.
@@ -310,7 +309,7 @@ def evaluate(
 def evaluate_frozen(
     network: Any, inputs: Sequence[Tensor], out_key: NestedKey, batch_dims: int = 1, **known: Tensor
 ) -> Tensor:
-    """Like `evaluate`, with constant parameters: gradients reach the inputs alone."""
+    """Evaluate with constant parameters: gradients reach the inputs alone."""
     if isinstance(network, ValueNetwork) and (network.trunk is None or known):
         inner, inputs = network.network, (*known.values(), *inputs)
         return torch.func.functional_call(
@@ -327,10 +326,10 @@ def _constants(network: Any) -> dict[str, Tensor]:
 def as_tensordict(
     keys: Sequence[NestedKey], entries: Sequence[Tensor], batch_dims: int = 1
 ) -> TensorDict:
-    """A TensorDict of entries ``[*batch, ...]``, where ``batch`` has ``batch_dims`` dimensions.
+    """Make a TensorDict of entries ``[*batch, ...]`` with ``batch_dims`` batch dimensions.
 
     Raises:
-        ConfigError: If two entries disagree on the batch.
+        ConfigError: If two entries have different batch shapes.
     """
     shape = entries[0].shape[:batch_dims]
     tensordict = TensorDict({}, batch_size=shape)

@@ -16,36 +16,23 @@ from .sac import SACLoss
 class CQLLoss(SACLoss):
     """The SAC loss with a penalty on the values of actions outside the data: the paper's CQL(H).
 
-    The penalty, for each Q-function and state, is the logarithm of the integral of ``exp(value)``
-    over the box of actions, minus the value of the action in the data. The integral is estimated
-    from actions drawn uniformly from the box, from the policy in this state and from the policy in
-    the next one, each divided by its density.
+    The penalty, per Q-function and state, is the logarithm of the integral of ``exp(value)`` over
+    the action box, minus the value of the data's action. The integral is estimated from uniform
+    actions and from the policy's actions in this and the next state, each divided by its density.
 
-    It reads and returns what `SACLoss` does, and also returns ``loss_cql``, which is minimized.
+    Reads and returns what `SACLoss` does, and also returns ``loss_cql``, which is minimized. Unlike
+    ``torchrl.objectives.CQLLoss`` it follows the paper: one sum over all sampled actions, not over
+    three at a time; uniform actions from the policy's box, not ``[-1, 1]``; no ``loss_actor_bc``.
 
-    It follows the paper where ``torchrl.objectives.CQLLoss`` differs: one sum over all sampled
-    actions, not over three at a time; uniform actions from the policy's box, not ``[-1, 1]``; and
-    no ``loss_actor_bc``, which a trainer would add to ``loss_actor``.
+    Further arguments are those of `SACLoss`.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample`` and
             ``box``.
-        qvalue_network: As for `SACLoss`.
-        num_qvalue_nets: Number of Q-functions made from one module.
         min_q_weight: Weight of the penalty.
         num_random: Actions drawn from each of the three sources.
         temperature: In ``temperature * log sum exp(value / temperature)``.
         deterministic_backup: Whether targets leave out the entropy of the policy.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        alpha_init: Initial weight of the entropy.
-        fixed_alpha: Whether that weight is constant; then ``loss_alpha`` trains nothing.
-        target_entropy: As for `SACLoss`.
-        delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     def __init__(
@@ -112,7 +99,7 @@ class CQLLoss(SACLoss):
         )
 
     def _soft_maximum(self, entries: Entries) -> Tensor:
-        """The logarithm of the integral of ``exp(value)`` over the box, ``[networks, batch]``."""
+        """Return ``[networks, batch]``: the log integral of ``exp(value)`` over the box."""
         actor, number = self.actor_network, self.num_random
         states = {key: entries[key].repeat_interleave(number, 0) for key in self._states}
         count = len(next(iter(states.values())))

@@ -19,19 +19,17 @@ from .targets import target_copy
 class DQNLoss(ReplayLoss):
     """The DQN loss, with the values and gradients of TorchRL's.
 
-    It reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
+    Reads the network's input, now and under ``"next"``, ``"action"`` (an index ``[*batch]``, or
     one-hot), ``("next", "reward")``, ``("next", "terminated")`` and optionally
-    ``"priority_weight"`` of a prioritized buffer and ``"steps_to_next_obs"`` of multi-step returns.
-    It returns ``loss``, and writes ``"td_error"``, squared errors ``[*batch, 1]``.
+    ``"priority_weight"`` and ``"steps_to_next_obs"`` of multi-step returns. Returns ``loss``, and
+    writes ``"td_error"``, squared errors ``[*batch, 1]``.
+
+    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         value_network: A `QNetwork`, or a TensorDict module that writes ``"action_value"``.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         delay_value: Whether targets use a delayed copy, moved by `SoftUpdate` or `HardUpdate`.
-        double_dqn: Whether the network itself chooses the next action, and the target values it.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: For a network with a memory, see `ReplayLoss`.
+        double_dqn: Whether the trained network chooses the next action, and the target values it.
 
     Examples:
         >>> loss = DQNLoss(QNetwork(mlp(4, 2)), double_dqn=True)

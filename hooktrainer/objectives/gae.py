@@ -25,14 +25,12 @@ def generalized_advantage_estimate(
     *,
     time_dim: int = -2,
 ) -> tuple[Tensor, Tensor]:
-    """Advantages and value targets of trajectories, equations 11 to 16 of the paper.
+    """Compute advantages and value targets of trajectories, equations 11 to 16 of the paper.
 
     With ``delta_t = r_t + gamma * V(s_{t+1}) * (1 - terminated_t) - V(s_t)``, the advantage is
     ``A_t = delta_t + gamma * lmbda * (1 - done_t) * A_{t+1}``. A truncated episode is bootstrapped
-    with the value of its final observation, a terminated one is not.
-
-    The recursion is computed by doubling, in ``log2(time)`` steps over all environments at once,
-    without a Python loop over time or a synchronization with the device.
+    with the value of its final observation, a terminated one is not. It takes ``log2(time)`` steps
+    over all environments at once, and does not synchronize with the device.
 
     Args:
         gamma: Discount factor.
@@ -84,18 +82,19 @@ def _discounted_suffix_sums(x: Tensor, discount: Tensor, dim: int) -> Tensor:
 class GAE(KeyedModule):
     """Writes advantages and value targets into a batch, with TorchRL's arguments and keys.
 
-    The network is called on the next observation only where an episode or the batch ends. Other
+    The network is called on the next observation only where an episode or the batch ends; other
     next values are those of the next row.
 
     Args:
         gamma: Discount factor.
         lmbda: The lambda of GAE.
         value_network: A TensorDict module that writes ``"state_value"``, row by row: with a memory,
-            from the hidden states of each step. ``None`` if the values are in the batch already.
+            from the hidden states of each step. ``None`` if the batch has the values.
         average_gae: Whether advantages get mean 0 and standard deviation 1 over the batch.
 
     Attributes:
-        compiled: Called in place of `compute`, with few different shapes; ``None`` for `compute`.
+        compiled: Replaces `compute`, and is called with few different shapes; ``None`` for
+            `compute`.
 
     Examples:
         >>> gae = GAE(gamma=0.99, lmbda=0.95, value_network=ValueNetwork(mlp(4, 1)))
@@ -176,7 +175,7 @@ class GAE(KeyedModule):
         ends: Sequence[Tensor],
         shape: Sequence[int],
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Values and estimates: a function of tensors and the network that can be compiled.
+        """Compute values and estimates, as a compilable function of tensors and the network.
 
         Args:
             now: The network's inputs, ``[batch, time, ...]`` each.
@@ -219,7 +218,7 @@ class GAE(KeyedModule):
     def _inputs(
         self, tensordict: TensorDictBase, following: TensorDictBase
     ) -> tuple[list[Tensor], list[Tensor], slice | Tensor]:
-        """The first three arguments of `compute`."""
+        """Return the first three arguments of `compute`."""
         in_keys, time = self.value_network.in_keys, tensordict.shape[-1]
         now = [_by_time(require(tensordict, key, self), tensordict) for key in in_keys]
         then = [_by_time(require(following, key, self), tensordict) for key in in_keys]
@@ -234,7 +233,7 @@ class GAE(KeyedModule):
         rows = new.flatten().nonzero().squeeze(-1)
         if self.compiled is None:
             return now, then, rows
-        # One more than once does no harm; many are as many as there can be.
+        # Pad to few different lengths; a repeated row does no harm.
         most = len(new) + new.numel() // 8
         if len(rows) > most:
             return now, then, torch.arange(new.numel())

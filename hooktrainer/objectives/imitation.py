@@ -1,4 +1,4 @@
-"""The loss of a student that imitates a teacher."""
+"""`ImitationLoss`: trains a student on its teacher's actions."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PREFIX = "teacher_"
 
 
 class ImitationLoss(Loss):
-    """The difference between a student and its teacher, in the states of a batch.
+    """The difference between a student and its teacher, averaged over a batch.
 
-    It reads the student's inputs and the entries of `hooktrainer.Distillation`. It returns
-    ``loss_imitation``, a mean over the batch:
+    Reads the student's inputs and the entries of `hooktrainer.Distillation`. Returns
+    ``loss_imitation``:
 
     - ``"mse"``: the squared difference of the best actions, for continuous actions;
     - ``"kl"``: the Kullback-Leibler divergence from the teacher to the student, for normal and

@@ -20,15 +20,16 @@ _MOST_WEIGHT = 100.0  # bound of exp(temperature * advantage), from the paper's 
 class IQLLoss(ActorCriticLoss):
     """The IQL loss, with the values and gradients of TorchRL's.
 
-    It needs no values of actions outside the data: a state's value is an expectile of the values of
-    the actions taken there, and the actor imitates those actions, weighted by their advantage. It
-    is meant for data sets, and works with a replay buffer too.
+    A state's value is an expectile of the values of the data's actions, and the actor imitates
+    these actions, weighted by their advantage. No action outside the data is evaluated, so it suits
+    data sets.
 
-    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor``,
-    ``loss_qvalue``, ``loss_value``, whose sum is minimized (each trains its own parameters only),
-    and ``entropy``, minus the mean log-probability of the data. It writes ``"td_error"``, squared
-    errors ``[*batch]``.
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor``,
+    ``loss_qvalue`` and ``loss_value``, which train separate parameters, and ``entropy``, minus the
+    mean log-probability of the data. Writes ``"td_error"``, squared errors ``[*batch]``.
+
+    For ``gamma``, ``loss_function`` and ``reduction`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DiagonalGaussianPolicy` or any module with its
@@ -37,15 +38,8 @@ class IQLLoss(ActorCriticLoss):
             new weights.
         value_network: A module that writes ``"state_value"``.
         num_qvalue_nets: Number of Q-functions made from one module.
-        temperature: The paper's inverse temperature, per unit of return; 0 imitates all actions
-            alike.
+        temperature: The paper's inverse temperature, per unit of return; 0 for equal weights.
         expectile: The expectile of a state's value, in (0, 1): 0.5 is the mean, near 1 the maximum.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any

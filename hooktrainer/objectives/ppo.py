@@ -18,30 +18,28 @@ _log = logging.getLogger(__name__)
 class ClipPPOLoss(Loss):
     """The clipped PPO loss, with TorchRL's arguments, entries, values and gradients.
 
-    It computes ``torchrl.objectives.ClipPPOLoss`` on plain tensors. Statistics are over all
-    elements of the batch. For several agents, ``set_keys(mask=...)`` names an entry of the agents
-    that act; others are left out of every mean. ``set_keys(collected=...)`` names an entry of the
-    rows that were not augmented, over which ``kl`` is averaged.
+    Statistics are over all elements of the batch. ``set_keys(mask=...)`` names an entry of the
+    agents that act; others are left out of every mean. ``set_keys(collected=...)`` names an entry
+    of the rows that were not augmented, over which ``kl`` is averaged.
 
-    It reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
-    inputs and, with ``clip_value``, ``"state_value"``. It returns scalars:
+    Reads ``"action"``, ``"action_log_prob"``, ``"advantage"``, ``"value_target"``, the networks'
+    inputs and, with ``clip_value``, ``"state_value"``. Returns scalars:
 
-    - ``loss_objective``, ``loss_critic``, ``loss_entropy``: their sum is minimized;
-    - ``entropy``, ``explained_variance`` of the value targets, and ``value_clip_fraction``;
+    - ``loss_objective``, ``loss_critic``, ``loss_entropy``, which are minimized;
+    - ``entropy``, ``explained_variance`` of the value targets, ``value_clip_fraction``;
     - of the ratio between new and old probabilities: ``clip_fraction``, ``kl_approx`` (minus the
       mean of its logarithm), ``ESS`` (effective sample size, as a fraction of the batch),
       ``max_ratio`` and ``mean_ratio``;
-    - with ``kl``, at every call: ``kl``, the divergence from the policy that collected. It has a
-      closed form if the policy writes the ``kl_keys`` of its distribution, such as ``"loc"`` and
-      ``"scale"``. Otherwise it is the estimate k3 of Schulman, 2020,
-      joschu.net/blog/kl-approx.html: the mean of r - 1 - log r over the ratios r.
+    - with ``kl``: ``kl``, the divergence from the collecting policy. It has a closed form if the
+      policy writes the ``kl_keys`` of its distribution, such as ``"loc"`` and ``"scale"``;
+      otherwise it is the estimate k3 of Schulman, 2020, joschu.net/blog/kl-approx.html.
 
     Args:
         actor_network: The policy, from `hooktrainer.networks` or with TorchRL's ``get_dist``.
         critic_network: A TensorDict module that writes ``"state_value"``; ``None`` for no critic.
         clip_epsilon: Bound of the ratio's distance from 1; a pair for below and above.
-        entropy_bonus: Whether there is ``loss_entropy``.
-        entropy_coeff: Its factor.
+        entropy_bonus: Whether to compute ``loss_entropy``.
+        entropy_coeff: Factor of ``loss_entropy``.
         critic_coeff: Factor of ``loss_critic``.
         loss_critic_type: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         normalize_advantage: Whether the advantages of each batch get mean 0 and deviation 1.
@@ -49,13 +47,10 @@ class ClipPPOLoss(Loss):
             ``None`` or ``False`` for none.
         dual_clip: Bound of the ratio for negative advantages, such as 3 (Ye et al., 2020,
             arXiv:1912.09729); ``None`` for none.
-        diagnostics: The diagnostics are computed at every n-th call, since they take a tenth of an
-            optimizer step of small networks; 0 for never.
+        diagnostics: Compute diagnostics at every n-th call; 0 for never. They take a tenth of an
+            optimizer step of small networks.
         kl: Whether to return the divergence from the old policy.
         reduction: ``"mean"`` or ``"sum"``.
-
-    Raises:
-        ConfigError: If an argument is invalid.
 
     Examples:
         >>> loss = ClipPPOLoss(CategoricalPolicy(mlp(4, 2)), ValueNetwork(mlp(4, 1)))
@@ -130,7 +125,7 @@ class ClipPPOLoss(Loss):
             self._warn_of_estimated_entropy(type(distribution).__name__)
         exact = tuple(getattr(distribution, "kl_keys", ()))
         written = getattr(actor_network, "out_keys", ())
-        # By which entries the divergence has a closed form; none for the estimate.
+        # The entries for the divergence's closed form; none for the estimate.
         self._old_keys = exact if kl and set(exact) <= set(written) else ()
         self._diagnose = True
         self._distance = distance(loss_critic_type)
@@ -161,7 +156,7 @@ class ClipPPOLoss(Loss):
         return self._diagnose
 
     def compute_always_the_same(self) -> bool:
-        """Compute diagnostics at every call: compiled they cost next to nothing."""
+        """Compute diagnostics at every call: in a graph they cost next to nothing."""
         self.diagnostics = min(self.diagnostics, 1)
         return True
 
@@ -170,7 +165,7 @@ class ClipPPOLoss(Loss):
         self._calls += 1
 
     def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: the number of calls, which determines the diagnostics."""
+        """Return the number of calls, which determines the diagnostics."""
         return {"calls": self._calls}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
@@ -178,7 +173,7 @@ class ClipPPOLoss(Loss):
         self._calls = state["calls"]
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses and diagnostics of a batch."""
+        """Return losses and diagnostics."""
         keys = self.tensor_keys
         features = self._shared_features(entries)
         log_prob, entropy, exact_kl = self._of_policy(entries, features)
@@ -208,7 +203,7 @@ class ClipPPOLoss(Loss):
         return out
 
     def _shared_features(self, entries: Entries) -> dict[str, Tensor]:
-        """The output of a trunk that both networks share, as a keyword argument."""
+        """Return the output of a trunk that both networks share, as a keyword argument."""
         trunks = [
             getattr(network, "trunk", None) for network in (self.actor_network, self.critic_network)
         ]
@@ -228,7 +223,7 @@ class ClipPPOLoss(Loss):
     def _of_policy(
         self, entries: Entries, features: dict[str, Tensor]
     ) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Log-probability, entropy, and the divergence from the old policy in closed form."""
+        """Return log-probability, entropy, and the divergence if it has a closed form."""
         if not self._old_keys:
             return *self._log_prob_and_entropy(entries, features), None
         actor, action = self.actor_network, entries[self.tensor_keys.action]
@@ -249,7 +244,7 @@ class ClipPPOLoss(Loss):
         return dist.log_prob(action), self._entropy_of(dist)
 
     def _entropy_of(self, dist: torch.distributions.Distribution) -> Tensor:
-        """The entropy, estimated from one sample if it has no closed form."""
+        """Return the entropy, estimated from one sample if it has no closed form."""
         try:
             return dist.entropy()
         except NotImplementedError:
@@ -331,5 +326,5 @@ def _normalized(advantage: Tensor) -> Tensor:
         return advantage
     std, mean = torch.std_mean(advantage)
     normalized = (advantage - mean) / std.clamp_min(1e-6)
-    # How many rows a mask leaves is not known to a graph, which could not branch on it.
+    # A graph cannot branch on the number of rows that a mask leaves.
     return torch.where(std.isnan(), advantage, normalized) if compiling else normalized

@@ -21,21 +21,21 @@ class QMixLoss(Loss):
     The values of the agents' actions are mixed into a joint value, which is trained as in deep
     Q-learning with the shared reward.
 
-    It reads the networks' inputs, now and under ``"next"``, ``(group, "action")`` (indices
-    ``[*batch, agents]``), ``("next", "reward")``, ``("next", "terminated")`` and optionally
-    ``(group, "mask")``: the value of an agent that does not act is 0. It returns ``loss``, and
-    writes ``"td_error"``, squared errors ``[*batch, 1]``.
+    Reads the networks' inputs, now and under ``"next"``, ``(group, "action")`` (indices ``[*batch,
+    agents]``), ``("next", "reward")``, ``("next", "terminated")`` and optionally ``(group,
+    "mask")``: an agent that does not act has value 0. Returns ``loss``, and writes ``"td_error"``,
+    squared errors ``[*batch, 1]``.
+
+    For ``gamma`` and ``loss_function`` see `ReplayLoss`.
 
     Args:
         value_networks: By group, a `QNetwork`, or a TensorDict module that writes ``(group,
             "action_value")``, ``[*batch, agents, actions]``.
-        mixer: Maps the values of all agents ``[*batch, agents, 1]``, and the entries
-            ``state_keys``, to ``[*batch, 1]``.
+        mixer: Maps the agents' values, ``[*batch, agents, 1]``, and ``state_keys`` to ``[*batch,
+            1]``.
         state_keys: Further inputs of the mixer.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         delay_value: Whether targets use delayed copies, moved by `SoftUpdate` or `HardUpdate`.
-        double: Whether the networks themselves choose the next actions, and the targets value them.
+        double: Whether the trained networks choose the next actions, and the targets value them.
 
     Raises:
         ConfigError: If ``double`` is set without ``delay_value``.
@@ -98,7 +98,7 @@ class QMixLoss(Loss):
         tensordict.set(self.tensor_keys.priority, out.pop("td_error").reshape(*tensordict.shape, 1))
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """The loss and ``"td_error"`` of a batch."""
+        """Return the loss and ``"td_error"``."""
         keys = self.tensor_keys
         chosen = {
             name: values.gather(-1, entries[name, "action"].unsqueeze(-1))
@@ -118,7 +118,7 @@ class QMixLoss(Loss):
         return self.mixer if self.target_mixer is None else self.target_mixer
 
     def _best(self, entries: Entries) -> dict[str, Tensor]:
-        """The values of the best next actions, by group, ``[*batch, agents, 1]``."""
+        """Return the values of the best next actions, by group, ``[*batch, agents, 1]``."""
         targets = self.target_value_networks
         values = self._action_values(
             self.value_networks if targets is None else targets, entries, next_key
@@ -131,7 +131,7 @@ class QMixLoss(Loss):
     def _action_values(
         self, networks: Any, entries: Entries, at: KeyOf = this_key
     ) -> dict[str, Tensor]:
-        """The values of all actions, by group, ``[*batch, agents, actions]``."""
+        """Return the values of all actions, by group, ``[*batch, agents, actions]``."""
         return {
             name: evaluate(
                 network,
@@ -149,7 +149,7 @@ class QMixLoss(Loss):
         entries: Entries,
         at: KeyOf = this_key,
     ) -> Tensor:
-        """The joint value, ``[batch]``."""
+        """Return the joint value, ``[batch]``."""
         values = []
         for name, value in chosen.items():
             mask = entries.get(at((name, "mask")))

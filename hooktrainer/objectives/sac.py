@@ -18,28 +18,23 @@ from .targets import target_copy
 class SACLoss(ActorCriticLoss):
     """The SAC loss without a state value network, with the values and gradients of TorchRL's.
 
-    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_actor``,
-    ``loss_qvalue``, ``loss_alpha``, whose sum is minimized (each trains its own parameters only),
-    ``alpha`` and ``entropy``, and writes ``"td_error"`` ``[*batch]``.
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_actor``,
+    ``loss_qvalue`` and ``loss_alpha``, which train separate parameters, ``alpha`` and ``entropy``.
+    Writes ``"td_error"`` ``[*batch]``.
+
+    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `TanhGaussianPolicy` or any module with its ``rsample``.
         qvalue_network: Modules that write ``"state_action_value"``; or one, which is copied with
             new weights.
         num_qvalue_nets: Number of Q-functions made from one module.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         alpha_init: Initial temperature, the weight of the entropy.
         fixed_alpha: Whether the temperature is constant; then ``loss_alpha`` trains nothing.
-        target_entropy: Entropy the temperature is adapted to; ``"auto"`` for minus the number of
-            action features.
+        target_entropy: Target of the temperature; ``"auto"`` for minus the number of action
+            features.
         delay_qvalue: Whether targets use delayed copies, moved by `SoftUpdate`.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: For networks with a memory, see `ReplayLoss`.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any
@@ -102,7 +97,7 @@ class SACLoss(ActorCriticLoss):
         }
 
     def _policy_losses(self, entries: Entries, alpha: Tensor) -> dict[str, Tensor]:
-        """The losses and diagnostics of the actor and the temperature."""
+        """Return losses and diagnostics of the actor and the temperature."""
         inputs, known = self._actor_reads(entries)
         action, log_prob = self.actor_network.rsample(*inputs, **known)
         value = self._values(self.qvalue_network, entries, action, frozen=True).min(0).values
@@ -116,7 +111,7 @@ class SACLoss(ActorCriticLoss):
         }
 
     def _next_value(self, entries: Entries, alpha: Tensor) -> Tensor:
-        """The soft value of the next states, ``[batch]``."""
+        """Return the soft value of the next states, ``[batch]``."""
         networks = self.target_qvalue_network
         if networks is None:
             networks = self.qvalue_network

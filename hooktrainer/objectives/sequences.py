@@ -1,4 +1,4 @@
-"""The base of replay losses, of transitions or, with a memory, of sequences."""
+"""`ReplayLoss`, the base of replay losses of transitions or, with a memory, of sequences."""
 
 from __future__ import annotations
 
@@ -23,19 +23,22 @@ _GREATEST = 0.9
 
 
 class ReplayLoss(Loss):
-    """A loss of transitions ``[batch]`` or, if its networks have a memory, of sequences.
+    """Base class of losses of transitions ``[batch]`` or, for networks with a memory, of sequences.
 
-    Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. Then a batch
-    ``[batch]`` holds sequences, with entries ``[batch, time, ...]``, as
-    `hooktrainer.SequenceReplay` stores them, and the hidden states of the first step, ``[batch, 1,
-    ...]``. Both trunks process the sequences from these states. The first ``burn_in`` steps only
-    update the states, without gradient. The rest are transitions of features instead of
-    observations (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed Reinforcement
-    Learning).
+    Networks with a memory share one `MemoryTrunk`, and their targets a copy of it. A batch
+    ``[batch]`` then holds sequences as `hooktrainer.SequenceReplay` stores them: entries ``[batch,
+    time, ...]`` and the hidden states of the first step, ``[batch, 1, ...]``. The first ``burn_in``
+    steps only update the states, without gradient. The others are transitions of features
+    (Kapturowski et al., 2019, Recurrent Experience Replay in Distributed Reinforcement Learning).
+    The final observation of an episode or sequence is processed from the states after its last
+    step. The priority of a sequence is 0.9 of its greatest plus 0.1 of its mean error, as in that
+    paper.
 
-    The final observation of a truncated episode, or of the sequence, is processed from the states
-    after its last step. The priority of a sequence is 0.9 of its greatest plus 0.1 of its mean
-    error, as in that paper.
+    Args:
+        gamma: Discount factor.
+        loss_function: Distance of values to their targets: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
+        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
+        **keys: Additional keys.
 
     Attributes:
         burn_in: Steps at the start of each sequence that are not trained on.
@@ -78,11 +81,11 @@ class ReplayLoss(Loss):
 
     @property
     def hidden_keys(self) -> list[NestedKey]:
-        """The hidden states that it reads; sequences hold the first of each."""
+        """Hidden states that it reads; a sequence holds the first of each."""
         return [] if self._trunk is None else self._trunk.hidden_keys
 
     def _use_memory(self, burn_in: int) -> None:
-        """Find the networks' memory; called once they are set.
+        """Find the memory of the networks, once they are set.
 
         Raises:
             ConfigError: If they have several, or ``burn_in`` is given without a memory.
@@ -104,7 +107,7 @@ class ReplayLoss(Loss):
         self.__dict__["_trunk"] = trunk  # not a submodule: it is one of the networks'
 
     def _reads(self, *rest: NestedKey) -> list[NestedKey]:
-        """The states that are read, of this step and the next, and ``rest``."""
+        """Return the states that are read, of this step and the next, and ``rest``."""
         networks = self._networks
         states = [key for each in networks for key in each.in_keys if key not in rest]
         lasting = states
@@ -122,7 +125,7 @@ class ReplayLoss(Loss):
         """Losses, diagnostics and ``"td_error"`` of transitions."""
 
     def read(self, tensordict: TensorDictBase) -> Entries:
-        """The entries of a batch that `losses` needs.
+        """Return the entries of a batch that `losses` reads.
 
         Raises:
             ConfigError: If a batch of sequences has several dimensions.
@@ -144,7 +147,7 @@ class ReplayLoss(Loss):
         return entries
 
     def losses(self, entries: Entries) -> dict[str, Tensor]:
-        """Losses, diagnostics and ``"td_error"`` of a batch."""
+        """Return losses, diagnostics and ``"td_error"``."""
         trunk = self._trunk
         return self._row_losses(entries if trunk is None else self._unrolled(entries, trunk))
 
@@ -188,14 +191,7 @@ class ReplayLoss(Loss):
         at: KeyOf = this_key,
         given: Entries = MappingProxyType({}),
     ) -> tuple[list[Tensor], dict[str, Any]]:
-        """The inputs of a network, and its memory's features as a keyword argument.
-
-        Args:
-            network: The network.
-            entries: Rows of a batch.
-            at: Their step.
-            given: Inputs that are not in the batch.
-        """
+        """Return a network's inputs, of ``given`` or the batch, and its features by keyword."""
         keys = network.in_keys
         if self._trunk is not None:
             keys = [key for key in keys if key not in self._trunk.in_keys]
@@ -205,7 +201,7 @@ class ReplayLoss(Loss):
         return inputs, {"features": entries[at(_OWN if network.trunk is self._trunk else _TARGET)]}
 
     def _priority(self, errors: Tensor, tensordict: TensorDictBase) -> Tensor:
-        """One error for each row of a batch, from those of all transitions ``[n]``."""
+        """Reduce the errors of all transitions, ``[n]``, to one for each row of a batch."""
         if not self.hidden_keys:
             return errors
         by_sequence = errors.reshape(tensordict.shape[0], -1)
@@ -222,7 +218,7 @@ def _rows(value: Tensor, burn_in: int, time: int) -> Tensor:
 def _over(
     trunk: MemoryTrunk, inputs: Sequence[Tensor], burn_in: int
 ) -> tuple[Tensor, list[Tensor]]:
-    """The features and the states after each step, for the steps after ``burn_in``, as rows."""
+    """Return features and states after each step after ``burn_in``, as rows."""
     number = len(trunk.in_keys) - len(trunk.hidden_keys)
     seen, states = list(inputs[:number]), list(inputs[number:])
     if burn_in:
@@ -235,6 +231,6 @@ def _over(
 
 
 def _one_on(trunk: MemoryTrunk, observed: Sequence[Tensor], states: Sequence[Tensor]) -> Tensor:
-    """The features of the observations that follow these states, within the episode."""
+    """Return the features of the observations that follow these states in their episode."""
     is_init = torch.zeros(len(observed[0]), 1, dtype=torch.bool, device=observed[0].device)
     return trunk(*observed, is_init, *states)

@@ -22,7 +22,7 @@ def target_copy(network: nn.Module) -> Any:
 
 
 def target_copies(*networks: nn.Module | None) -> tuple[Any, ...]:
-    """Copies of several networks, which share what these share; ``None`` for ``None``."""
+    """Copy several networks, which share what these share; ``None`` for ``None``."""
     copies = iter(target_copy(nn.ModuleList([each for each in networks if each is not None])))
     return tuple(None if each is None else next(copies) for each in networks)
 
@@ -31,8 +31,7 @@ class TargetUpdater:
     """Pairs every ``target_<name>`` of a loss with its ``<name>``.
 
     Args:
-        loss_module: A loss of `hooktrainer.objectives`. For a ``torchrl.objectives.LossModule``,
-            use the updaters of ``torchrl.objectives``.
+        loss_module: A loss of `hooktrainer.objectives`, not of TorchRL, which has its own updaters.
 
     Raises:
         ConfigError: If the loss has no target network.
@@ -82,7 +81,7 @@ class SoftUpdate(TargetUpdater):
     Args:
         loss_module: The loss with the targets.
         tau: The fraction, ``target = tau * network + (1 - tau) * target``.
-        eps: Instead of ``tau``: ``1 - tau``.
+        eps: Instead, ``1 - tau``.
 
     Raises:
         ConfigError: If not exactly one of ``tau`` and ``eps`` is given, or it is not in ``[0, 1]``.

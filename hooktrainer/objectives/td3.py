@@ -18,16 +18,16 @@ from .targets import target_copies
 class TD3Loss(ActorCriticLoss):
     """The TD3 loss, with the values and gradients of TorchRL's if actions lie in [-1, 1].
 
-    It reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
-    ``("next", "terminated")`` and optionally ``"priority_weight"``. It returns ``loss_qvalue`` and,
-    at every ``policy_delay``-th call, ``loss_actor``; also the means ``pred_value`` and
-    ``target_value``. It writes ``"td_error"``, squared errors ``[*batch]``.
+    Reads the networks' inputs, now and under ``"next"``, ``"action"``, ``("next", "reward")``,
+    ``("next", "terminated")`` and optionally ``"priority_weight"``. Returns ``loss_qvalue``, the
+    means ``pred_value`` and ``target_value`` and, at every ``policy_delay``-th call,
+    ``loss_actor``. Writes ``"td_error"``, squared errors ``[*batch]``.
 
     As in the paper, unlike in TorchRL, noise is in halves of the action's range, and the actor is
-    trained less often than the Q-functions. Move the targets as often as the actor::
+    trained less often than the Q-functions. Move the targets as often as the actor, with
+    ``register_op("post_optim", updater.step, every=Every(optim_steps=2))``.
 
-        updater = SoftUpdate(loss, tau=0.005) trainer.register_op("post_optim", updater.step,
-        every=Every(optim_steps=2))
+    For ``gamma``, ``loss_function``, ``reduction`` and ``burn_in`` see `ReplayLoss`.
 
     Args:
         actor_network: The policy, a `DeterministicPolicy` or any module with its ``evaluate`` and
@@ -37,15 +37,8 @@ class TD3Loss(ActorCriticLoss):
         policy_delay: The actor is trained at every n-th call.
         policy_noise: Deviation of the noise on the target's action, in halves of the box.
         noise_clip: Bound of that noise, in halves of the box.
-        gamma: Discount factor.
-        loss_function: ``"l1"``, ``"l2"`` or ``"smooth_l1"``.
         delay_actor: Whether targets use a delayed copy of the actor.
         delay_qvalue: Whether targets use delayed copies of the Q-functions.
-        reduction: ``"mean"`` (weighted by the priority weights) or ``"sum"``.
-        burn_in: For networks with a memory, see `ReplayLoss`.
-
-    Raises:
-        ConfigError: If an argument is invalid.
     """
 
     qvalue_network: Any
@@ -114,7 +107,7 @@ class TD3Loss(ActorCriticLoss):
         self._trains_actor = self._calls % self.policy_delay == 0
 
     def get_extra_state(self) -> dict[str, int]:
-        """Part of the state dict: the number of calls."""
+        """Return the number of calls."""
         return {"calls": self._calls}
 
     def set_extra_state(self, state: dict[str, int]) -> None:
@@ -141,7 +134,7 @@ class TD3Loss(ActorCriticLoss):
         }
 
     def _next_value(self, entries: Entries) -> Tensor:
-        """The lesser value of the next states under noise, ``[batch]``."""
+        """Return the lesser value of the next states under noise, ``[batch]``."""
         actor, networks = self.target_actor_network, self.target_qvalue_network
         actor = self.actor_network if actor is None else actor
         networks = self.qvalue_network if networks is None else networks

@@ -1,4 +1,4 @@
-"""Optimizers for small networks, where the calls cost more than the arithmetic."""
+"""Optimizers for small networks, where call overhead exceeds the arithmetic."""
 
 from __future__ import annotations
 

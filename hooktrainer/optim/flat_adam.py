@@ -16,12 +16,10 @@ from ..errors import ConfigError
 class FlatAdam(torch.optim.Optimizer):
     """Adam (Kingma and Ba, 2015, arXiv:1412.6980) with the parameters contiguous in memory.
 
-    The parameters of a group and their moments become views of one tensor each, so that a step is
-    one call. For the small networks of reinforcement learning a step takes less than half the time
-    of ``torch.optim.Adam(fused=True)``, and results are equal but for rounding. `clip_grad_norm_`,
-    which `OptimizerHook` uses, is faster for the same reason.
-
-    Its state dict is that of ``torch.optim.Adam``; either loads the other's.
+    The parameters of a group and their moments become views of one tensor each, so a step is one
+    call. For the small networks of reinforcement learning a step takes less than half the time of
+    ``torch.optim.Adam(fused=True)``, with results equal to rounding. The state dict is that of
+    ``torch.optim.Adam``; either loads the other's.
 
     Args:
         params: Parameters, or parameter groups. Those of a group have one dtype and one device.
@@ -58,7 +56,7 @@ class FlatAdam(torch.optim.Optimizer):
             "eps": eps,
             "weight_decay": weight_decay,
             "decoupled_weight_decay": decoupled_weight_decay,
-            # What else torch.optim.Adam keeps in a group, so that it can load this one's state.
+            # torch.optim.Adam needs these to load the state.
             "amsgrad": False,
             "maximize": False,
             "foreach": None,
@@ -78,12 +76,12 @@ class FlatAdam(torch.optim.Optimizer):
 
     @torch.no_grad()
     def flat_grads(self) -> list[Tensor]:
-        """The gradients of each group that has any, as one flat tensor that may be changed."""
+        """Return the gradient of each group that has one, flat and writable."""
         return [flat.gather(bind=True) for flat in self.flat_groups if flat.has_grad]
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:
-        """Clip the total norm like ``nn.utils.clip_grad_norm_``; return it as it was before."""
+        """Clip the total norm like ``nn.utils.clip_grad_norm_``; return the norm before."""
         grads = self.flat_grads()
         norm = nn.utils.get_total_norm(grads) if len(grads) != 1 else grads[0].norm()
         if norm.is_cpu and norm.item() + 1e-6 <= max_norm:  # reading waits for nothing
@@ -146,7 +144,7 @@ class FlatAdam(torch.optim.Optimizer):
             flat.zero_grad(set_to_none)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state, in the form of ``torch.optim.Adam``."""
+        """Return the state in the form of ``torch.optim.Adam``."""
         state_dict = super().state_dict()
         state_dict["state"] = {  # one count of steps each: torch's Adam raises every one
             key: {**state, "step": state["step"].clone()}
@@ -179,9 +177,9 @@ def step_flat(
     Args:
         group: A parameter group of `FlatAdam`, for its hyperparameters.
         flats: The groups.
-        grads: The gradient of each, flat.
+        grads: The flat gradient of each.
         grad_scale: Divisor of the gradients.
-        found_inf: Where it is 1, no step is taken.
+        found_inf: 1 to skip the step.
     """
     fused_adam = torch._fused_adamw_ if group["decoupled_weight_decay"] else torch._fused_adam_
     steps = [flat.steps for flat in flats]
@@ -209,7 +207,7 @@ class FlatGroup:
     """The parameters of a group and their moments, each kind one tensor.
 
     Attributes:
-        parameters: All of them, flat.
+        parameters: The parameters, flat.
         exp_avg: Averages of their gradients, flat.
         exp_avg_sq: Averages of the squares, flat.
         steps: Number of steps, a float32 scalar.
@@ -263,12 +261,12 @@ class FlatGroup:
 
     @property
     def grads(self) -> tuple[Tensor, Sequence[Tensor]]:
-        """The flat tensor into which `gather` copies the gradients, and a view for each."""
+        """The flat tensor into which `gather` copies the gradients, and its views."""
         return self._grad, self._grads
 
     @property
     def has_grad(self) -> bool:
-        """Whether there is a gradient; either all parameters have one or none has."""
+        """Whether any parameter has a gradient."""
         return self._owners[0].grad is not None or any(p.grad is not None for p in self._owners)
 
     def gather(self, bind: bool = False) -> Tensor:
@@ -320,14 +318,7 @@ class FlatGroup:
 
 
 class AdamState(NamedTuple):
-    """Parameters, their moments, and the number of steps.
-
-    Attributes:
-        parameters: Any shape.
-        exp_avg: Average of the gradients, of the same shape.
-        exp_avg_sq: Average of their squares, likewise.
-        steps: A floating-point scalar.
-    """
+    """Parameters, averages of gradients and of their squares, and the number of steps, a scalar."""
 
     parameters: Tensor
     exp_avg: Tensor
@@ -336,12 +327,12 @@ class AdamState(NamedTuple):
 
 
 def hyperparameters(group: Mapping[str, Any]) -> list[float]:
-    """The hyperparameters for `adam_step`, from a parameter group of `FlatAdam`."""
+    """Return the hyperparameters for `adam_step` from a parameter group of `FlatAdam`."""
     return [group["lr"], *group["betas"], group["eps"], group["weight_decay"]]
 
 
 def adam_step(state: AdamState, grad: Tensor, hyper: Tensor, decoupled: bool) -> AdamState:
-    """One step of Adam, or AdamW, with the arithmetic of torch's fused kernel.
+    """Return the state after one step of Adam or AdamW, as computed by torch's fused kernel.
 
     Args:
         state: The state before.
@@ -366,7 +357,7 @@ def adam_step(state: AdamState, grad: Tensor, hyper: Tensor, decoupled: bool) ->
 
 
 def computed_once(*scalars: Tensor) -> Sequence[Tensor]:
-    """The same scalars, read from memory by a compiled loop on a CPU.
+    """Return the same scalars, read from memory by a compiled loop on a CPU.
 
     Inductor would inline their computation: two powers and some divisions for every 16 parameters.
     The result of a scatter is materialized.

@@ -1,4 +1,4 @@
-"""Replay buffers and samplers, uniform and prioritized, that take microseconds a call."""
+"""Replay buffers and samplers, uniform and prioritized, with microseconds per call."""
 
 from .buffer import RandomSampler, ReplayBuffer, SamplerWithoutReplacement
 from .prioritized import DevicePrioritizedSampler, PrioritizedSampler, SumTree

@@ -1,4 +1,4 @@
-"""A replay buffer that is fast for one gradient step per environment step; uniform samplers."""
+"""`ReplayBuffer`, fast for one gradient step per environment step, and uniform samplers."""
 
 from __future__ import annotations
 
@@ -26,11 +26,10 @@ class ReplayBuffer:
     """A ring buffer of transitions in preallocated tensors.
 
     It has the methods of TorchRL's ``TensorDictReplayBuffer`` that training needs, at a fraction of
-    its cost per call, and works with `ReplayBufferTrainer`. Memory is allocated once, for the first
-    batch written, and reported by `nbytes`.
+    its cost per call. Memory is allocated once, at the first write.
 
     Args:
-        max_size: Number of transitions it holds; then the oldest are overwritten.
+        max_size: Capacity in transitions; then the oldest are overwritten.
         batch_size: Default size of a sample.
         sampler: `RandomSampler` (the default), `SamplerWithoutReplacement` or `PrioritizedSampler`;
             on an accelerator `DevicePrioritizedSampler`.
@@ -38,10 +37,7 @@ class ReplayBuffer:
         keys: Entries to keep; by default, those of the first batch.
         device: The tensors' device.
         scratch_dir: Directory for memory-mapped files, for buffers larger than memory.
-        generator: Source of randomness; by default, torch's global generator. Its state is saved.
-
-    Raises:
-        ConfigError: If an argument is invalid.
+        generator: Random generator, which is saved; by default, torch's global one.
 
     Examples:
         >>> buffer = ReplayBuffer(max_size=100_000, batch_size=128)
@@ -90,7 +86,7 @@ class ReplayBuffer:
         return min(self.write_count, self.max_size)
 
     def __iter__(self) -> Iterator[TensorDictBase]:
-        """The batches of one pass of `SamplerWithoutReplacement`; infinite for others."""
+        """Yield one pass of `SamplerWithoutReplacement`; infinite batches of other samplers."""
         while True:
             yield self.sample()
             if getattr(self.sampler, "ran_out", False):
@@ -98,7 +94,7 @@ class ReplayBuffer:
 
     @property
     def nbytes(self) -> int:
-        """Size of the tensors or files in bytes; known once something was written."""
+        """Size of the tensors or files in bytes; 0 before the first write."""
         return 0 if self._storage is None else self._storage.bytes()
 
     def extend(self, data: TensorDictBase) -> Tensor:
@@ -109,7 +105,7 @@ class ReplayBuffer:
                 more. The first call fixes shapes and dtypes.
 
         Returns:
-            Where they were written, ``[batch]``, int64.
+            Indices of the written rows, ``[batch]``, int64.
 
         Raises:
             ConfigError: If an entry of the first batch is no tensor, such as text.
@@ -140,9 +136,9 @@ class ReplayBuffer:
         return index
 
     def _rows(self, data: TensorDictBase, number: int) -> list[tuple[Any, Any]]:
-        """Each column with the values to be written to it, ``[number, ...]``."""
+        """Return each column with its new values, ``[number, ...]``."""
         rows = []
-        # Of a batch only what is kept is looked at, if that is some of it.
+        # Read only the kept entries.
         kept = leaves_of(data) if self.keys is None else entries_of(data, self._columns).items()
         for key, value in kept:
             column = self._columns.get(key)
@@ -175,7 +171,7 @@ class ReplayBuffer:
         index, info = self.sampler.sample(self, batch_size)
         index = index.to(self.device)
         entries: dict[NestedKey, Any] = {"index": index}
-        array: Any = index.numpy() if index.is_cpu else None  # of columns on the CPU alone
+        array: Any = index.numpy() if index.is_cpu else None  # for CPU columns
         for key, column in self._columns.items():
             entries[key] = (
                 # Several times as fast as torch's indexing for the rows of a small batch.
@@ -188,7 +184,7 @@ class ReplayBuffer:
         return tensordict_of(entries, index.shape, self.device)
 
     def update_priority(self, index: Tensor, priority: Tensor | float) -> None:
-        """Set priorities of transitions; no effect without a prioritized sampler."""
+        """Set priorities; no effect without a prioritized sampler."""
         if hasattr(self.sampler, "update_priority"):
             self.sampler.update_priority(index, priority, storage=self)
 
@@ -205,7 +201,7 @@ class ReplayBuffer:
         self.sampler._empty()
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state. Tensors are views of the buffer's, not copies."""
+        """Return the state; its tensors are views of the buffer's, not copies."""
         return {
             "storage": None if self._storage is None else self._storage[: len(self)],
             "write_count": self.write_count,
@@ -259,7 +255,7 @@ class ReplayBuffer:
 
 
 def _write(rows: Any, values: Any) -> None:
-    """Write rows of a column, without waiting for an accelerator."""
+    """Write rows of a column without a synchronization."""
     if isinstance(rows, np.ndarray):
         rows[...] = values
     else:
@@ -267,11 +263,11 @@ def _write(rows: Any, values: Any) -> None:
 
 
 def _quickest(column: Tensor) -> Any:
-    """A column as a NumPy view if possible, which is faster to write and index."""
+    """Return a column as a NumPy view if possible, which is faster to write and index."""
     return column.numpy() if column.is_cpu and column.dtype is not torch.bfloat16 else column
 
 
-# -- Uniform samplers for `ReplayBuffer`: which transitions make up a batch.
+# -- Uniform samplers.
 
 
 class RandomSampler:
@@ -280,7 +276,7 @@ class RandomSampler:
     _rng: torch.Generator | None = None  # set by the buffer
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Draw indices ``[batch_size]``, and no further entries.
+        """Draw indices ``[batch_size]``; there are no further entries.
 
         Raises:
             RuntimeError: If nothing has been stored.
@@ -303,14 +299,13 @@ class RandomSampler:
 
 
 class SamplerWithoutReplacement:
-    """Draws each transition once a pass.
+    """Draws each transition once per pass over the transitions stored when the pass began.
 
-    A pass covers the transitions stored when it began. When it ends, `ran_out` is true until the
-    next draw, which begins another one.
+    When a pass ends, `ran_out` is true until the next draw, which begins another one.
 
     Args:
         drop_last: Whether to leave out the last batch of a pass if it is not full.
-        shuffle: Whether the order is random; otherwise it is that of the storage.
+        shuffle: Whether to shuffle; otherwise the order is that of the storage.
     """
 
     _rng: torch.Generator | None = None  # set by the buffer
@@ -323,7 +318,7 @@ class SamplerWithoutReplacement:
         self._empty()
 
     def sample(self, storage: Any, batch_size: int) -> tuple[Tensor, dict[str, Tensor]]:
-        """Take the indices of the next batch; the last one of a pass may be smaller.
+        """Draw the indices of the next batch; the last one of a pass may be smaller.
 
         Raises:
             RuntimeError: If fewer transitions are stored than a batch needs.
@@ -361,12 +356,12 @@ class SamplerWithoutReplacement:
 
 
 def _device(storage: Any, generator: torch.Generator | None) -> torch.device | None:
-    """Where to draw: on the generator's device, else on the transitions'."""
+    """Return the device to draw on: the generator's, else the transitions'."""
     return getattr(storage, "device", None) if generator is None else generator.device
 
 
 def check_not_empty(storage: Any, batch_size: int) -> None:
-    """Refuse to draw from an empty storage."""
+    """Raise a `RuntimeError` if the storage is empty."""
     if not len(storage):
         raise RuntimeError(
             f"cannot draw {batch_size} transitions from an empty buffer: collect some first."

@@ -1,7 +1,4 @@
-"""Prioritized experience replay (Schaul et al., 2016, arXiv:1511.05952), without compiled code.
-
-`PrioritizedSampler` works on the CPU, `DevicePrioritizedSampler` on an accelerator.
-"""
+"""Prioritized experience replay (Schaul et al., 2016, arXiv:1511.05952), on CPU and accelerator."""
 
 from __future__ import annotations
 
@@ -26,13 +23,10 @@ _DTYPES = {torch.float32: np.float32, torch.float64: np.float64}
 class PrioritizedSampler(_TorchRLSampler):
     """Draws transition i with probability ``P(i) = p_i ** alpha / sum_k p_k ** alpha``.
 
-    It is a drop-in replacement for TorchRL's sampler of this name (and a subclass, which TorchRL's
-    buffers require), also without TorchRL's compiled extension. It lives on the CPU, whatever the
-    device of the storage.
-
-    Each draw has the importance weight ``w_i = (N * P(i)) ** -beta``, divided by the largest of the
-    buffer, so that weights only scale updates down. A new transition gets the greatest priority so
-    far, 1 at first.
+    A drop-in replacement for TorchRL's sampler of this name (a subclass, which TorchRL's buffers
+    require), without its compiled extension. It lives on the CPU, whatever the storage's device.
+    The importance weights are ``w_i = (N * P(i)) ** -beta``, divided by the largest of the buffer.
+    A new transition gets the greatest priority so far, 1 at first.
 
     Args:
         max_capacity: Capacity of the buffer.
@@ -43,15 +37,12 @@ class PrioritizedSampler(_TorchRLSampler):
         reduction: How TorchRL's buffers reduce several priorities of one item to one.
         max_priority_within_buffer: Whether a new transition gets the greatest priority currently in
             the buffer.
-        stratified: Whether each draw of a batch comes from its own share of the total priority, as
-            in the paper; it lowers the variance.
-
-    Raises:
-        ConfigError: If an argument is invalid.
+        stratified: Whether each draw of a batch comes from an equal share of the total priority, as
+            in the paper, for a lower variance.
     """
 
     _tree: SumTree
-    _length: int  # of the part of the tree that was ever written
+    _length: int  # length of the written part of the tree
     _greatest: float
 
     def __init__(
@@ -110,7 +101,7 @@ class PrioritizedSampler(_TorchRLSampler):
             batch_size: Number of draws.
 
         Returns:
-            Indices ``[batch_size]`` (for a storage of several dimensions, a tuple of as many), and
+            Indices ``[batch_size]`` (a tuple of as many for several dimensions), and
             ``"priority_weight"``, the importance weights ``[batch_size]``, float32.
 
         Raises:
@@ -136,7 +127,7 @@ class PrioritizedSampler(_TorchRLSampler):
 
         Args:
             index: ``[n]``, or ``[n, dims]`` for a storage of several dimensions. Negative indices
-                are left out. The last of duplicates counts.
+                are ignored. The last of duplicates counts.
             priority: ``[n]``, or one for all.
             storage: The storage; needed only if it has several dimensions.
 
@@ -165,7 +156,7 @@ class PrioritizedSampler(_TorchRLSampler):
         self.update_priority(index, self.default_priority, storage=storage)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the whole state; the tree is rebuilt from its weights, exactly."""
+        """Return the state; the tree is rebuilt exactly from its weights."""
         return {
             "weights": torch.from_numpy(self._tree.weights[: self._length].copy()),
             "max_priority": self._greatest,
@@ -227,7 +218,7 @@ class PrioritizedSampler(_TorchRLSampler):
 
 
 def _flat(index: Any, storage: Any) -> npt.NDArray[np.int64]:
-    """Flat indices of a storage of any shape."""
+    """Return flat indices of a storage of any shape."""
     if isinstance(index, tuple):
         index = torch.stack(index, -1)
     array = torch.as_tensor(index).cpu().numpy().astype(np.int64, copy=False)
@@ -243,15 +234,14 @@ _TOP = 4096  # nodes of the highest level at most; it is searched as one array
 class SumTree:
     """Non-negative weights with their sum, minimum and maximum, and search by cumulative weight.
 
-    Every operation works on a whole batch. A node has 16 children and the upper levels are one
-    array, so a million weights have two levels below it, ten million three. A node is computed from
-    its children, not updated by a difference: there is no drift, and the tree depends on the
-    weights alone.
+    Operations work on whole batches. A node has 16 children and the upper levels are one array, so
+    a million weights have two levels below it, ten million three. Each node is recomputed from its
+    children, so rounding errors do not accumulate.
 
     Args:
-        capacity: Number of weights; all are zero at first.
+        capacity: Number of weights, initially zero.
         dtype: Of the weights, ``numpy.float32`` or ``numpy.float64``.
-        track_maximum: Whether `maximum` is known; it makes `update` slower by a third.
+        track_maximum: Whether to keep `maximum`; it makes `update` slower by a third.
     """
 
     def __init__(
@@ -326,14 +316,12 @@ class SumTree:
                 levels[height].reshape(-1)[index] = aggregate.reduce(blocks, axis=1)
 
     def search(self, mass: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
-        """Find the weights at cumulative weights.
+        """Return, for each mass, the least index whose inclusive cumulative sum exceeds it.
+
+        A weight of zero is never found, whatever the rounding.
 
         Args:
             mass: Cumulative weights in ``[0, total)``, ``[n]``.
-
-        Returns:
-            For each the least index at which the inclusive cumulative sum exceeds it. A weight of
-            zero is never found, whatever the rounding.
         """
         top = self._nodes[np.add][-1][0]
         sums = top.cumsum(dtype=np.float64)
@@ -351,21 +339,19 @@ class SumTree:
         return index
 
     def _blocks(self, aggregate: np.ufunc, height: int) -> npt.NDArray[np.floating]:
-        """The siblings whose aggregates are at ``height``, in rows."""
         return self._nodes[aggregate][height - 1] if height else self._weights
 
 
 def _within(mass: npt.NDArray[np.float64], total: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    """Clamp ``mass`` to ``[0, total)``, which rounding may have left."""
+    """Clamp ``mass`` to ``[0, total)`` against rounding."""
     return np.minimum(np.maximum(mass, 0.0), np.nextafter(total, 0.0))
 
 
 class DevicePrioritizedSampler:
     """Draws as `PrioritizedSampler` does, on an accelerator and without synchronization.
 
-    It recomputes the sums of all weights for every batch, which takes an accelerator less time for
-    a million transitions than a synchronization would. Priorities are not checked to be finite: the
-    loss that they come from is.
+    It sums all weights for every batch, which for a million transitions is faster than a
+    synchronization. Priorities are not checked to be finite.
 
     Args:
         max_capacity: Capacity of the buffer.
@@ -373,10 +359,7 @@ class DevicePrioritizedSampler:
         beta: Exponent of importance weights: 1 for full correction of the bias.
         eps: Added to every priority, so that none is zero.
         device: The transitions' device.
-        stratified: Whether each draw of a batch comes from its own share of the total priority.
-
-    Raises:
-        ConfigError: If an argument is invalid.
+        stratified: Whether each draw of a batch comes from an equal share of the total priority.
     """
 
     _rng: torch.Generator | None = None  # set by the buffer
@@ -432,7 +415,7 @@ class DevicePrioritizedSampler:
 
         Args:
             index: ``[n]``. Any one of duplicates counts.
-            priority: ``[n]``, or one for all; finite, and not negative.
+            priority: ``[n]``, or one for all; finite and not negative.
             storage: Not used.
         """
         index = index.to(self.device, non_blocking=True).reshape(-1)
